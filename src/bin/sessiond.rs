@@ -1,0 +1,3 @@
+//! The daemon's entry point: only dispatch.
+
+fn main() {}
