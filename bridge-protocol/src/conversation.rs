@@ -1,0 +1,287 @@
+//! The conversation: the object that everything else is about.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AgentName, CheckpointId, ConversationId, Cursor, TurnId, UpstreamId};
+use crate::link::{Fidelity, LineageEntry, Link, Resumed};
+use crate::raw::{PromptContent, RawJson};
+use crate::turn::{FailureKind, Interrupt};
+
+/// What a conversation is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ConversationState {
+    /// Nothing; a prompt is welcome.
+    Idle,
+    /// A turn runs.
+    Prompting,
+    /// A turn waits for a person.
+    Awaiting,
+    /// A turn was cancelled and has not ended yet.
+    Cancelling,
+    /// The last prompt met a usage limit.
+    Limited,
+    /// A turn was cut short by the end of the daemon or the agent, or its question is still open.
+    Interrupted,
+    /// Its folder is being moved.
+    Moving,
+    /// It could not go on; the next prompt tries again.
+    Failed,
+}
+
+/// How a session is set up, applied again after each resume and fork.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Settings {
+    /// The model, by the agent's name of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The session mode, by the agent's id of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Configuration options: id to value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<BTreeMap<String, RawJson>>,
+    /// Text that is added to the agent's own system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// MCP servers, as ACP describes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_servers: Option<Vec<RawJson>>,
+    /// Further absolute folders that the agent may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub additional_directories: Option<Vec<String>>,
+}
+
+/// Where a conversation branched off another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Parent {
+    /// The conversation that it came from.
+    pub conversation_id: ConversationId,
+    /// At which place; absent when the parent had never been prompted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_id: Option<CheckpointId>,
+}
+
+/// The limit that a conversation has run into.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limit {
+    /// What kind of failure it was.
+    pub kind: FailureKind,
+    /// When it ends, where the agent said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<Timestamp>,
+}
+
+/// A prompt that goes out by itself at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Continuation {
+    /// When.
+    pub at: Timestamp,
+    /// How often it has been tried.
+    pub attempts: u32,
+}
+
+/// A conversation as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Conversation {
+    /// Its id: the same for life.
+    pub id: ConversationId,
+    /// The app that it belongs to, by the app's own word; empty when none was given.
+    #[serde(default)]
+    pub namespace: String,
+    /// The agent that it talks to.
+    pub agent: AgentName,
+    /// The absolute folder in which it runs.
+    pub cwd: String,
+    /// What people call it; empty when nobody has named it yet.
+    #[serde(default)]
+    pub title: String,
+    /// What it is doing.
+    pub state: ConversationState,
+    /// Whether its session is open in a running agent.
+    pub live: bool,
+    /// The upstream id at the end of its chain.
+    pub head: Option<UpstreamId>,
+    /// How many links its chain has, 16 at most.
+    pub chain_length: usize,
+    /// The conversation that it branched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// How its session is set up.
+    pub settings: Settings,
+    /// The limit that it has run into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// The questions that wait for a person.
+    #[serde(default)]
+    pub interrupts: Vec<Interrupt>,
+    /// The prompt that goes out by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Counts its durable changes, for `expectedRevision`.
+    pub revision: u64,
+}
+
+/// What to do with a prompt while another turn runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnBusy {
+    /// Answer `busy`.
+    #[default]
+    Fail,
+    /// Wait in line.
+    Queue,
+}
+
+/// What to do with a prompt that meets a usage limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnLimit {
+    /// End the turn as failed.
+    #[default]
+    Fail,
+    /// Go on by itself when the limit ends.
+    Wait,
+}
+
+/// What becomes of the agent's transcripts when a conversation is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TranscriptsOnDelete {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They go too.
+    Delete,
+}
+
+/// An answer that holds one conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConversationAnswer {
+    /// The conversation as it stands after the call.
+    pub conversation: Conversation,
+}
+
+/// One page of `conversation/list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConversationPage {
+    /// Newest first.
+    pub conversations: Vec<Conversation>,
+    /// Where the next page starts, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<Cursor>,
+}
+
+/// The answer of `conversation/cancel`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelAnswer {
+    /// Whether there was anything to cancel.
+    pub cancelled: bool,
+}
+
+/// The answer of `conversation/resume`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResumeAnswer {
+    /// The conversation as it stands after the call.
+    pub conversation: Conversation,
+    /// How it was brought back.
+    pub resumed: Resumed,
+}
+
+/// The answer of `conversation/fork`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForkAnswer {
+    /// The new conversation, or the same one when forked in place.
+    pub conversation: Conversation,
+    /// The branch; absent when the source has nothing to branch from yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// How much of the history came along.
+    pub fidelity: Fidelity,
+}
+
+/// The answer of `conversation/chain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChainAnswer {
+    /// Oldest first; the last is the head.
+    pub links: Vec<Link>,
+}
+
+/// One page of `conversation/lineage`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LineagePage {
+    /// Oldest first.
+    pub entries: Vec<LineageEntry>,
+    /// Where the next page starts, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<Cursor>,
+}
+
+/// The answer of `conversation/respond`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RespondAnswer {
+    /// The turn that the answer started, when it had to start one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+}
+
+/// The turn that runs while a client attaches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunningTurn {
+    /// The turn.
+    pub turn_id: TurnId,
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// When it was accepted.
+    pub started_at: Timestamp,
+    /// ACP's updates of this turn so far, the newest where not all are kept.
+    pub updates: Vec<RawJson>,
+    /// Whether older updates were left out.
+    pub truncated: bool,
+}
+
+/// What the agent last said of its session, each as ACP has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionInfo {
+    /// The latest plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<RawJson>,
+    /// Modes and which is current.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modes: Option<RawJson>,
+    /// Configuration options and their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_options: Option<RawJson>,
+    /// The commands that a prompt may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commands: Option<RawJson>,
+    /// The latest usage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RawJson>,
+}
+
+/// The answer of a method that has nothing to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Empty {}

@@ -1,0 +1,176 @@
+//! What a subscriber is told.
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::conversation::{Conversation, ConversationState, Limit, RunningTurn, SessionInfo};
+use crate::id::{ConversationId, Cursor, InterruptId, TurnId, UpstreamId};
+use crate::link::{Fidelity, Link, Resumed, RollCause};
+use crate::raw::{PromptContent, RawJson};
+use crate::turn::{Interrupt, TurnResult};
+
+/// One event, with the conversation that it is about and its place in the stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventEnvelope {
+    /// The conversation that it is about.
+    pub conversation_id: ConversationId,
+    /// Subscribing with `after` this goes on behind it.
+    pub cursor: Cursor,
+    /// When it happened.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Declares the events once: the enum, how it is written (`{"type": …}` with the members beside it) and how it is
+/// read. Serde's own tagged reading would decode raw members and lose their bytes, so the reading goes by the tag first.
+macro_rules! events {
+    ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? },)*) => {
+        /// What happened. A kind that this version does not know is [`Event::Other`], so new ones break no client.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+        #[serde(tag = "type", rename_all_fields = "camelCase")]
+        #[expect(clippy::large_enum_variant, reason = "events are short-lived and the large ones are the rare ones")]
+        pub enum Event {
+            $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
+            /// A kind of event that this version of the crate does not know, as it came.
+            #[serde(untagged)]
+            Other(RawJson),
+        }
+
+        impl Event {
+            /// The names of all kinds that this version knows, as they stand in `type`.
+            pub const KINDS: &'static [&'static str] = &[$($wire),*];
+
+            /// The event's kind, as it stands in `type`.
+            #[must_use]
+            pub fn kind(&self) -> &str {
+                match self {
+                    $(Self::$name { .. } => $wire,)*
+                    Self::Other(_) => "other",
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for Event {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(Deserialize)]
+                struct Tag {
+                    r#type: String,
+                }
+                let raw = Box::<RawValue>::deserialize(deserializer)?;
+                let tag: Tag = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+                match tag.r#type.as_str() {
+                    $($wire => {
+                        #[derive(Deserialize)]
+                        #[serde(rename_all = "camelCase")]
+                        struct Members {
+                            $($(#[$field_meta])* $field: $type),*
+                        }
+                        let Members { $($field),* } =
+                            serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+                        Ok(Self::$name { $($field),* })
+                    })*
+                    _ => Ok(Self::Other(RawJson::new(raw))),
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// Where the conversation stands; the first event of a subscription that does not go on behind a cursor.
+    Snapshot = "snapshot" {
+        /// The conversation.
+        conversation: Conversation,
+        /// Whether events were missed since the cursor that was asked for.
+        gap: bool,
+        /// The turn that runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        running: Option<RunningTurn>,
+        /// What the agent last said of its session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<SessionInfo>,
+    },
+    /// A prompt was taken; from here on the turn ends with `turnEnded`, always.
+    PromptAccepted = "promptAccepted" {
+        /// The turn.
+        turn_id: TurnId,
+        /// What was asked.
+        prompt: PromptContent,
+    },
+    /// Something that the agent said: ACP's `update`, byte for byte.
+    Update = "update" {
+        /// The turn that it belongs to; absent for what was said outside a turn or after its end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn_id: Option<TurnId>,
+        /// ACP's update.
+        update: RawJson,
+    },
+    /// A turn ended.
+    TurnEnded = "turnEnded" {
+        /// How.
+        turn: TurnResult,
+    },
+    /// The conversation does something else now.
+    StateChanged = "stateChanged" {
+        /// What.
+        state: ConversationState,
+    },
+    /// The agent asks a person.
+    InterruptRaised = "interruptRaised" {
+        /// The question.
+        interrupt: Interrupt,
+    },
+    /// A question was answered, or is void because its turn ended.
+    InterruptResolved = "interruptResolved" {
+        /// The question.
+        interrupt_id: InterruptId,
+        /// Who answered: `client`, `cancel`, `agent` or `policy`.
+        by: String,
+        /// ACP's outcome.
+        outcome: RawJson,
+    },
+    /// The session was brought back.
+    Resumed = "resumed" {
+        /// How.
+        resumed: Resumed,
+    },
+    /// The upstream id changed under the conversation.
+    Rolled = "rolled" {
+        /// The id before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<UpstreamId>,
+        /// The id now.
+        to: UpstreamId,
+        /// Why.
+        cause: RollCause,
+        /// How much of the history came along.
+        fidelity: Fidelity,
+    },
+    /// A branch was made.
+    Forked = "forked" {
+        /// The branch.
+        link: Link,
+        /// The conversation that it is the head of.
+        conversation_id: ConversationId,
+    },
+    /// The last prompt met a usage limit.
+    Limited = "limited" {
+        /// Which, and until when.
+        limit: Limit,
+    },
+    /// The session was closed; the next prompt brings it back.
+    Closed = "closed" {},
+    /// The user cleared the chain.
+    Reset = "reset" {},
+    /// The conversation was deleted.
+    Deleted = "deleted" {},
+    /// This subscriber was too slow and gets nothing more; subscribing with `after` this cursor goes on.
+    Lagged = "lagged" {
+        /// The last place that was delivered.
+        cursor: Cursor,
+    },
+}

@@ -1,0 +1,161 @@
+//! JSON that passes through unread: what an agent or an app said, byte for byte.
+
+use std::fmt;
+
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+/// A JSON value kept as the bytes in which it came.
+///
+/// Numbers keep their digits, unknown fields stay, the order of keys too. Two values are equal when their bytes are.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RawJson(Box<RawValue>);
+
+impl RawJson {
+    /// Takes over a value that serde has already checked.
+    #[must_use]
+    pub fn new(value: Box<RawValue>) -> Self {
+        Self(value)
+    }
+
+    /// Checks that the text is one JSON value and keeps it.
+    ///
+    /// # Errors
+    /// When the text is not JSON.
+    pub fn from_text(text: String) -> Result<Self, serde_json::Error> {
+        RawValue::from_string(text).map(Self)
+    }
+
+    /// Writes a value down as JSON.
+    ///
+    /// # Errors
+    /// When the value has no JSON form (a map with keys that are not text, say).
+    pub fn from_value<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(Self)
+    }
+
+    /// The JSON text.
+    #[must_use]
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    /// The value as serde_json's own type.
+    #[must_use]
+    pub fn as_raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    /// Gives the inner value away.
+    #[must_use]
+    pub fn into_raw(self) -> Box<RawValue> {
+        self.0
+    }
+
+    /// Reads the value into a type.
+    ///
+    /// # Errors
+    /// When the value does not have that shape.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.0.get())
+    }
+}
+
+impl From<serde_json::Value> for RawJson {
+    fn from(value: serde_json::Value) -> Self {
+        // A `Value` always has a JSON form: its keys are text and its numbers are JSON numbers.
+        let text = value.to_string();
+        RawValue::from_string(text).map_or_else(|_| Self(RawValue::NULL.to_owned()), Self)
+    }
+}
+
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for RawJson {}
+
+impl fmt::Debug for RawJson {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.get())
+    }
+}
+
+/// A prompt: ACP content blocks, as they came. On the wire either an array of blocks or a plain string, which is one
+/// text block.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct PromptContent(Vec<RawJson>);
+
+impl PromptContent {
+    /// A prompt of one text block.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self(vec![RawJson::from(
+            serde_json::json!({"type": "text", "text": text}),
+        )])
+    }
+
+    /// A prompt of these content blocks.
+    #[must_use]
+    pub fn blocks(blocks: Vec<RawJson>) -> Self {
+        Self(blocks)
+    }
+
+    /// The content blocks in order.
+    #[must_use]
+    pub fn as_blocks(&self) -> &[RawJson] {
+        &self.0
+    }
+
+    /// The text of all text blocks, one after another with a line break between.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        #[derive(Deserialize)]
+        struct Block {
+            #[serde(default)]
+            text: Option<String>,
+        }
+        let texts: Vec<String> = self
+            .0
+            .iter()
+            .filter_map(|block| block.read::<Block>().ok().and_then(|block| block.text))
+            .collect();
+        texts.join("\n")
+    }
+}
+
+impl<'de> Deserialize<'de> for PromptContent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PromptVisitor;
+
+        impl<'de> Visitor<'de> for PromptVisitor {
+            type Value = PromptContent;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an array of content blocks")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(PromptContent::text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut blocks: A) -> Result<Self::Value, A::Error> {
+                let mut collected = Vec::new();
+                while let Some(block) = blocks.next_element::<RawJson>()? {
+                    if !block.get().starts_with('{') {
+                        return Err(de::Error::custom("each content block is an object"));
+                    }
+                    collected.push(block);
+                }
+                Ok(PromptContent(collected))
+            }
+        }
+
+        deserializer.deserialize_any(PromptVisitor)
+    }
+}

@@ -1,0 +1,253 @@
+//! The methods of the daemon as jsonrpsee traits. Parameters are objects, by name.
+//!
+//! With the feature `server` a trait `…Server` is made of each, with `client` a trait `…Client` for every jsonrpsee
+//! client. Parameters that are `Option` may be left out; what that means is said at each method.
+//! Errors carry the codes and `data` of [`crate::error`]: see [`crate::BridgeError`], which converts both ways.
+
+#![expect(
+    clippy::too_many_arguments,
+    reason = "a JSON-RPC method has its parameters by name; here they have places"
+)]
+
+#[cfg(feature = "server")]
+use jsonrpsee::core::SubscriptionResult;
+use jsonrpsee::proc_macros::rpc;
+use jsonrpsee::types::ErrorObjectOwned;
+
+use crate::agent::AgentList;
+use crate::conversation::{
+    CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
+    LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
+};
+use crate::daemon::DaemonStatus;
+#[cfg(feature = "client")]
+use crate::event::EventEnvelope;
+use crate::id::{AgentName, ConversationRef, Cursor, InterruptId, TurnId};
+use crate::link::Fidelity;
+use crate::raw::{PromptContent, RawJson};
+use crate::turn::TurnResult;
+
+/// What a method answers.
+pub type RpcResult<T> = Result<T, ErrorObjectOwned>;
+
+/// Methods about the daemon itself.
+#[cfg_attr(
+    all(feature = "client", feature = "server"),
+    rpc(client, server, namespace = "daemon", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "client", not(feature = "server")),
+    rpc(client, namespace = "daemon", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "server", not(feature = "client")),
+    rpc(server, namespace = "daemon", namespace_separator = "/")
+)]
+pub trait DaemonRpc {
+    /// How the daemon is.
+    #[method(name = "status", param_kind = map)]
+    async fn status(&self) -> RpcResult<DaemonStatus>;
+
+    /// Stops the daemon. Running turns get `graceMs` milliseconds to end (default: the configured cancel grace).
+    #[method(name = "shutdown", param_kind = map)]
+    async fn shutdown(&self, #[argument(rename = "graceMs")] grace_ms: Option<u64>) -> RpcResult<Empty>;
+}
+
+/// Methods about the agents.
+#[cfg_attr(
+    all(feature = "client", feature = "server"),
+    rpc(client, server, namespace = "agent", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "client", not(feature = "server")),
+    rpc(client, namespace = "agent", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "server", not(feature = "client")),
+    rpc(server, namespace = "agent", namespace_separator = "/")
+)]
+pub trait AgentRpc {
+    /// The agents that are configured, and `loopback`.
+    #[method(name = "list", param_kind = map)]
+    async fn list_agents(&self) -> RpcResult<AgentList>;
+
+    /// Signs in to an agent by one of its own methods.
+    #[method(name = "authenticate", param_kind = map)]
+    async fn authenticate(
+        &self,
+        agent: AgentName,
+        #[argument(rename = "methodId")] method_id: String,
+    ) -> RpcResult<Empty>;
+
+    /// Signs out of an agent. With `reset` (default false) the chains of its conversations are cleared too.
+    #[method(name = "logout", param_kind = map)]
+    async fn logout(&self, agent: AgentName, reset: Option<bool>) -> RpcResult<Empty>;
+}
+
+/// Methods about conversations.
+#[cfg_attr(
+    all(feature = "client", feature = "server"),
+    rpc(client, server, namespace = "conversation", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "client", not(feature = "server")),
+    rpc(client, namespace = "conversation", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "server", not(feature = "client")),
+    rpc(server, namespace = "conversation", namespace_separator = "/")
+)]
+pub trait ConversationRpc {
+    /// Makes a conversation. `agent` defaults to the configured one. The upstream session is opened at the first prompt or
+    /// resume, or at once with `open` (default false).
+    #[method(name = "new", param_kind = map)]
+    async fn create(
+        &self,
+        agent: Option<AgentName>,
+        cwd: String,
+        title: Option<String>,
+        namespace: Option<String>,
+        open: Option<bool>,
+        settings: Option<Settings>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ConversationAnswer>;
+
+    /// Conversations, newest first. `limit` is 50 unless given, 500 at most; `query` is looked for in title and folder.
+    #[method(name = "list", param_kind = map)]
+    async fn list(
+        &self,
+        namespace: Option<String>,
+        agent: Option<AgentName>,
+        cwd: Option<String>,
+        state: Option<ConversationState>,
+        query: Option<String>,
+        cursor: Option<Cursor>,
+        limit: Option<u32>,
+    ) -> RpcResult<ConversationPage>;
+
+    /// One conversation.
+    #[method(name = "get", param_kind = map)]
+    async fn get(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+    ) -> RpcResult<ConversationAnswer>;
+
+    /// Changes title or settings; settings take hold of an open session at once. With `expectedRevision` only when nobody
+    /// changed it since.
+    #[method(name = "update", param_kind = map)]
+    async fn update(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        title: Option<String>,
+        settings: Option<Settings>,
+        #[argument(rename = "expectedRevision")] expected_revision: Option<u64>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ConversationAnswer>;
+
+    /// Sends a prompt and answers when its turn has ended. `onBusy` defaults to fail, `onLimit` to fail, `minFidelity` to
+    /// text.
+    #[method(name = "prompt", param_kind = map)]
+    async fn prompt(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        prompt: PromptContent,
+        #[argument(rename = "onBusy")] on_busy: Option<OnBusy>,
+        #[argument(rename = "onLimit")] on_limit: Option<OnLimit>,
+        #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<TurnResult>;
+
+    /// Cancels the running turn, or the one named, and answers when it has ended. With `queued` (default false) also those
+    /// that wait in line.
+    #[method(name = "cancel", param_kind = map)]
+    async fn cancel(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "turnId")] turn_id: Option<TurnId>,
+        queued: Option<bool>,
+    ) -> RpcResult<CancelAnswer>;
+
+    /// Opens the session without a prompt. `minFidelity` defaults to text.
+    #[method(name = "resume", param_kind = map)]
+    async fn resume(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
+    ) -> RpcResult<ResumeAnswer>;
+
+    /// Branches off: a new conversation, or with `inPlace` (default false) a new head of this one. `at` defaults to the head.
+    #[method(name = "fork", param_kind = map)]
+    async fn fork(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "inPlace")] in_place: Option<bool>,
+        at: Option<String>,
+        cwd: Option<String>,
+        title: Option<String>,
+        #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ForkAnswer>;
+
+    /// The upstream sessions that can be resumed, oldest first; the last is the head.
+    #[method(name = "chain", param_kind = map)]
+    async fn chain(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+    ) -> RpcResult<ChainAnswer>;
+
+    /// Everything that ever happened to the chain, oldest first. `limit` is 100 unless given, 1,000 at most.
+    #[method(name = "lineage", param_kind = map)]
+    async fn lineage(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        cursor: Option<Cursor>,
+        limit: Option<u32>,
+    ) -> RpcResult<LineagePage>;
+
+    /// Answers a question of the agent with ACP's outcome. The first answer wins.
+    #[method(name = "respond", param_kind = map)]
+    async fn respond(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "interruptId")] interrupt_id: InterruptId,
+        outcome: RawJson,
+    ) -> RpcResult<RespondAnswer>;
+
+    /// Closes the session; the next prompt brings it back.
+    #[method(name = "close", param_kind = map)]
+    async fn close(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+    ) -> RpcResult<Empty>;
+
+    /// A new chat under the same id: the chain is empty until the next prompt, the lineage stays.
+    #[method(name = "reset", param_kind = map)]
+    async fn reset(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ConversationAnswer>;
+
+    /// Deletes the conversation for good; its id is never used again. `transcripts` defaults to keep.
+    #[method(name = "delete", param_kind = map)]
+    async fn delete(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        transcripts: Option<TranscriptsOnDelete>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<Empty>;
+
+    /// Events of one conversation, or of all. With `after` a cursor that is still held: exactly what was missed, then
+    /// live. Otherwise a snapshot first (without `conversationId`: one of each conversation that is not idle).
+    #[subscription(
+        name = "subscribe" => "event",
+        unsubscribe = "unsubscribe",
+        item = EventEnvelope,
+        param_kind = map
+    )]
+    async fn events(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
+        after: Option<Cursor>,
+    ) -> SubscriptionResult;
+}
