@@ -1,1 +1,4 @@
 //! To be written.
+
+pub mod failure;
+pub mod profile;

@@ -1,0 +1,195 @@
+//! When a limit lifts, from the agent's words: "resets 10:59pm (UTC)", "resets Nov 21, 3am (Europe/Berlin)",
+//! "try again at 11:13 PM", "try again in 20s". The agents round to the minute and leave out what they take
+//! for obvious: the date when it is today, the year always or nearly so.
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp, Zoned};
+
+/// Words after which a time is told.
+const BEFORE_A_TIME: &[&str] = &["resets at ", "resets ", "try again at ", "available again at "];
+
+/// Words after which a duration is told.
+const BEFORE_A_DURATION: &[&str] = &["resets in ", "try again in ", "retry after ", "retry in "];
+
+/// A time of day that lies this much in the past, in seconds, is taken for a limit that has just lifted, not
+/// for tomorrow's: told times are cut to the minute, and the text may have been on its way for a while.
+const JUST_LIFTED_SECONDS: i64 = 300;
+
+/// The reset time that a text tells, None when it tells none or names a zone that is not known here.
+pub(super) fn find(text: &str, now: &Zoned) -> Option<Timestamp> {
+    find_with(text, now, zone)
+}
+
+/// The same with the zones given, so that it can be tested on a machine without a zone database.
+pub(super) fn find_with(
+    text: &str,
+    now: &Zoned,
+    zone: impl Fn(&str) -> Option<TimeZone>,
+) -> Option<Timestamp> {
+    let lower = text.to_lowercase();
+    // Lower-casing must not move anything, or the zone's name could not be found in the original.
+    let original = if lower.len() == text.len() { text } else { &lower };
+    let told = BEFORE_A_TIME.iter().find_map(|words| {
+        let start = lower.find(words)? + words.len();
+        clock_time(&lower[start..], &original[start..], now, &zone)
+    });
+    told.or_else(|| epoch_seconds(&lower)).or_else(|| {
+        BEFORE_A_DURATION.iter().find_map(|words| {
+            let start = lower.find(words)? + words.len();
+            now.timestamp().checked_add(duration(&lower[start..])?).ok()
+        })
+    })
+}
+
+fn zone(name: &str) -> Option<TimeZone> {
+    match name {
+        "UTC" | "GMT" | "Etc/UTC" => Some(TimeZone::UTC),
+        _ => TimeZone::get(name).ok(),
+    }
+}
+
+/// `[month day[, year][,] [at]] hour[:minute][am|pm] [(zone)]`
+fn clock_time(
+    lower: &str,
+    original: &str,
+    now: &Zoned,
+    zone: &impl Fn(&str) -> Option<TimeZone>,
+) -> Option<Timestamp> {
+    let zone_name = zone_name(original);
+    let time_zone = match zone_name {
+        Some(name) => zone(name)?,
+        None => now.time_zone().clone(),
+    };
+    let here = now.with_time_zone(time_zone.clone());
+    let mut words = lower
+        .split([' ', ',', '\u{a0}', '\u{202f}'])
+        .filter(|word| !word.is_empty())
+        .peekable();
+
+    let month = words.peek().copied().and_then(month);
+    let day_and_year = match month {
+        Some(_) => {
+            words.next();
+            let day: i8 = words
+                .next()?
+                .trim_end_matches(|c: char| c.is_ascii_alphabetic())
+                .parse()
+                .ok()?;
+            let year: Option<i16> = words
+                .peek()
+                .and_then(|word| (word.len() == 4).then(|| word.parse().ok())?);
+            if year.is_some() {
+                words.next();
+            }
+            Some((day, year))
+        }
+        None => None,
+    };
+    if words.peek() == Some(&"at") {
+        words.next();
+    }
+    let time = time_of_day(words.next()?, words.next())?;
+
+    let at = |date: Date| DateTime::from_parts(date, time).to_zoned(time_zone.clone()).ok();
+    let earliest = here.timestamp().as_second() - JUST_LIFTED_SECONDS;
+    let not_past = |at: &Zoned| at.timestamp().as_second() >= earliest;
+    let found = match (month, day_and_year) {
+        (Some(month), Some((day, Some(year)))) => at(Date::new(year, month, day).ok()?)?,
+        (Some(month), Some((day, None))) => (0..=1)
+            .filter_map(|later| at(Date::new(here.year() + later, month, day).ok()?))
+            .find(not_past)?,
+        _ => [here.date(), here.date().tomorrow().ok()?]
+            .into_iter()
+            .filter_map(at)
+            .find(not_past)?,
+    };
+    Some(found.timestamp())
+}
+
+/// What stands in the first brackets, if it looks like a zone and not like a remark.
+fn zone_name(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once('(')?;
+    let (name, _) = rest.split_once(')')?;
+    let looks_right = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
+    (!name.is_empty() && name.chars().all(looks_right)).then_some(name)
+}
+
+fn month(word: &str) -> Option<i8> {
+    const MONTHS: [&str; 12] = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ];
+    let start = word.get(..3)?;
+    let at = MONTHS.iter().position(|month| *month == start)?;
+    word.chars()
+        .all(|c| c.is_ascii_alphabetic() || c == '.')
+        .then(|| i8::try_from(at + 1).ok())?
+}
+
+/// "10:59pm", "3am", "11:13" + "pm", "23:13".
+fn time_of_day(word: &str, next: Option<&str>) -> Option<Time> {
+    let digits = word
+        .bytes()
+        .take_while(|byte| byte.is_ascii_digit() || *byte == b':')
+        .count();
+    let (clock, suffix) = word.split_at(digits);
+    let trimmed = |text: &str| text.trim_end_matches(['.', ')', ';']).replace('.', "");
+    let half = match trimmed(suffix) {
+        suffix if suffix.is_empty() => next.map(trimmed).filter(|next| next == "am" || next == "pm"),
+        suffix => Some(suffix),
+    };
+    let (hour, minute) = match clock.split_once(':') {
+        Some((hour, minute)) => (hour.parse::<i8>().ok()?, minute.parse::<i8>().ok()?),
+        // A bare number is no time of day without its half.
+        None if half.is_some() => (clock.parse::<i8>().ok()?, 0),
+        None => return None,
+    };
+    let hour = match half.as_deref() {
+        Some("am") if (1..=12).contains(&hour) => hour % 12,
+        Some("pm") if (1..=12).contains(&hour) => hour % 12 + 12,
+        None => hour,
+        Some(_) => return None,
+    };
+    Time::new(hour, minute, 0, 0).ok()
+}
+
+/// "usage limit reached|1795215564", an older form.
+fn epoch_seconds(text: &str) -> Option<Timestamp> {
+    let (_, rest) = text.split_once("limit reached|")?;
+    let digits: &str = &rest[..rest.bytes().take_while(u8::is_ascii_digit).count()];
+    Timestamp::from_second(digits.parse().ok()?).ok()
+}
+
+/// "1s", "20 seconds", "1.5s", "3 days 4 hours 2 minutes": parts until something else comes.
+fn duration(text: &str) -> Option<Span> {
+    let mut total_ms: i64 = 0;
+    let mut rest = text.trim_start();
+    loop {
+        let digits = rest
+            .bytes()
+            .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
+            .count();
+        let Ok(amount) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
+            break;
+        };
+        let unit_text = rest[digits..].trim_start();
+        let letters = unit_text.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let unit_ms = match &unit_text[..letters] {
+            "ms" => 1.0,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1_000.0,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
+            "h" | "hr" | "hrs" | "hour" | "hours" => 3_600_000.0,
+            "d" | "day" | "days" => 86_400_000.0,
+            _ => break,
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a float cast saturates, and the sum is checked"
+        )]
+        let part = (amount * unit_ms) as i64;
+        total_ms = total_ms.checked_add(part)?;
+        rest = unit_text[letters..].trim_start_matches([' ', ',']);
+        rest = rest.strip_prefix("and ").unwrap_or(rest);
+    }
+    (total_ms > 0).then(|| Span::new().try_milliseconds(total_ms).ok())?
+}

@@ -1,0 +1,164 @@
+//! What a turn's updates say about a failure beside the answer: limits, retries, a broken thread. Collected
+//! while the turn runs and asked once, at its end.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::agent::profile::{AgentKind, RAW_EVENT_METHOD};
+
+/// Longest notice text that is kept, in bytes: a limit's text has less than 300.
+const NOTICE_LIMIT_BYTES: usize = 4096;
+
+/// Whether the account may go on, as the agent's limit event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateLimitStatus {
+    /// No limit stands in the way. Sent with ordinary turns too.
+    Allowed,
+    /// Allowed, but close to the limit.
+    Warning,
+    /// Requests are refused until the reset.
+    Rejected,
+}
+
+/// One limit event. It is no failure by itself: turns end well after a rejected side request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimitNotice {
+    /// Whether the account may go on.
+    pub status: RateLimitStatus,
+    /// When the limit that it speaks of lifts.
+    pub resets_at: Option<Timestamp>,
+}
+
+impl RateLimitNotice {
+    /// Reads `rate_limit_info` of a limit event, or `_meta["_claude/rateLimit"]` of a usage update (they are
+    /// the same object). None for a status that is not known.
+    pub fn read(info: &Value) -> Option<RateLimitNotice> {
+        let status = match info.get("status")?.as_str()? {
+            "allowed" => RateLimitStatus::Allowed,
+            "allowed_warning" => RateLimitStatus::Warning,
+            "rejected" => RateLimitStatus::Rejected,
+            _ => return None,
+        };
+        let resets_at = info.get("resetsAt").and_then(Value::as_i64);
+        Some(RateLimitNotice {
+            status,
+            resets_at: resets_at.and_then(|at| Timestamp::from_second(at).ok()),
+        })
+    }
+}
+
+/// The signs of one turn. Make a new one for each turn: what an earlier turn, or another conversation, went
+/// through must not classify this one.
+#[derive(Debug, Clone, Default)]
+pub struct TurnSigns {
+    rejected: Option<RateLimitNotice>,
+    thread_broke: bool,
+    codex_error_info: Option<Value>,
+    codex_error_details: Option<String>,
+    last_notice: Option<String>,
+}
+
+impl TurnSigns {
+    /// Whether a line from the agent is worth decoding for [`Self::observe`]. May say yes for nothing, never no
+    /// for something. Looks for short marks only, so that the stream of ordinary chunks is not decoded.
+    pub fn concerns(agent: AgentKind, line: &[u8]) -> bool {
+        let has = |mark: &str| memchr::memmem::find(line, mark.as_bytes()).is_some();
+        match agent {
+            AgentKind::Claude | AgentKind::Loopback => has("_claude/rateLimit") || has("rate_limit_event"),
+            AgentKind::Codex => {
+                has("session_info_update") || (has("agent_message_chunk") && !has("\"messageId\""))
+            }
+            AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => false,
+        }
+    }
+
+    /// Takes in one notification of the turn's session, by its method and parameters.
+    pub fn observe(&mut self, method: &str, params: &Value) {
+        match method {
+            "session/update" => {
+                if let Some(update) = params.get("update") {
+                    self.observe_update(update);
+                }
+            }
+            RAW_EVENT_METHOD => {
+                let message = params.get("message");
+                let event = message
+                    .and_then(|message| message.get("type"))
+                    .and_then(Value::as_str);
+                if event == Some("rate_limit_event") {
+                    self.note_limit(message.and_then(|message| message.get("rate_limit_info")));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The newest event of this turn that said that requests are refused. A later `allowed` does not lift it:
+    /// the agent's side requests (titles, summaries) are reported in the same stream.
+    pub fn rejected(&self) -> Option<&RateLimitNotice> {
+        self.rejected.as_ref()
+    }
+
+    /// Whether Codex said in this turn that the thread is in error.
+    pub fn thread_broke(&self) -> bool {
+        self.thread_broke
+    }
+
+    pub(super) fn codex_error_info(&self) -> Option<&Value> {
+        self.codex_error_info.as_ref()
+    }
+
+    pub(super) fn codex_error_details(&self) -> Option<&str> {
+        self.codex_error_details.as_deref()
+    }
+
+    /// The last text that was said outside any message: Codex's way of telling what went wrong.
+    pub(super) fn last_notice(&self) -> Option<&str> {
+        self.last_notice.as_deref()
+    }
+
+    fn observe_update(&mut self, update: &Value) {
+        match update.get("sessionUpdate").and_then(Value::as_str) {
+            Some("usage_update") => self.note_limit(update.pointer("/_meta/_claude~1rateLimit")),
+            Some("session_info_update") => {
+                if let Some(status) = update
+                    .pointer("/_meta/codex/threadStatus/type")
+                    .and_then(Value::as_str)
+                {
+                    self.thread_broke = status == "systemError";
+                }
+                if let Some(error) = update.pointer("/_meta/codex/error") {
+                    self.codex_error_info = error
+                        .get("codexErrorInfo")
+                        .filter(|info| !info.is_null())
+                        .cloned();
+                    self.codex_error_details = error
+                        .get("additionalDetails")
+                        .and_then(Value::as_str)
+                        .map(bounded);
+                }
+            }
+            Some("agent_message_chunk") if update.get("messageId").is_none_or(Value::is_null) => {
+                let text = update.pointer("/content/text").and_then(Value::as_str);
+                self.last_notice = text.map(bounded).or_else(|| self.last_notice.take());
+            }
+            _ => {}
+        }
+    }
+
+    fn note_limit(&mut self, info: Option<&Value>) {
+        if let Some(notice) = info.and_then(RateLimitNotice::read)
+            && notice.status == RateLimitStatus::Rejected
+        {
+            self.rejected = Some(notice);
+        }
+    }
+}
+
+fn bounded(text: &str) -> String {
+    let mut end = text.len().min(NOTICE_LIMIT_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}

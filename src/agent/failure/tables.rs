@@ -1,0 +1,262 @@
+//! The tables of the classifier: what each source of evidence means. No source knows of another but for the
+//! text, by which the vaguer ones are made precise.
+
+use serde_json::Value;
+
+use super::{FailureKind, Verdict};
+use crate::agent::profile::AgentKind;
+
+/// `data.errorKind` (Claude and loopback), the error kinds of the Claude SDK and of its adapter.
+pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Verdict> {
+    let kind = data?.get("errorKind")?.as_str()?;
+    Some(match kind {
+        "rate_limit" => Verdict::of(FailureKind::RateLimited),
+        "overloaded" => Verdict::of(FailureKind::Overloaded),
+        // No credit: a limit, but none that lifts by waiting.
+        "billing_error" => Verdict::lasting(FailureKind::RateLimited),
+        "authentication_failed"
+        | "oauth_org_not_allowed"
+        | "account_on_hold"
+        | "verification_required"
+        | "cloud_credential_error" => Verdict::of(FailureKind::AuthRequired),
+        "invalid_request" | "model_not_found" => {
+            too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest))
+        }
+        "transport_lost" | "worker_shutdown" => Verdict::of(FailureKind::AgentDied),
+        // Also what it calls a refused connection and 529; only the text tells them apart, and none of them
+        // is a limit, whatever the text mentions.
+        "server_error" | "unknown" | "no_result" | "incomplete_tool_call" | "max_output_tokens" => {
+            by_text(text)
+                .filter(|verdict| verdict.kind != FailureKind::RateLimited)
+                .unwrap_or_else(Verdict::passing_fault)
+        }
+        _ => return None,
+    })
+}
+
+/// `codexErrorInfo`: a name, or an object with one member of that name that holds an HTTP status.
+pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict> {
+    let info = info?;
+    let (name, detail) = match info {
+        Value::String(name) => (name.as_str(), None),
+        Value::Object(members) => {
+            let (name, detail) = members.iter().next()?;
+            (name.as_str(), Some(detail))
+        }
+        _ => return None,
+    };
+    let status = || {
+        detail?
+            .get("httpStatusCode")?
+            .as_u64()
+            .and_then(|status| u16::try_from(status).ok())
+    };
+    Some(match name {
+        "usageLimitExceeded" | "rateLimitExceeded" => Verdict::of(FailureKind::RateLimited),
+        "contextWindowExceeded" => Verdict::of(FailureKind::ContextOverflow),
+        "serverOverloaded" => Verdict::of(FailureKind::Overloaded),
+        "unauthorized" => Verdict::of(FailureKind::AuthRequired),
+        "badRequest" | "cyberPolicy" | "sandboxError" => {
+            too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest))
+        }
+        "internalServerError" => by_http_status(500, text),
+        "httpConnectionFailed"
+        | "responseStreamConnectionFailed"
+        | "responseStreamDisconnected"
+        | "responseTooManyFailedAttempts" => match status() {
+            Some(status) => by_http_status(status, text),
+            // A limit that arrives inside the stream is reported as a stream that broke.
+            None => by_text(text).unwrap_or(Verdict::of(FailureKind::Network)),
+        },
+        _ => return None,
+    })
+}
+
+/// `_meta.jetbrains.air.sessionFailure`: a category, and words that say which of its causes it is.
+pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) -> Option<Verdict> {
+    let offers = |action: &str| {
+        let actions = record.get("actions").and_then(Value::as_array);
+        actions.is_some_and(|actions| actions.iter().any(|offered| offered.as_str() == Some(action)))
+    };
+    Some(match record.get("category").and_then(Value::as_str)? {
+        "limit" => match too_long(text) {
+            Some(verdict) => verdict,
+            // A budget of this one session, which no waiting refills.
+            None if offers("new_session") => Verdict::lasting(FailureKind::RateLimited),
+            None => Verdict::of(FailureKind::RateLimited),
+        },
+        "access" => Verdict::of(FailureKind::AuthRequired),
+        "request" => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
+        "connection" => match agent {
+            // Between the adapter and its own child process, not the network.
+            AgentKind::Claude | AgentKind::Loopback => Verdict::of(FailureKind::AgentDied),
+            _ => Verdict::of(FailureKind::Network),
+        },
+        // The category of overload, and never that of a limit.
+        "service" => by_text(text)
+            .filter(|verdict| verdict.kind != FailureKind::RateLimited)
+            .unwrap_or_else(Verdict::passing_fault),
+        _ => return None,
+    })
+}
+
+/// JSON-RPC codes that have one meaning wherever they occur.
+pub(super) fn by_code(code: i64) -> Option<Verdict> {
+    match code {
+        -32000 => Some(Verdict::of(FailureKind::AuthRequired)),
+        _ => None,
+    }
+}
+
+/// What a code says when nothing else does.
+pub(super) fn by_code_alone(code: i64) -> Verdict {
+    match code {
+        -32700 | -32600 | -32601 | -32602 | -32002 => Verdict::of(FailureKind::InvalidRequest),
+        _ => Verdict::of(FailureKind::Unknown),
+    }
+}
+
+/// HTTP statuses of the model's servers.
+pub(super) fn by_http_status(status: u16, text: &str) -> Verdict {
+    match status {
+        429 => Verdict::of(FailureKind::RateLimited),
+        401 | 403 => Verdict::of(FailureKind::AuthRequired),
+        402 => Verdict::lasting(FailureKind::RateLimited),
+        413 => Verdict::of(FailureKind::ContextOverflow),
+        408 => Verdict::of(FailureKind::Network),
+        502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
+        500..=599 => by_text(text)
+            .filter(|verdict| verdict.kind == FailureKind::Overloaded)
+            .unwrap_or_else(Verdict::passing_fault),
+        _ => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
+    }
+}
+
+/// Words, in lower case, that tell a failure where no data does. The first match decides, so what is mistaken
+/// for something else comes before it: overload before limits (its advice mentions usage), a window that is
+/// full before limits ("limit 200000"), credit before limits.
+const BY_TEXT: &[(&[&str], FailureKind)] = &[
+    (
+        &[
+            "overloaded",
+            "at capacity",
+            "service unavailable",
+            "server is busy",
+        ],
+        FailureKind::Overloaded,
+    ),
+    (TOO_LONG, FailureKind::ContextOverflow),
+    (
+        &[
+            "process exited unexpectedly",
+            "process ended unexpectedly",
+            "worker is shutting down",
+        ],
+        FailureKind::AgentDied,
+    ),
+    (
+        &[
+            "hit your limit",
+            "hit your usage limit",
+            "usage limit reached",
+            "rate limit",
+            "rate_limit",
+            "too many requests",
+            "quota exceeded",
+            "exceeded your current quota",
+        ],
+        FailureKind::RateLimited,
+    ),
+    (
+        &[
+            "authentication required",
+            "failed to authenticate",
+            "invalid api key",
+            "invalid x-api-key",
+            "please run /login",
+            "not logged in",
+            "unauthorized",
+            "oauth token has expired",
+        ],
+        FailureKind::AuthRequired,
+    ),
+    (
+        &[
+            "econnrefused",
+            "econnreset",
+            "enotfound",
+            "etimedout",
+            "connection refused",
+            "connection error",
+            "connection reset",
+            "network error",
+            "stream disconnected",
+            "error sending request",
+            "fetch failed",
+            "socket hang up",
+            "getaddrinfo",
+        ],
+        FailureKind::Network,
+    ),
+    (
+        &["invalid_request_error", "not found for model"],
+        FailureKind::InvalidRequest,
+    ),
+];
+
+const TOO_LONG: &[&str] = &[
+    "prompt is too long",
+    "input is too long",
+    "context window",
+    "context length",
+    "context_length_exceeded",
+    "maximum context",
+];
+
+/// Words that say that there is no money: a limit, but one that waiting does not lift.
+const NO_CREDIT: &[&str] = &[
+    "credit balance is too low",
+    "out of credits",
+    "insufficient_quota",
+];
+
+/// What the words of a failure, in lower case, say.
+pub(super) fn by_text(text: &str) -> Option<Verdict> {
+    let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    if has(NO_CREDIT) && !text.contains("overloaded") {
+        return Some(Verdict::lasting(FailureKind::RateLimited));
+    }
+    if let Some((_, kind)) = BY_TEXT.iter().find(|(needles, _)| has(needles)) {
+        return Some(Verdict::of(*kind));
+    }
+    status_in(text).map(|status| match status {
+        // Of the statuses in prose only those are believed that no other number looks like in its place.
+        429 => Verdict::of(FailureKind::RateLimited),
+        401 | 403 => Verdict::of(FailureKind::AuthRequired),
+        502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
+        500..=599 => Verdict::passing_fault(),
+        _ => Verdict::of(FailureKind::InvalidRequest),
+    })
+}
+
+fn too_long(text: &str) -> Option<Verdict> {
+    TOO_LONG
+        .iter()
+        .any(|needle| text.contains(needle))
+        .then(|| Verdict::of(FailureKind::ContextOverflow))
+}
+
+/// An HTTP status named as such in prose: "API Error: 529", "last status: 429", "rejected (429)".
+fn status_in(text: &str) -> Option<u16> {
+    ["api error: ", "status: ", "status code ", "status ", "("]
+        .iter()
+        .find_map(|before| {
+            text.match_indices(before).find_map(|(at, _)| {
+                let rest = &text[at + before.len()..];
+                let digits: &str = &rest[..rest.bytes().take_while(u8::is_ascii_digit).count()];
+                let status: u16 = digits.parse().ok()?;
+                let closed = *before != "(" || rest[digits.len()..].starts_with(')');
+                (closed && (400..600).contains(&status)).then_some(status)
+            })
+        })
+}

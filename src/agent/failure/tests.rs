@@ -1,0 +1,607 @@
+use std::fs;
+use std::path::PathBuf;
+
+use jiff::civil::date;
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::*;
+use AgentKind::{Claude, Codex, Gemini, Generic, Loopback};
+use FailureKind::{
+    AgentDied, AuthRequired, ContextOverflow, InvalidRequest, Network, Overloaded, RateLimited, Unknown,
+};
+
+/// 2026-11-20 22:00 UTC: the captures are of that evening.
+fn now() -> Zoned {
+    date(2026, 11, 20)
+        .at(22, 0, 0, 0)
+        .to_zoned(TimeZone::UTC)
+        .unwrap()
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/failures")
+}
+
+/// What a session does with the lines of one call: signs from the notifications, then the answer.
+fn judge(agent: AgentKind, capture: &str) -> Option<Failure> {
+    let mut signs = TurnSigns::default();
+    let mut failure = None;
+    for line in capture.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let message = &line["msg"];
+        if line["dir"] != "<" {
+            continue;
+        }
+        if let Some(method) = message["method"].as_str() {
+            if TurnSigns::concerns(agent, message.to_string().as_bytes()) {
+                signs.observe(method, &message["params"]);
+            }
+            continue;
+        }
+        failure = match message.get("error") {
+            Some(error) => Some(classify(
+                agent,
+                &Evidence::of_error(error).with_signs(&signs),
+                &now(),
+            )),
+            None => failure_of_result(
+                agent,
+                &Evidence::of_result(&message["result"]).with_signs(&signs),
+                &now(),
+            ),
+        };
+    }
+    failure
+}
+
+/// What a capture must be taken for: kind, whether trying later may help, reset time, unknown session.
+type Expected = Option<(FailureKind, bool, Option<&'static str>, bool)>;
+
+const CAPTURES: &[(&str, Expected)] = &[
+    ("claude-400-context", Some((ContextOverflow, false, None, false))),
+    ("claude-401", Some((AuthRequired, false, None, false))),
+    ("claude-403", Some((AuthRequired, false, None, false))),
+    ("claude-429-apikey", Some((RateLimited, true, None, false))),
+    ("claude-500", Some((Unknown, true, None, false))),
+    ("claude-529", Some((Overloaded, true, None, false))),
+    ("claude-child-killed", Some((AgentDied, true, None, false))),
+    ("claude-connrefused", Some((Network, true, None, false))),
+    ("claude-cwd-gone", Some((InvalidRequest, false, None, false))),
+    (
+        "claude-fork-point-missing",
+        Some((InvalidRequest, false, None, false)),
+    ),
+    (
+        "claude-limit-subscription",
+        Some((RateLimited, true, Some("2026-11-20T22:59:24Z"), false)),
+    ),
+    (
+        "claude-limit-subscription-air",
+        Some((RateLimited, true, Some("2026-11-20T22:59:25Z"), false)),
+    ),
+    (
+        "claude-limit-then-allowed",
+        Some((RateLimited, true, Some("2026-11-21T00:52:04Z"), false)),
+    ),
+    ("claude-nokey", Some((AuthRequired, false, None, false))),
+    ("claude-not-a-uuid", Some((InvalidRequest, false, None, true))),
+    ("claude-ordinary-turn-beside-limit", None),
+    ("claude-recovered-from-drop", None),
+    ("claude-recovered-from-overload", None),
+    (
+        "claude-session-after-child-death",
+        Some((InvalidRequest, false, None, true)),
+    ),
+    (
+        "claude-set-model-gone",
+        Some((InvalidRequest, false, None, false)),
+    ),
+    (
+        "claude-unknown-session",
+        Some((InvalidRequest, false, None, true)),
+    ),
+    ("codex-400", Some((InvalidRequest, false, None, false))),
+    ("codex-401", Some((AuthRequired, false, None, false))),
+    ("codex-429", Some((RateLimited, true, None, false))),
+    ("codex-429-air", Some((RateLimited, true, None, false))),
+    ("codex-503", Some((Overloaded, true, None, false))),
+    ("codex-503-air", Some((Overloaded, true, None, false))),
+    ("codex-active-writer", Some((InvalidRequest, false, None, false))),
+    (
+        "codex-archived-session",
+        Some((InvalidRequest, false, None, true)),
+    ),
+    ("codex-context", Some((ContextOverflow, false, None, false))),
+    (
+        "codex-failed-ratelimit",
+        Some((RateLimited, true, Some("2026-11-20T22:00:01Z"), false)),
+    ),
+    ("codex-ordinary-turn", None),
+    ("codex-stream-drop", Some((Network, true, None, false))),
+    ("codex-unknown-session", Some((InvalidRequest, false, None, true))),
+    (
+        "codex-usage-limit",
+        Some((RateLimited, true, Some("2026-11-20T23:13:00Z"), false)),
+    ),
+    (
+        "codex-usage-limit-air",
+        Some((RateLimited, true, Some("2026-11-20T23:13:00Z"), false)),
+    ),
+];
+
+#[test]
+fn every_capture_is_taken_for_what_it_is() {
+    for (name, expected) in CAPTURES {
+        let capture = fs::read_to_string(folder().join(format!("{name}.jsonl"))).unwrap();
+        let agents: &[AgentKind] = if name.starts_with("claude") {
+            &[Claude, Loopback]
+        } else {
+            &[Codex]
+        };
+        for agent in agents {
+            let found = judge(*agent, &capture);
+            if let Some(failure) = &found {
+                assert!(
+                    !failure.message.is_empty() && !failure.message.starts_with("Internal error"),
+                    "{name}"
+                );
+            }
+            let found = found.map(|failure| {
+                let resets_at = failure.resets_at.map(|at| at.to_string());
+                (
+                    failure.kind,
+                    failure.retryable,
+                    resets_at,
+                    failure.session_unknown,
+                )
+            });
+            let expected =
+                expected.map(|(kind, later, at, unknown)| (kind, later, at.map(str::to_owned), unknown));
+            assert_eq!(found, expected, "{name} as {agent}");
+        }
+    }
+}
+
+#[test]
+fn no_capture_is_left_out_of_the_table() {
+    let mut names: Vec<String> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| {
+            entry
+                .unwrap()
+                .file_name()
+                .into_string()
+                .unwrap()
+                .replace(".jsonl", "")
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, CAPTURES.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+}
+
+fn of_error(agent: AgentKind, error: &Value) -> Failure {
+    classify(agent, &Evidence::of_error(error), &now())
+}
+
+#[test]
+fn an_agents_own_error_kind_decides_and_the_text_makes_vague_ones_precise() {
+    let table = [
+        ("rate_limit", "whatever", RateLimited, true),
+        ("overloaded", "hit your limit", Overloaded, true),
+        ("billing_error", "Credit balance is too low", RateLimited, false),
+        ("authentication_failed", "", AuthRequired, false),
+        ("account_on_hold", "", AuthRequired, false),
+        (
+            "invalid_request",
+            "input is too long for requested model",
+            ContextOverflow,
+            false,
+        ),
+        ("model_not_found", "no such model", InvalidRequest, false),
+        ("transport_lost", "", AgentDied, true),
+        ("worker_shutdown", "", AgentDied, true),
+        ("server_error", "API Error: 529 Overloaded", Overloaded, true),
+        ("server_error", "API Error: 503 try later", Overloaded, true),
+        ("server_error", "API Error: Connection error.", Network, true),
+        (
+            "server_error",
+            "the rate limit service answered 500",
+            Unknown,
+            true,
+        ),
+        ("unknown", "odd", Unknown, true),
+        ("brand_new_kind", "prompt is too long", ContextOverflow, false),
+        ("brand_new_kind", "odd", Unknown, false),
+    ];
+    for (kind, text, expected, retryable) in table {
+        let failure = of_error(
+            Claude,
+            &json!({"code": -32603, "message": text, "data": {"errorKind": kind}}),
+        );
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (expected, retryable),
+            "{kind}: {text}"
+        );
+    }
+}
+
+#[test]
+fn codex_error_names_decide_with_or_without_a_status() {
+    let table = [
+        (json!("usageLimitExceeded"), "", RateLimited),
+        (json!("contextWindowExceeded"), "", ContextOverflow),
+        (json!("serverOverloaded"), "usage limit reached", Overloaded),
+        (json!("unauthorized"), "", AuthRequired),
+        (json!("badRequest"), "", InvalidRequest),
+        (json!("internalServerError"), "", Unknown),
+        (
+            json!({"httpConnectionFailed": {"httpStatusCode": null}}),
+            "",
+            Network,
+        ),
+        (
+            json!({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}),
+            "",
+            RateLimited,
+        ),
+        (
+            json!({"responseTooManyFailedAttempts": {"httpStatusCode": 503}}),
+            "",
+            Overloaded,
+        ),
+        (
+            json!({"responseStreamConnectionFailed": {"httpStatusCode": 401}}),
+            "",
+            AuthRequired,
+        ),
+        (json!("other"), "quota exceeded", RateLimited),
+        (json!(null), "odd", Unknown),
+    ];
+    for (info, text, expected) in table {
+        let error = json!({"code": -32603, "message": "Internal error", "data": {"message": text, "codexErrorInfo": info}});
+        assert_eq!(of_error(Codex, &error).kind, expected, "{info}");
+    }
+}
+
+#[test]
+fn statuses_as_data_or_as_the_code_are_read() {
+    let table = [
+        (json!({"code": 429, "message": "Slow down"}), RateLimited),
+        (json!({"code": 503, "message": "Later"}), Overloaded),
+        (
+            json!({"code": -32603, "message": "x", "data": {"status": 529}}),
+            Overloaded,
+        ),
+        (
+            json!({"code": -32603, "message": "x", "data": {"httpStatusCode": 401}}),
+            AuthRequired,
+        ),
+        (
+            json!({"code": -32603, "message": "x", "data": {"statusCode": 413}}),
+            ContextOverflow,
+        ),
+        (
+            json!({"code": -32603, "message": "x", "data": {"status": 404}}),
+            InvalidRequest,
+        ),
+        (
+            json!({"code": -32603, "message": "x", "data": {"status": 500}}),
+            Unknown,
+        ),
+        (
+            json!({"code": -32603, "message": "x", "data": {"status": 4290}}),
+            Unknown,
+        ),
+        (json!({"code": -32602, "message": "x"}), InvalidRequest),
+    ];
+    for (error, expected) in table {
+        assert_eq!(of_error(Gemini, &error).kind, expected, "{error}");
+    }
+}
+
+#[test]
+fn words_decide_where_there_is_no_data() {
+    let table = [
+        ("Overloaded", Some(Overloaded)),
+        (
+            "API Error: 529 Overloaded. You've hit your limit",
+            Some(Overloaded),
+        ),
+        (
+            "Overloaded: your credit balance is too low to skip the queue",
+            Some(Overloaded),
+        ),
+        (
+            "prompt is too long: 250000 tokens > 200000 maximum",
+            Some(ContextOverflow),
+        ),
+        ("Request rejected (429)", Some(RateLimited)),
+        ("You've hit your limit · resets 10:59pm (UTC)", Some(RateLimited)),
+        ("Your credit balance is too low", Some(RateLimited)),
+        ("connect ECONNREFUSED 127.0.0.1:8000", Some(Network)),
+        ("Invalid API key · Fix external API key", Some(AuthRequired)),
+        ("last status: 504", Some(Overloaded)),
+        ("version 4.29 (429 lines)", None),
+        ("it was 1429 in (Constance)", None),
+        ("", None),
+    ];
+    for (text, expected) in table {
+        let found = tables::by_text(&text.to_lowercase()).map(|verdict| verdict.kind);
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+/// F24: overload is nobody's limit and no question of credit, whatever else was seen in the turn.
+#[test]
+fn f24_overload_is_never_a_limit() {
+    let mut signs = TurnSigns::default();
+    signs.observe(
+        "_claude/sdkMessage",
+        &json!({"message": {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1}}}),
+    );
+    let error = json!({"code": -32603, "message": "Internal error: API Error: 529 Overloaded", "data": {"errorKind": "server_error"}});
+    let failure = classify(Claude, &Evidence::of_error(&error).with_signs(&signs), &now());
+    assert_eq!((failure.kind, failure.resets_at), (Overloaded, None));
+    assert_eq!(failure.message, "API Error: 529 Overloaded");
+}
+
+/// F21: events about limits never make a failure of a turn that ended well.
+#[test]
+fn f21_a_limit_event_alone_is_no_failure() {
+    for status in ["allowed", "allowed_warning", "rejected"] {
+        let mut signs = TurnSigns::default();
+        let update =
+            json!({"sessionUpdate": "usage_update", "_meta": {"_claude/rateLimit": {"status": status}}});
+        signs.observe("session/update", &json!({"update": update}));
+        assert_eq!(signs.rejected().is_some(), status == "rejected");
+        let result = json!({"stopReason": "end_turn"});
+        assert_eq!(
+            failure_of_result(Claude, &Evidence::of_result(&result).with_signs(&signs), &now()),
+            None
+        );
+    }
+}
+
+#[test]
+fn a_failure_record_makes_a_failure_of_an_ordinary_end() {
+    let record = |category: &str, severity: &str, title: &str, actions: Value| {
+        let failure = json!({"category": category, "severity": severity, "title": title, "actions": actions});
+        json!({"stopReason": "end_turn", "_meta": {"jetbrains": {"air": {"version": 1, "sessionFailure": failure}}}})
+    };
+    let table = [
+        (
+            Claude,
+            record("limit", "error", "You've hit your limit", json!([])),
+            Some((RateLimited, true)),
+        ),
+        (
+            Claude,
+            record("limit", "error", "Out of budget", json!(["new_session"])),
+            Some((RateLimited, false)),
+        ),
+        (
+            Claude,
+            record("limit", "error", "Prompt is too long", json!([])),
+            Some((ContextOverflow, false)),
+        ),
+        (
+            Claude,
+            record("service", "error", "Overloaded", json!(["retry"])),
+            Some((Overloaded, true)),
+        ),
+        (
+            Claude,
+            record("service", "error", "odd", json!(["retry"])),
+            Some((Unknown, true)),
+        ),
+        (
+            Claude,
+            record("access", "error", "Sign in", json!(["login"])),
+            Some((AuthRequired, false)),
+        ),
+        (
+            Claude,
+            record("request", "error", "Bad", json!([])),
+            Some((InvalidRequest, false)),
+        ),
+        (
+            Claude,
+            record("connection", "error", "Lost", json!([])),
+            Some((AgentDied, true)),
+        ),
+        (
+            Codex,
+            record("connection", "error", "Lost", json!([])),
+            Some((Network, true)),
+        ),
+        (
+            Codex,
+            record("limit", "warning", "Reconnecting... 1/2", json!([])),
+            None,
+        ),
+        (
+            Claude,
+            record("new_category", "error", "odd", json!([])),
+            Some((Unknown, false)),
+        ),
+        (Claude, json!({"stopReason": "cancelled"}), None),
+        (Claude, json!({"stopReason": "refusal"}), None),
+    ];
+    for (agent, result, expected) in table {
+        let found = failure_of_result(agent, &Evidence::of_result(&result), &now());
+        assert_eq!(
+            found.map(|failure| (failure.kind, failure.retryable)),
+            expected,
+            "{result}"
+        );
+    }
+}
+
+#[test]
+fn a_thread_that_recovered_within_the_turn_is_not_broken() {
+    let status = |kind: &str| {
+        let meta = json!({"codex": {"threadStatus": {"type": kind}}});
+        json!({"update": {"sessionUpdate": "session_info_update", "_meta": meta}})
+    };
+    let mut signs = TurnSigns::default();
+    signs.observe("session/update", &status("systemError"));
+    assert!(signs.thread_broke());
+    signs.observe("session/update", &status("active"));
+    assert!(!signs.thread_broke());
+}
+
+#[test]
+fn a_session_is_unknown_only_where_the_agent_says_so() {
+    let table = [
+        (
+            Claude,
+            json!({"code": -32002, "message": "Resource not found"}),
+            true,
+        ),
+        (
+            Generic,
+            json!({"code": -32002, "message": "Resource not found"}),
+            true,
+        ),
+        (
+            Claude,
+            json!({"code": -32603, "message": "Error: --resume requires a valid session ID"}),
+            true,
+        ),
+        (
+            Codex,
+            json!({"code": -32603, "message": "x", "data": {"details": "no rollout found for thread id 1"}}),
+            true,
+        ),
+        (
+            Generic,
+            json!({"code": -32603, "message": "no rollout found for thread id 1"}),
+            false,
+        ),
+        (
+            Codex,
+            json!({"code": -32603, "message": "the archive session is_archived"}),
+            false,
+        ),
+        (
+            Claude,
+            json!({"code": -32603, "message": "Internal error"}),
+            false,
+        ),
+    ];
+    for (agent, error, expected) in table {
+        assert_eq!(of_error(agent, &error).session_unknown, expected, "{error}");
+    }
+}
+
+#[test]
+fn there_is_always_a_message() {
+    let table = [
+        (json!({"code": -32603, "message": "Internal error: why"}), "why"),
+        (
+            json!({"code": -32603, "message": "Internal error", "data": {"details": "why"}}),
+            "why",
+        ),
+        (
+            json!({"code": -32603, "message": "Internal error", "data": "why"}),
+            "why",
+        ),
+        (
+            json!({"code": -32603, "message": "Internal error"}),
+            "Internal error",
+        ),
+        (
+            json!({"code": -32603}),
+            "the agent answered with error -32603 and no message",
+        ),
+        (json!({}), "the agent gave no reason (unknown)"),
+    ];
+    for (error, expected) in table {
+        assert_eq!(of_error(Generic, &error).message, expected, "{error}");
+    }
+}
+
+#[test]
+fn a_dead_agents_last_words_are_its_message() {
+    let failure = agent_died("exit status 1", "starting\nError: no such file\n\n");
+    assert_eq!(failure.kind, AgentDied);
+    assert_eq!(
+        failure.message,
+        "the agent's process ended (exit status 1): Error: no such file"
+    );
+    assert_eq!(
+        agent_died("signal 9", "").message,
+        "the agent's process ended (signal 9)"
+    );
+}
+
+#[test]
+fn reset_times_are_read_from_words() {
+    let berlin = || TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+    let zone = |name: &str| match name {
+        "UTC" => Some(TimeZone::UTC),
+        "Europe/Berlin" => Some(berlin()),
+        _ => None,
+    };
+    let table = [
+        (
+            "You've hit your limit · resets 10:59pm (UTC)",
+            Some("2026-11-20T22:59:00Z"),
+        ),
+        ("resets 3am (UTC)", Some("2026-11-21T03:00:00Z")),
+        ("resets 12am (UTC)", Some("2026-11-21T00:00:00Z")),
+        ("resets 12pm (UTC)", Some("2026-11-21T12:00:00Z")),
+        ("resets 9:58pm (UTC)", Some("2026-11-20T21:58:00Z")),
+        ("resets 9:50pm (UTC)", Some("2026-11-21T21:50:00Z")),
+        ("resets Nov 21, 3am (Europe/Berlin)", Some("2026-11-21T02:00:00Z")),
+        ("resets 3am (Europe/Berlin)", Some("2026-11-21T02:00:00Z")),
+        ("resets Nov 24 at 3:30pm (UTC)", Some("2026-11-24T15:30:00Z")),
+        ("resets Jan 2, 3am (UTC)", Some("2027-01-02T03:00:00Z")),
+        ("resets Jul 2, 3am (Europe/Berlin)", Some("2027-07-02T01:00:00Z")),
+        ("try again at 11:13 PM.", Some("2026-11-20T23:13:00Z")),
+        ("try again at 23:13.", Some("2026-11-20T23:13:00Z")),
+        (
+            "try again at Nov 22nd, 2026 3:04 AM.",
+            Some("2026-11-22T03:04:00Z"),
+        ),
+        ("Please try again in 1s.", Some("2026-11-20T22:00:01Z")),
+        ("try again in 1.5s", Some("2026-11-20T22:00:01.5Z")),
+        (
+            "Resets in 3 days 4 hours and 2 minutes.",
+            Some("2026-11-24T02:02:00Z"),
+        ),
+        (
+            "Claude AI usage limit reached|1795215564",
+            Some("2026-11-20T22:59:24Z"),
+        ),
+        ("resets 10:59pm (Mars/Olympus)", None),
+        ("resets Feb 30, 3am (UTC)", None),
+        ("resets 25:00 (UTC)", None),
+        ("resets 13pm (UTC)", None),
+        ("resets 7 (UTC)", None),
+        ("resets soon", None),
+        ("resets ", None),
+        ("try again later", None),
+        ("try again in 99999999999999999999 days", None),
+    ];
+    for (text, expected) in table {
+        let found = reset_time::find_with(text, &now(), zone).map(|at| at.to_string());
+        assert_eq!(found.as_deref(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_time_without_a_zone_is_of_the_zone_of_now() {
+    let zone = TimeZone::posix("EST5").unwrap();
+    let now = now().with_time_zone(zone);
+    let found = reset_time::find("try again at 6:13 PM.", &now).map(|at| at.to_string());
+    assert_eq!(found.as_deref(), Some("2026-11-20T23:13:00Z"));
+}
+
+#[test]
+fn names_are_those_of_the_wire() {
+    assert_eq!(RateLimited.as_str(), "rateLimited");
+    assert_eq!(FailureKind::DaemonRestarted.as_str(), "daemonRestarted");
+}
