@@ -1,0 +1,473 @@
+//! Contract tests against the real Claude adapter: the facts about it that the bridge relies on, each pinned
+//! by what the model was sent. A new version of the adapter that breaks one is seen here first.
+//!
+//! They install the adapter by npm (about 400 MB, once), so they are run on demand:
+//! `cargo test --test real_claude -- --ignored`. Without npm each says why it is skipped.
+
+// The exemption for tests covers test functions only, not what they call.
+#![allow(clippy::expect_used)]
+
+mod support;
+
+use std::fs;
+
+use serde_json::{Map, Value, json};
+use session_bridge::agent::failure::{Evidence, FailureKind, TurnSigns, classify};
+use session_bridge::agent::profile::{AgentKind, RAW_EVENT_METHOD, announced_transcript};
+use support::acp_client::AcpClient;
+use support::claude::{Account, ClaudeLab};
+use support::model_server::{Said, model, tool_result, tool_use, user};
+
+/// An id that no session has.
+const NOBODY: &str = "6f1a1f5e-0000-4000-8000-000000000000";
+
+fn opening(lab: &ClaudeLab) -> Value {
+    let meta = AgentKind::Claude.profile().session_meta(None);
+    json!({"cwd": lab.project(), "mcpServers": [], "_meta": meta})
+}
+
+fn opening_of(lab: &ClaudeLab, session_id: &str) -> Value {
+    let mut params = opening(lab);
+    params["sessionId"] = session_id.into();
+    params
+}
+
+fn new_session(lab: &ClaudeLab, adapter: &AcpClient) -> String {
+    let result = adapter.call("session/new", opening(lab)).expect("session/new");
+    result["sessionId"].as_str().expect("an id").to_owned()
+}
+
+fn fork(adapter: &AcpClient, params: Value) -> String {
+    let result = adapter.call("session/fork", params).expect("session/fork");
+    result["sessionId"].as_str().expect("an id").to_owned()
+}
+
+fn prompted(adapter: &AcpClient, session_id: &str, text: &str) {
+    let result = adapter.prompt(session_id, text).expect("an ordinary turn");
+    assert_eq!(result["stopReason"], "end_turn");
+}
+
+/// A turn of the scripted model that only echoes, as the model is sent it.
+fn echoed(text: &str) -> [Said; 2] {
+    [user(text), model(&format!("ok: {text}"))]
+}
+
+fn classified(error: &Value) -> (FailureKind, bool) {
+    let failure = classify(AgentKind::Claude, &Evidence::of_error(error), &jiff::Zoned::now());
+    (failure.kind, failure.session_unknown)
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_new_session_writes_nothing_and_is_unknown_elsewhere_until_prompted() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    assert_eq!(lab.transcripts(), Vec::<std::path::PathBuf>::new());
+
+    let elsewhere = lab.adapter();
+    for method in ["session/fork", "session/resume", "session/load"] {
+        let error = elsewhere
+            .call(method, opening_of(&lab, &session))
+            .expect_err(method);
+        assert_eq!(
+            (&error["code"], &error["data"]["sessionId"]),
+            (&json!(-32002), &json!(session)),
+            "{method}"
+        );
+        assert_eq!(
+            classified(&error),
+            (FailureKind::InvalidRequest, true),
+            "{method}"
+        );
+    }
+
+    prompted(&adapter, &session, "hello");
+    assert!(lab.transcript(&session).is_some());
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn unknown_ids_are_told_apart_from_other_failures() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    for method in ["session/fork", "session/resume", "session/load"] {
+        let error = adapter.call(method, opening_of(&lab, NOBODY)).expect_err(method);
+        assert_eq!(
+            (&error["code"], &error["data"]["sessionId"]),
+            (&json!(-32002), &json!(NOBODY)),
+            "{method}"
+        );
+        let error = adapter
+            .call(method, opening_of(&lab, "not-a-uuid"))
+            .expect_err(method);
+        assert_eq!(
+            classified(&error),
+            (FailureKind::InvalidRequest, true),
+            "{method}: {error}"
+        );
+    }
+    let error = adapter.prompt(NOBODY, "hello").expect_err("a prompt to nobody");
+    assert_eq!(classified(&error), (FailureKind::InvalidRequest, true));
+    assert_eq!(
+        adapter.call("session/close", json!({"sessionId": NOBODY})),
+        Ok(json!({}))
+    );
+
+    let mut gone = opening(&lab);
+    gone["cwd"] = json!(lab.scratch().join("gone"));
+    let error = adapter
+        .call("session/new", gone)
+        .expect_err("a folder that is gone");
+    assert_eq!(
+        (&error["code"], classified(&error)),
+        (&json!(-32602), (FailureKind::InvalidRequest, false))
+    );
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_killed_adapters_session_is_resumed_with_its_history() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    let with_tool = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text greeted]]"#;
+    prompted(&adapter, &session, "first");
+    prompted(&adapter, &session, with_tool);
+    adapter.kill();
+
+    let adapter = lab.adapter();
+    let resumed = adapter
+        .call("session/resume", opening_of(&lab, &session))
+        .expect("session/resume");
+    assert_eq!(resumed["sessionId"], session.as_str());
+    prompted(&adapter, &session, "again");
+    let mut expected = echoed("first").to_vec();
+    expected.extend([
+        user(with_tool),
+        model("calling"),
+        tool_use("Bash"),
+        tool_result("hi"),
+        model("greeted"),
+    ]);
+    expected.push(user("again"));
+    assert_eq!(lab.model.asked("again"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    prompted(&adapter, &session, "first");
+    let cut_short = "cut short [[slow 200 0.1]]";
+    adapter.begin_prompt(&session, cut_short);
+    // The adapter writes up to a tenth of a second behind what it says: killed at the first words it would
+    // leave no trace of the prompt. The stream of words is the clock by which the file is looked at.
+    adapter.wait_notification("the prompt in the transcript", |_| {
+        let transcript = lab.transcript(&session).expect("a transcript");
+        fs::read_to_string(transcript)
+            .expect("the transcript")
+            .contains(cut_short)
+    });
+    adapter.kill();
+
+    let adapter = lab.adapter();
+    adapter
+        .call("session/resume", opening_of(&lab, &session))
+        .expect("session/resume");
+    prompted(&adapter, &session, "again");
+    let mut expected = echoed("first").to_vec();
+    expected.extend([user(cut_short), model("No response requested."), user("again")]);
+    assert_eq!(lab.model.asked("again"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_fork_copies_the_history_at_once_and_leaves_its_source() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let source = new_session(&lab, &adapter);
+    prompted(&adapter, &source, "first");
+
+    let branch = fork(&adapter, opening_of(&lab, &source));
+    assert_ne!(branch, source);
+    assert!(lab.transcript(&branch).is_some());
+    prompted(&adapter, &branch, "on the branch");
+    prompted(&adapter, &source, "on the source");
+    let after_first = |text: &str| [&echoed("first")[..], &[user(text)]].concat();
+    assert_eq!(lab.model.asked("on the branch"), after_first("on the branch"));
+    assert_eq!(lab.model.asked("on the source"), after_first("on the source"));
+
+    // Also by a process that never had the source open.
+    let cold = lab.adapter();
+    let branch = fork(&cold, opening_of(&lab, &source));
+    prompted(&cold, &branch, "cold");
+    let expected = [&echoed("first")[..], &echoed("on the source"), &[user("cold")]].concat();
+    assert_eq!(lab.model.asked("cold"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_fork_can_be_cut_after_a_message() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let source = new_session(&lab, &adapter);
+    prompted(&adapter, &source, "first");
+    prompted(&adapter, &source, "second");
+    prompted(&adapter, &source, "third");
+    let of_second = adapter.wait_notification("the answer to the second prompt", |notification| {
+        notification.params["update"]["content"]["text"] == "second"
+    });
+    let message_id = of_second.params["update"]["messageId"]
+        .as_str()
+        .expect("a message id")
+        .to_owned();
+
+    let at = |message_id: &str| {
+        let mut params = opening_of(&lab, &source);
+        let point = AgentKind::Claude
+            .profile()
+            .fork_point_meta(message_id)
+            .expect("Claude has fork points");
+        let meta: &mut Map<String, Value> = params["_meta"].as_object_mut().expect("an object");
+        meta.extend(point);
+        params
+    };
+    let branch = fork(&adapter, at(&message_id));
+    prompted(&adapter, &branch, "instead of the third");
+    let expected = [
+        &echoed("first")[..],
+        &echoed("second"),
+        &[user("instead of the third")],
+    ]
+    .concat();
+    assert_eq!(lab.model.asked("instead of the third"), expected);
+
+    let error = adapter
+        .call("session/fork", at("msg_of_nobody"))
+        .expect_err("a fork at nothing");
+    assert_eq!(
+        (&error["code"], classified(&error)),
+        (&json!(-32602), (FailureKind::InvalidRequest, false))
+    );
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_copy_under_a_new_id_resumes_with_the_same_history() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    prompted(&adapter, &session, "first");
+    let with_tool = r#"[[tool Bash {"command":"echo hi","description":"greet"}]]"#;
+    prompted(&adapter, &session, with_tool);
+    adapter.stop();
+
+    let source = lab.transcript(&session).expect("a transcript");
+    let copy_id = uuid::Uuid::new_v4().to_string();
+    let records = fs::read_to_string(&source).expect("the transcript");
+    let (old, new) = (
+        format!(r#""sessionId":"{session}""#),
+        format!(r#""sessionId":"{copy_id}""#),
+    );
+    fs::write(
+        source.with_file_name(format!("{copy_id}.jsonl")),
+        records.replace(&old, &new),
+    )
+    .expect("the copy");
+    fs::remove_file(&source).expect("the source gone");
+
+    let adapter = lab.adapter();
+    adapter
+        .call("session/resume", opening_of(&lab, &copy_id))
+        .expect("session/resume of the copy");
+    prompted(&adapter, &copy_id, "on the copy");
+    let mut expected = echoed("first").to_vec();
+    expected.extend([
+        user(with_tool),
+        model("calling"),
+        tool_use("Bash"),
+        tool_result("hi"),
+    ]);
+    expected.extend([model("done after 1 steps"), user("on the copy")]);
+    assert_eq!(lab.model.asked("on the copy"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
+    let Some(lab) = ClaudeLab::new(Account::Subscription) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    let resets_at = jiff::Timestamp::now().as_second() + 5400;
+    let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
+    // On the first turn of a session the standard wire is silent about the limit's end.
+    let error = adapter.prompt(&session, &limited).expect_err("a limit");
+    assert_eq!(error["data"]["errorKind"], "rate_limit");
+
+    let mut signs = TurnSigns::default();
+    let notifications = adapter.notifications();
+    for notification in &notifications {
+        signs.observe(&notification.method, &notification.params);
+    }
+    let evidence = Evidence::of_error(&error).with_signs(&signs);
+    let failure = classify(AgentKind::Claude, &evidence, &jiff::Zoned::now());
+    assert_eq!(failure.kind, FailureKind::RateLimited);
+    assert_eq!(failure.resets_at.map(jiff::Timestamp::as_second), Some(resets_at));
+    // The words alone tell it to the minute.
+    let from_words = classify(
+        AgentKind::Claude,
+        &Evidence::of_error(&error),
+        &jiff::Zoned::now(),
+    );
+    let seconds = from_words.resets_at.expect("a time in the words").as_second();
+    assert!(
+        (resets_at - 60..=resets_at).contains(&seconds),
+        "{} said of {resets_at}",
+        failure.message
+    );
+
+    prompted(&adapter, &session, "after it");
+    assert_eq!(lab.model.asked("after it"), [user(&limited), user("after it")]);
+    adapter.stop();
+    let adapter = lab.adapter();
+    adapter
+        .call("session/resume", opening_of(&lab, &session))
+        .expect("session/resume");
+    prompted(&adapter, &session, "resumed");
+    let expected = [&[user(&limited)][..], &echoed("after it"), &[user("resumed")]].concat();
+    assert_eq!(lab.model.asked("resumed"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_resume_keeps_the_model_and_the_system_prompt_which_may_be_given_again() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let with_prompt = |mut params: Value| {
+        let meta = AgentKind::Claude.profile().session_meta(Some("Answer in Latin."));
+        params["_meta"] = Value::Object(meta);
+        params
+    };
+    let newest = || lab.model.requests().pop().expect("a request");
+    let has_prompt = || newest()["system"].to_string().contains("Answer in Latin.");
+
+    let result = adapter
+        .call("session/new", with_prompt(opening(&lab)))
+        .expect("session/new");
+    let session = result["sessionId"].as_str().expect("an id").to_owned();
+    prompted(&adapter, &session, "first");
+    let usual_model = newest()["model"].clone();
+    assert!(has_prompt());
+
+    let error = adapter
+        .call(
+            "session/set_model",
+            json!({"sessionId": session, "modelId": "haiku"}),
+        )
+        .expect_err("set_model");
+    assert_eq!(error["code"], -32601);
+    let choice = json!({"sessionId": session, "configId": "model", "value": "haiku"});
+    adapter
+        .call("session/set_config_option", choice)
+        .expect("the config option");
+    prompted(&adapter, &session, "second");
+    let chosen_model = newest()["model"].clone();
+    assert_ne!(chosen_model, usual_model);
+    adapter.stop();
+
+    // The prompt is frozen in the transcript with the first turn. Given again, as it must be for a copy that
+    // lacks those records, it is not doubled: neither in the system prompt nor as a message.
+    for (text, params) in [
+        ("third", opening_of(&lab, &session)),
+        ("fourth", with_prompt(opening_of(&lab, &session))),
+    ] {
+        let adapter = lab.adapter();
+        adapter.call("session/resume", params).expect("session/resume");
+        prompted(&adapter, &session, text);
+        assert_eq!(newest()["model"], chosen_model);
+        let [system, messages] = ["system", "messages"].map(|part| newest()[part].to_string());
+        assert_eq!(system.matches("Answer in Latin.").count(), 1);
+        assert!(!messages.contains("Answer in Latin."));
+    }
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    let announced = || -> Vec<String> {
+        let notifications = adapter.notifications();
+        let raw = notifications
+            .iter()
+            .filter(|notification| notification.method == RAW_EVENT_METHOD);
+        raw.filter_map(|notification| announced_transcript(&notification.params))
+            .map(str::to_owned)
+            .collect()
+    };
+    prompted(&adapter, &session, "before");
+    assert_eq!(announced(), [session.as_str()]);
+    adapter.prompt(&session, "/clear").expect("/clear");
+    prompted(&adapter, &session, "after");
+    // The command itself and its empty output are told to the model, nothing from before it.
+    let said = lab.model.asked("after");
+    assert!(
+        !said.contains(&user("before")) && said.iter().all(|said| said.role == "user"),
+        "{said:?}"
+    );
+
+    let ids = announced();
+    let rolled = ids.last().expect("announced").clone();
+    assert_ne!(rolled, session);
+    assert!(
+        lab.transcript(&rolled).is_some(),
+        "announced {ids:?}, wrote {:?}",
+        lab.transcripts()
+    );
+    adapter.stop();
+
+    // The session's own id leads back to before the clear, the rolled one to after it.
+    let adapter = lab.adapter();
+    for (id, first) in [(&session, "before"), (&rolled, "after")] {
+        let text = format!("resumed {first}");
+        adapter
+            .call("session/resume", opening_of(&lab, id))
+            .expect("session/resume");
+        prompted(&adapter, id, &text);
+        let said = lab.model.asked(&text);
+        assert!(
+            said.contains(&user(first)) && said.last() == Some(&user(&text)),
+            "{said:?}"
+        );
+        assert_eq!(
+            said.iter()
+                .filter(|said| **said == user("before") || **said == user("after"))
+                .count(),
+            1
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! A place for the real Claude adapter to work in: a scripted model, a scratch home, a project folder, and
+//! the environment that keeps it from the outside world.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::acp_client::AcpClient;
+use super::model_server::ModelServer;
+use super::npm::{self, Adapter};
+
+/// How the adapter pays for the model, which decides how limits look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// An API key: limits are retried, and have no reset time.
+    Key,
+    /// A subscription: limits end the turn at once and tell when they lift.
+    Subscription,
+}
+
+/// One test's adapter, model and folders. All end with it.
+pub(crate) struct ClaudeLab {
+    // Dropped in this order: the model first, so that no late request finds the folders gone.
+    pub(crate) model: ModelServer,
+    adapter: Adapter,
+    account: Account,
+    scratch: TempDir,
+}
+
+impl ClaudeLab {
+    /// None, with the reason printed, when the adapter cannot be had.
+    pub(crate) fn new(account: Account) -> Option<ClaudeLab> {
+        let adapter = match npm::claude_adapter() {
+            Ok(adapter) => adapter,
+            Err(npm::Skip(reason)) => {
+                eprintln!("skipped: {reason}");
+                return None;
+            }
+        };
+        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let lab = ClaudeLab {
+            model: ModelServer::start(),
+            adapter,
+            account,
+            scratch,
+        };
+        for folder in [lab.project(), lab.home(), lab.transcript_root()] {
+            fs::create_dir_all(folder).expect("a folder in the scratch folder");
+        }
+        Some(lab)
+    }
+
+    /// The folder that sessions work in, without symbolic links.
+    pub(crate) fn project(&self) -> PathBuf {
+        self.scratch().join("project")
+    }
+
+    /// Where the adapter keeps its transcripts (its configuration folder).
+    pub(crate) fn transcript_root(&self) -> PathBuf {
+        self.scratch().join("claude")
+    }
+
+    /// A folder of this lab.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.scratch.path().canonicalize().expect("the scratch folder")
+    }
+
+    /// Program and arguments of the adapter.
+    pub(crate) fn command(&self) -> (PathBuf, Vec<PathBuf>) {
+        (self.adapter.node.clone(), vec![self.adapter.script.clone()])
+    }
+
+    /// The adapter's whole environment: none of the user's, so none of the user's settings, keys or account.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+        let node_folder = text(self.adapter.node.parent().expect("the folder of node"));
+        let mut environment = vec![
+            (
+                "PATH".to_owned(),
+                format!("{node_folder}:/usr/local/bin:/usr/bin:/bin"),
+            ),
+            ("HOME".to_owned(), text(&self.home())),
+            ("LANG".to_owned(), "C.UTF-8".to_owned()),
+            ("ANTHROPIC_BASE_URL".to_owned(), self.model.url()),
+            ("CLAUDE_CONFIG_DIR".to_owned(), text(&self.transcript_root())),
+            // A failure is told after one retry, not after three minutes.
+            ("CLAUDE_CODE_MAX_RETRIES".to_owned(), "1".to_owned()),
+        ];
+        let switches = [
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_TELEMETRY",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_ERROR_REPORTING",
+        ];
+        environment.extend(switches.map(|name| (name.to_owned(), "1".to_owned())));
+        environment.push(match self.account {
+            Account::Key => ("ANTHROPIC_API_KEY".to_owned(), "test-key".to_owned()),
+            Account::Subscription => (
+                "CLAUDE_CODE_OAUTH_TOKEN".to_owned(),
+                "sk-ant-oat01-test".to_owned(),
+            ),
+        });
+        environment
+    }
+
+    /// A new adapter process, initialized.
+    pub(crate) fn adapter(&self) -> AcpClient {
+        let (program, arguments) = self.command();
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(self.environment())
+            .current_dir(self.project());
+        let client = AcpClient::start(&mut command);
+        client
+            .call("initialize", initialize_params())
+            .expect("initialize");
+        client
+    }
+
+    /// The transcript of a session, in whichever project folder it is.
+    pub(crate) fn transcript(&self, session_id: &str) -> Option<PathBuf> {
+        self.transcripts()
+            .into_iter()
+            .find(|path| path.file_stem().is_some_and(|stem| stem == session_id))
+    }
+
+    /// All transcripts, sorted by path.
+    pub(crate) fn transcripts(&self) -> Vec<PathBuf> {
+        let files = |folder: PathBuf| -> Vec<PathBuf> {
+            let entries = fs::read_dir(folder).into_iter().flatten();
+            entries.map(|entry| entry.expect("an entry").path()).collect()
+        };
+        let folders = files(self.transcript_root().join("projects"));
+        let mut found: Vec<PathBuf> = folders
+            .into_iter()
+            .filter(|path| path.is_dir())
+            .flat_map(files)
+            .collect();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+        found.sort();
+        found
+    }
+
+    fn home(&self) -> PathBuf {
+        self.scratch().join("home")
+    }
+}
+
+/// The parameters of `initialize` for a client that offers nothing.
+pub(crate) fn initialize_params() -> Value {
+    json!({
+        "protocolVersion": 1,
+        "clientInfo": {"name": "contract-tests", "version": "1.0.0"},
+        "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+    })
+}

@@ -1,0 +1,16 @@
+//! What the tests that drive real programs share: a scripted model server, a small ACP client, and the
+//! installation of the real Claude adapter. Nothing here knows the bridge.
+
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+// The exemption for tests covers test functions only, not what they call.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+// JSON made on the spot reads better given away than borrowed.
+#![allow(clippy::needless_pass_by_value)]
+
+pub(crate) mod acp_client;
+pub(crate) mod claude;
+pub(crate) mod http;
+pub(crate) mod model_server;
+pub(crate) mod npm;
+pub(crate) mod script;

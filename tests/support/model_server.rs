@@ -1,0 +1,510 @@
+//! A model in place of Anthropic's: the Messages API on a loopback port, scripted from the prompt (see
+//! [`super::script`]), keeping every request. What it received is the only proof of which history an agent
+//! really runs on: [`conversation_of`] tells it.
+//!
+//! Blocking, one thread a connection; everything ends when the [`ModelServer`] is dropped.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::http::{self, Request};
+use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
+
+/// How long a test waits for a request before it is taken for lost.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// A running scripted model.
+pub(crate) struct ModelServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Told of each new request and of the stop.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stopped: bool,
+    /// Bodies of the requests to `/v1/messages`, in the order in which they came.
+    requests: Vec<Value>,
+    /// How often a step has failed, by prompt and step.
+    failures: HashMap<String, usize>,
+    /// By number, so that each can be closed at the stop and forgotten when it ends.
+    connections: HashMap<usize, TcpStream>,
+    next_connection: usize,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl ModelServer {
+    /// Starts a server on a free port of the loopback interface.
+    pub(crate) fn start() -> ModelServer {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+        let address = listener.local_addr().expect("its address");
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let acceptor = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || accept(&listener, &shared)
+        });
+        ModelServer {
+            address,
+            shared,
+            acceptor: Some(acceptor),
+        }
+    }
+
+    /// The base URL for the agent's environment.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The requests of conversations so far, oldest first: those with tools, not titles and the like.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        let state = self.shared.lock();
+        state
+            .requests
+            .iter()
+            .filter(|body| script::has_tools(body))
+            .cloned()
+            .collect()
+    }
+
+    /// The conversation in the newest request whose newest prompt holds `text`. Requests that the agent makes
+    /// for itself with the whole history (to suggest the next prompt) have another newest prompt.
+    pub(crate) fn asked(&self, text: &str) -> Vec<Said> {
+        let requests = self.requests();
+        let found = requests
+            .iter()
+            .rev()
+            .map(conversation_of)
+            .find(|said| asks(said, text));
+        found.unwrap_or_else(|| panic!("the model was never asked {text:?}"))
+    }
+
+    /// Waits until the model has been asked a prompt that holds `text`.
+    pub(crate) fn wait_for(&self, text: &str) {
+        let deadline = Instant::now() + WAIT_LIMIT;
+        let mut state = self.shared.lock();
+        loop {
+            let asked = |body: &Value| script::has_tools(body) && asks(&conversation_of(body), text);
+            if state.requests.iter().any(asked) {
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(
+                !left.is_zero(),
+                "the model was not asked {text:?} within {WAIT_LIMIT:?}"
+            );
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .expect("no test thread panicked")
+                .0;
+        }
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        let workers = {
+            let mut state = self.shared.lock();
+            state.stopped = true;
+            for connection in state.connections.values() {
+                // Already closed by the other side is as good.
+                connection.shutdown(Shutdown::Both).ok();
+            }
+            std::mem::take(&mut state.workers)
+        };
+        self.shared.changed.notify_all();
+        // Wakes the acceptor, which then sees the stop.
+        drop(TcpStream::connect(self.address));
+        let threads = self.acceptor.take().into_iter().chain(workers);
+        for thread in threads {
+            let outcome = thread.join();
+            assert!(
+                outcome.is_ok() || std::thread::panicking(),
+                "a thread of the model server panicked"
+            );
+        }
+    }
+}
+
+/// One thing that the model was given, with whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) role: String,
+    pub(crate) what: What,
+}
+
+/// One content block, in the terms of a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    Text(String),
+    Thinking(String),
+    ToolUse(String),
+    ToolResult(String),
+    Other(String),
+}
+
+/// A text of a person.
+pub(crate) fn user(text: &str) -> Said {
+    Said {
+        role: "user".into(),
+        what: What::Text(text.into()),
+    }
+}
+
+/// A text of the model.
+pub(crate) fn model(text: &str) -> Said {
+    Said {
+        role: "assistant".into(),
+        what: What::Text(text.into()),
+    }
+}
+
+/// A tool call of the model.
+pub(crate) fn tool_use(name: &str) -> Said {
+    Said {
+        role: "assistant".into(),
+        what: What::ToolUse(name.into()),
+    }
+}
+
+/// What a tool gave back.
+pub(crate) fn tool_result(text: &str) -> Said {
+    Said {
+        role: "user".into(),
+        what: What::ToolResult(text.into()),
+    }
+}
+
+/// The conversation that a request holds, block by block, without what the agent adds by itself: system
+/// messages and reminders. Texts are trimmed: agents add line ends where they join messages.
+pub(crate) fn conversation_of(body: &Value) -> Vec<Said> {
+    let mut said = Vec::new();
+    for message in body["messages"].as_array().into_iter().flatten() {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role == "system" {
+            continue;
+        }
+        let whole = json!([{"type": "text", "text": message["content"]}]);
+        let blocks = if message["content"].is_string() {
+            &whole
+        } else {
+            &message["content"]
+        };
+        for block in blocks.as_array().into_iter().flatten() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+            let what = match block["type"].as_str().unwrap_or_default() {
+                "text" if script::is_reminder(&text(&block["text"])) => continue,
+                "text" => What::Text(text(&block["text"])),
+                "thinking" => What::Thinking(text(&block["thinking"])),
+                "tool_use" => What::ToolUse(text(&block["name"])),
+                "tool_result" => What::ToolResult(result_text(&block["content"])),
+                other => What::Other(other.to_owned()),
+            };
+            said.push(Said {
+                role: role.to_owned(),
+                what,
+            });
+        }
+    }
+    said
+}
+
+fn result_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.trim().to_owned(),
+        _ => script::human_texts(content).join("\n").trim().to_owned(),
+    }
+}
+
+fn asks(said: &[Said], text: &str) -> bool {
+    let newest = said.iter().rev().find_map(|said| match &said.what {
+        What::Text(words) if said.role == "user" => Some(words),
+        _ => None,
+    });
+    newest.is_some_and(|words| words.contains(text))
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that failed elsewhere must not fail again here, while it is being cleaned up.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits, but not past the stop. Whether it may go on.
+    fn pause(&self, length: Duration) -> bool {
+        let state = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, length, |state| !state.stopped);
+        !waited.expect("no thread of the model server panicked").0.stopped
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for connection in listener.incoming() {
+        let mut state = shared.lock();
+        if state.stopped {
+            return;
+        }
+        let Ok(connection) = connection else { continue };
+        let number = state.next_connection;
+        state.next_connection += 1;
+        state
+            .connections
+            .insert(number, connection.try_clone().expect("a second handle"));
+        let shared = Arc::clone(shared);
+        state.workers.push(std::thread::spawn(move || {
+            // An agent that hangs up, or is killed, ends its connection in any way.
+            serve(connection, &shared).ok();
+            shared.lock().connections.remove(&number);
+        }));
+    }
+}
+
+fn serve(connection: TcpStream, shared: &Shared) -> io::Result<()> {
+    connection.set_nodelay(true)?;
+    let mut reader = BufReader::new(connection.try_clone()?);
+    let mut writer = connection;
+    while let Some(request) = http::read_request(&mut reader)? {
+        let keep = answer(&mut writer, &request, shared)?;
+        if !keep {
+            writer.shutdown(Shutdown::Both)?;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Answers one request. Whether the connection goes on.
+fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Result<bool> {
+    let head_only = request.method == "HEAD";
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+    let plain = |writer: &mut TcpStream, status: u16, body: &Value| {
+        http::write_json(writer, status, &[], body, head_only).map(|()| true)
+    };
+    match request.path.as_str() {
+        "/v1/messages" if request.method == "POST" => {}
+        "/v1/messages/count_tokens" => {
+            return plain(writer, 200, &json!({"input_tokens": request.body.len() / 4}));
+        }
+        "/v1/models" => {
+            let model = json!({"type": "model", "id": "claude-sonnet-4-5", "display_name": "Scripted", "created_at": "2025-01-01T00:00:00Z"});
+            return plain(writer, 200, &json!({"data": [model], "has_more": false}));
+        }
+        _ if head_only => return plain(writer, 200, &json!({})),
+        _ => {
+            let error =
+                json!({"type": "error", "error": {"type": "not_found_error", "message": "not served"}});
+            return plain(writer, 404, &error);
+        }
+    }
+
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |passed| passed.as_secs());
+    let (step, answer) = script::answer_to(&body, i64::try_from(now).unwrap_or(i64::MAX));
+    let failed_before = {
+        let mut state = shared.lock();
+        state.requests.push(body.clone());
+        let failures = state.failures.entry(step).or_default();
+        *failures += 1;
+        *failures - 1
+    };
+    shared.changed.notify_all();
+
+    match answer {
+        Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {
+            write_error(writer, &error)
+        }
+        Answer::Error(_) => write_message(writer, &body, &Answer::text("recovered"), shared),
+        Answer::Silence(length) => {
+            if !shared.pause(length) {
+                return Ok(false);
+            }
+            write_message(writer, &body, &Answer::text("after the silence"), shared)
+        }
+        answer => write_message(writer, &body, &answer, shared),
+    }
+}
+
+fn write_error(writer: &mut TcpStream, error: &HttpError) -> io::Result<bool> {
+    let (kind, message) = match error.status {
+        400 => (
+            "invalid_request_error",
+            "prompt is too long: 250000 tokens > 200000 maximum",
+        ),
+        401 => ("authentication_error", "invalid x-api-key"),
+        403 => ("permission_error", "not allowed"),
+        413 => ("request_too_large", "too large"),
+        429 => (
+            "rate_limit_error",
+            "This request would exceed your account's rate limit.",
+        ),
+        529 => ("overloaded_error", "Overloaded"),
+        _ => ("api_error", "scripted error"),
+    };
+    let mut headers = vec![("retry-after", error.retry_after_seconds.to_string())];
+    if let Some(resets_at) = error.limit_resets_at {
+        headers.extend([
+            ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
+            ("anthropic-ratelimit-unified-reset", resets_at.to_string()),
+            (
+                "anthropic-ratelimit-unified-representative-claim",
+                "five_hour".to_owned(),
+            ),
+            (
+                "anthropic-ratelimit-unified-overage-status",
+                "rejected".to_owned(),
+            ),
+        ]);
+    }
+    let body =
+        json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"});
+    http::write_json(writer, error.status, &headers, &body, false)?;
+    Ok(true)
+}
+
+fn write_message(
+    writer: &mut TcpStream,
+    request: &Value,
+    answer: &Answer,
+    shared: &Shared,
+) -> io::Result<bool> {
+    let usage = json!({"input_tokens": 1000, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 2000, "output_tokens": 40});
+    let mut message = json!({
+        "id": format!("msg_{}", uuid::Uuid::new_v4().simple()), "type": "message", "role": "assistant",
+        "model": request["model"], "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage,
+    });
+    let none = Vec::new();
+    let (blocks, pace) = match answer {
+        Answer::Message { blocks, pace } => (blocks, *pace),
+        _ => (&none, Pace::AtOnce),
+    };
+    let calls_tools = blocks
+        .iter()
+        .any(|block| matches!(block, AnswerBlock::Tool { .. }));
+    let stop_reason = if calls_tools { "tool_use" } else { "end_turn" };
+
+    if request["stream"] != true {
+        message["content"] = blocks.iter().map(whole_block).collect();
+        message["stop_reason"] = stop_reason.into();
+        http::write_json(writer, 200, &[], &message, false)?;
+        return Ok(true);
+    }
+
+    http::write_head(
+        writer,
+        200,
+        &[("content-type", "text/event-stream".to_owned())],
+        None,
+    )?;
+    event(writer, &json!({"type": "message_start", "message": message}))?;
+    if let Answer::StreamError(kind) = answer {
+        event(
+            writer,
+            &json!({"type": "error", "error": {"type": kind, "message": "Overloaded"}}),
+        )?;
+        return Ok(false);
+    }
+    let mut sent_pieces = 0;
+    for (index, block) in blocks.iter().enumerate() {
+        let (start, deltas) = streamed_block(block);
+        event(
+            writer,
+            &json!({"type": "content_block_start", "index": index, "content_block": start}),
+        )?;
+        for delta in deltas {
+            event(
+                writer,
+                &json!({"type": "content_block_delta", "index": index, "delta": delta}),
+            )?;
+            sent_pieces += 1;
+            match pace {
+                Pace::AtOnce => {}
+                Pace::Every(length) => {
+                    if !shared.pause(length) {
+                        return Ok(false);
+                    }
+                }
+                Pace::ResetAfter(pieces) if sent_pieces < pieces => {}
+                Pace::ResetAfter(_) => {
+                    // Closing with a linger of zero sends a reset in place of an orderly end.
+                    rustix::net::sockopt::set_socket_linger(&*writer, Some(Duration::ZERO))?;
+                    return Err(io::ErrorKind::ConnectionReset.into());
+                }
+            }
+        }
+        event(writer, &json!({"type": "content_block_stop", "index": index}))?;
+    }
+    let ending = json!({"stop_reason": stop_reason, "stop_sequence": null});
+    event(
+        writer,
+        &json!({"type": "message_delta", "delta": ending, "usage": {"output_tokens": 40}}),
+    )?;
+    event(writer, &json!({"type": "message_stop"}))?;
+    Ok(false)
+}
+
+fn event(writer: &mut TcpStream, data: &Value) -> io::Result<()> {
+    let name = data["type"].as_str().unwrap_or_default();
+    writer.write_all(format!("event: {name}\ndata: {data}\n\n").as_bytes())
+}
+
+fn tool_id() -> String {
+    format!("toolu_{}", &uuid::Uuid::new_v4().simple().to_string()[..22])
+}
+
+fn whole_block(block: &AnswerBlock) -> Value {
+    match block {
+        AnswerBlock::Text(text) => json!({"type": "text", "text": text}),
+        AnswerBlock::Thinking(text) => json!({"type": "thinking", "thinking": text, "signature": "c2ln"}),
+        AnswerBlock::Tool { name, input } => {
+            json!({"type": "tool_use", "id": tool_id(), "name": name, "input": input})
+        }
+    }
+}
+
+/// How a block starts in a stream, and the pieces that follow.
+fn streamed_block(block: &AnswerBlock) -> (Value, Vec<Value>) {
+    match block {
+        AnswerBlock::Text(text) => {
+            let pieces = text
+                .split_inclusive(' ')
+                .map(|piece| json!({"type": "text_delta", "text": piece}));
+            (json!({"type": "text", "text": ""}), pieces.collect())
+        }
+        AnswerBlock::Thinking(text) => {
+            let pieces = vec![
+                json!({"type": "thinking_delta", "thinking": text}),
+                json!({"type": "signature_delta", "signature": "c2ln"}),
+            ];
+            (
+                json!({"type": "thinking", "thinking": "", "signature": ""}),
+                pieces,
+            )
+        }
+        AnswerBlock::Tool { name, input } => {
+            let piece = json!({"type": "input_json_delta", "partial_json": input.to_string()});
+            (
+                json!({"type": "tool_use", "id": tool_id(), "name": name, "input": {}}),
+                vec![piece],
+            )
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The real Claude adapter, installed by npm once and kept between runs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// What is installed. The adapter needs Node 22; npm's own may be older.
+const PACKAGES: &[&str] = &["node@22", "@agentclientprotocol/claude-agent-acp@0.100.0"];
+
+/// The folder of an installation, named after what is in it: other versions do not disturb it.
+const FOLDER: &str = "claude-agent-acp-0.100.0-node-22";
+
+/// Overrides the folder that installations are kept in, which is otherwise Cargo's for tests.
+const CACHE_VARIABLE: &str = "SESSION_BRIDGE_NPM_CACHE";
+
+/// An installed adapter.
+#[derive(Debug, Clone)]
+pub(crate) struct Adapter {
+    /// The Node that it runs on.
+    pub(crate) node: PathBuf,
+    /// Its program, for this Node.
+    pub(crate) script: PathBuf,
+}
+
+/// Why there is no adapter: npm cannot be reached. Nothing else is a reason to skip.
+#[derive(Debug)]
+pub(crate) struct Skip(pub(crate) String);
+
+/// The adapter, installed when it is not yet. Safe to call from tests that run side by side.
+pub(crate) fn claude_adapter() -> Result<Adapter, Skip> {
+    let cache = std::env::var_os(CACHE_VARIABLE).map_or_else(
+        || Path::new(env!("CARGO_TARGET_TMPDIR")).join("npm"),
+        PathBuf::from,
+    );
+    fs::create_dir_all(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
+    let folder = cache.join(FOLDER);
+
+    let lock = File::create(cache.join(format!("{FOLDER}.lock"))).expect("a lock file in the cache");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("the cache's lock");
+    if !folder.is_dir() {
+        install(&cache, &folder)?;
+    }
+    drop(lock);
+
+    let adapter = Adapter {
+        node: folder.join("node_modules/node/bin/node"),
+        script: folder.join("node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js"),
+    };
+    for path in [&adapter.node, &adapter.script] {
+        assert!(
+            path.is_file(),
+            "{} is missing: remove {} to install anew",
+            path.display(),
+            folder.display()
+        );
+    }
+    Ok(adapter)
+}
+
+/// Installs beside the final place and renames: what stands at the final place is whole.
+fn install(cache: &Path, folder: &Path) -> Result<(), Skip> {
+    let staging = tempfile::Builder::new()
+        .prefix("installing-")
+        .tempdir_in(cache)
+        .expect("a staging folder");
+    fs::write(staging.path().join("package.json"), r#"{"private":true}"#).expect("a package file");
+    let mut command = npm();
+    command
+        .current_dir(staging.path())
+        .args(["install", "--no-audit", "--no-fund"])
+        .args(PACKAGES);
+    let output = match run(command) {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Skip("npm is not installed".into()));
+        }
+        Err(error) => panic!("npm: {error}"),
+    };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut ping = npm();
+        ping.args(["ping", "--fetch-retries=0"]);
+        let reachable = run(ping).is_ok_and(|output| output.status.success());
+        assert!(
+            !reachable,
+            "npm install failed though the registry answers:\n{said}"
+        );
+        let reason = said
+            .lines()
+            .find(|line| line.starts_with("npm error"))
+            .unwrap_or("no reason given");
+        return Err(Skip(format!("npm cannot be reached: {reason}")));
+    }
+    fs::rename(staging.keep(), folder).expect("the installation moved into its place");
+    Ok(())
+}
+
+fn npm() -> Command {
+    Command::new("npm")
+}
+
+fn run(mut command: Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).output()
+}
