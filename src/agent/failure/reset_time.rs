@@ -193,3 +193,80 @@ fn duration(text: &str) -> Option<Span> {
     }
     (total_ms > 0).then(|| Span::new().try_milliseconds(total_ms).ok())?
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    fn now() -> Zoned {
+        date(2026, 11, 20)
+            .at(22, 0, 0, 0)
+            .to_zoned(TimeZone::UTC)
+            .unwrap()
+    }
+
+    #[test]
+    fn reset_times_are_read_from_words() {
+        let berlin = || TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let zone = |name: &str| match name {
+            "UTC" => Some(TimeZone::UTC),
+            "Europe/Berlin" => Some(berlin()),
+            _ => None,
+        };
+        let table = [
+            (
+                "You've hit your limit · resets 10:59pm (UTC)",
+                Some("2026-11-20T22:59:00Z"),
+            ),
+            ("resets 3am (UTC)", Some("2026-11-21T03:00:00Z")),
+            ("resets 12am (UTC)", Some("2026-11-21T00:00:00Z")),
+            ("resets 12pm (UTC)", Some("2026-11-21T12:00:00Z")),
+            ("resets 9:58pm (UTC)", Some("2026-11-20T21:58:00Z")),
+            ("resets 9:50pm (UTC)", Some("2026-11-21T21:50:00Z")),
+            ("resets Nov 21, 3am (Europe/Berlin)", Some("2026-11-21T02:00:00Z")),
+            ("resets 3am (Europe/Berlin)", Some("2026-11-21T02:00:00Z")),
+            ("resets Nov 24 at 3:30pm (UTC)", Some("2026-11-24T15:30:00Z")),
+            ("resets Jan 2, 3am (UTC)", Some("2027-01-02T03:00:00Z")),
+            ("resets Jul 2, 3am (Europe/Berlin)", Some("2027-07-02T01:00:00Z")),
+            ("try again at 11:13 PM.", Some("2026-11-20T23:13:00Z")),
+            ("try again at 23:13.", Some("2026-11-20T23:13:00Z")),
+            (
+                "try again at Nov 22nd, 2026 3:04 AM.",
+                Some("2026-11-22T03:04:00Z"),
+            ),
+            ("Please try again in 1s.", Some("2026-11-20T22:00:01Z")),
+            ("try again in 1.5s", Some("2026-11-20T22:00:01.5Z")),
+            (
+                "Resets in 3 days 4 hours and 2 minutes.",
+                Some("2026-11-24T02:02:00Z"),
+            ),
+            (
+                "Claude AI usage limit reached|1795215564",
+                Some("2026-11-20T22:59:24Z"),
+            ),
+            ("resets 10:59pm (Mars/Olympus)", None),
+            ("resets Feb 30, 3am (UTC)", None),
+            ("resets 25:00 (UTC)", None),
+            ("resets 13pm (UTC)", None),
+            ("resets 7 (UTC)", None),
+            ("resets soon", None),
+            ("resets ", None),
+            ("try again later", None),
+            ("try again in 99999999999999999999 days", None),
+        ];
+        for (text, expected) in table {
+            let found = find_with(text, &now(), zone).map(|at| at.to_string());
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_without_a_zone_is_of_the_zone_of_now() {
+        let zone = TimeZone::posix("EST5").unwrap();
+        let now = now().with_time_zone(zone);
+        let found = find("try again at 6:13 PM.", &now).map(|at| at.to_string());
+        assert_eq!(found.as_deref(), Some("2026-11-20T23:13:00Z"));
+    }
+}
