@@ -1,0 +1,151 @@
+//! The lock on real files. Locks belong to an opened file, so one process can play both sides.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use super::*;
+
+fn info(socket: &str) -> LockInfo {
+    LockInfo {
+        pid: 4711,
+        socket: socket.into(),
+        acp_socket: Some("/run/user/1000/sessiond/acp.sock".into()),
+        home: None,
+        started_at: "2026-11-20T10:00:00Z".parse().unwrap(),
+    }
+}
+
+#[test]
+fn a_held_lock_says_who_holds_it_and_a_released_one_who_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    assert_eq!(read_lock(&path).unwrap(), None);
+
+    let lock = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
+    assert_eq!(
+        read_lock(&path).unwrap(),
+        Some(LockState {
+            held: true,
+            info: Some(info("/a.sock"))
+        })
+    );
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+    drop(lock);
+    assert_eq!(
+        read_lock(&path).unwrap(),
+        Some(LockState {
+            held: false,
+            info: Some(info("/a.sock"))
+        })
+    );
+}
+
+#[test]
+fn a_second_daemon_is_told_pid_and_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    let first = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
+    let error = DaemonLock::acquire(&path, &info("/b.sock")).unwrap_err();
+    assert!(matches!(&error, LockError::AlreadyRunning { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("4711") && text.contains("/a.sock"), "{text}");
+    // The attempt changed nothing.
+    assert_eq!(
+        read_lock(&path).unwrap(),
+        Some(LockState {
+            held: true,
+            info: Some(info("/a.sock"))
+        })
+    );
+    drop(first);
+    DaemonLock::acquire(&path, &info("/b.sock")).unwrap();
+}
+
+#[test]
+fn publishing_keeps_the_file_and_leaves_nothing_of_a_longer_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    let mut lock = DaemonLock::acquire(&path, &info(&format!("/{}.sock", "long".repeat(50)))).unwrap();
+    let inode = fs::metadata(&path).unwrap().ino();
+    lock.publish(&info("/short.sock")).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        text,
+        "{\"pid\":4711,\"socket\":\"/short.sock\",\"acpSocket\":\"/run/user/1000/sessiond/acp.sock\",\"startedAt\":\"2026-11-20T10:00:00Z\"}\n"
+    );
+}
+
+#[test]
+fn what_a_killed_daemon_left_does_not_hinder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    for left in ["", "{\"pid\":", "not json at all\n\n"] {
+        fs::write(&path, left).unwrap();
+        assert_eq!(
+            read_lock(&path).unwrap(),
+            Some(LockState {
+                held: false,
+                info: None
+            }),
+            "{left:?}"
+        );
+    }
+    let lock = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
+    assert_eq!(lock.path(), path);
+    assert_eq!(read_lock(&path).unwrap().unwrap().info, Some(info("/a.sock")));
+}
+
+#[test]
+fn a_daemon_that_has_not_said_who_it_is_still_holds_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    let file = File::create(&path).unwrap();
+    flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(
+        read_lock(&path).unwrap(),
+        Some(LockState {
+            held: true,
+            info: None
+        })
+    );
+    let error = DaemonLock::acquire(&path, &info("/a.sock")).unwrap_err();
+    assert!(
+        matches!(error, LockError::AlreadyRunning { info: None, .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn somebody_who_only_looks_never_keeps_a_daemon_from_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    fs::write(&path, "").unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    read_lock(&path).unwrap();
+                }
+            });
+        }
+        for _ in 0..200 {
+            let outcome = DaemonLock::acquire(&path, &info("/a.sock"));
+            if outcome.is_err() {
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            drop(outcome.unwrap());
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = DaemonLock::acquire(&folder.path().join("none/sessiond.lock"), &info("/a.sock")).unwrap_err();
+    assert!(matches!(error, LockError::Io { step: "open", .. }), "{error:?}");
+    assert!(error.to_string().contains("none/sessiond.lock"), "{error}");
+}
