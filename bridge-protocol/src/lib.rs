@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod conversation;
 pub mod daemon;
 pub mod error;
