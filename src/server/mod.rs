@@ -1,1 +1,24 @@
-//! To be written.
+//! The daemon's socket: JSON-RPC 2.0, one message a line, over a Unix socket that only its owner can reach.
+//!
+//! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how bytes become lines and
+//! lines become requests ([`line`], `envelope`), how one connection admits and answers them ([`connection`]), and
+//! the one queue that leads back to the client ([`outbox`]). What a method does is not known here: the methods come
+//! in as a table of jsonrpsee callbacks, and no decision about a conversation is made on this side of it.
+//!
+//! The way in: bytes → [`line::LineReader`] → envelope → first poll of the handler, in the order of arrival →
+//! the connection's set of running calls. The way out: answers and events → [`outbox::Outbox`] → one writer.
+
+pub mod bind;
+pub mod connection;
+mod dispatch;
+mod envelope;
+mod fault;
+pub mod line;
+pub mod outbox;
+pub mod socket;
+
+pub use bind::{BindError, PrivateSocket, SocketFile, StaleSocket};
+pub use connection::ConnectionInfo;
+pub use line::{Line, LineReader};
+pub use outbox::{NotificationHead, Outbox, OutboxLimits, PushError};
+pub use socket::{SocketLimits, accept_connections, serve};

@@ -1,0 +1,323 @@
+//! Where the socket file is, and that nobody else can reach it.
+//!
+//! Owns the folder's and the file's permissions, and what happens to a file that is in the way. The folder is private
+//! before the socket is made in it, and the socket accepts nobody before its own permissions are set: binding makes
+//! the file, listening opens the door. Knows no protocol and not who may run (the lock does).
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use thiserror::Error;
+use tokio::net::UnixListener;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest path of a socket, in bytes: `sun_path` less its closing zero.
+pub const PATH_LIMIT_BYTES: usize = if cfg!(target_vendor = "apple") { 103 } else { 107 };
+
+/// Clients that may wait to be accepted. As many as may be connected, since all may come back at once after a restart.
+const LISTEN_BACKLOG: i32 = 512;
+
+/// What to do with a socket file at which nobody answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StaleSocket {
+    /// Replace it. Only who holds the daemon's lock may say so: nobody else can know that its owner is gone and not
+    /// just between making the file and listening.
+    Replace,
+    /// Leave it and fail.
+    Keep,
+}
+
+/// Why the socket could not be opened.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// The path does not fit into a socket address.
+    #[error(
+        "the socket path {} has {length} bytes, more than the {limit} that a socket address holds; choose a shorter one with --socket",
+        path.display()
+    )]
+    PathTooLong {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+        /// The most that is possible on this platform.
+        limit: usize,
+    },
+    /// The path names no file in a folder.
+    #[error("the socket path {} is not an absolute path of a file", path.display())]
+    NotAFilePath {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// The folder belongs to somebody else.
+    #[error(
+        "the socket's folder {} belongs to user {owner}, not to user {own}; choose a path in a folder of your own with --socket",
+        folder.display()
+    )]
+    ForeignFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The uid that owns it.
+        owner: u32,
+        /// The uid of this process.
+        own: u32,
+    },
+    /// Others may create and remove files in the folder.
+    #[error(
+        "others may write to the socket's folder {} (mode {mode:03o}); run chmod 700 on it, or choose another with --socket",
+        folder.display()
+    )]
+    WritableFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Something that is not a socket is in the way.
+    #[error("{} exists and is not a socket; it is left as it is, choose another path with --socket", path.display())]
+    NotASocket {
+        /// The path of the thing.
+        path: PathBuf,
+    },
+    /// Another process listens there.
+    #[error("another process already listens on {}; stop it, or choose another path with --socket", path.display())]
+    InUse {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// Nobody listens on the socket that exists, but it may not be replaced.
+    #[error("{} is a socket without a listener, and the lock that would allow to replace it is not held", path.display())]
+    Stale {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// The system refused a step.
+    #[error("cannot {step} {}", path.display())]
+    Io {
+        /// What was tried, as a verb that fits before the path.
+        step: &'static str,
+        /// What it was tried on.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A listening socket that only this user can reach.
+#[derive(Debug)]
+pub struct PrivateSocket {
+    listener: UnixListener,
+    file: SocketFile,
+}
+
+/// The socket's file. Removed when this is dropped, unless another file has taken its place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl PrivateSocket {
+    /// Binds `path` with mode 0600 and listens. A missing folder is made with mode 0700; one that exists has to be this
+    /// user's and not writable by others.
+    ///
+    /// Has to be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// See [`BindError`]. Nothing is removed then, and nothing is left behind but a folder.
+    pub fn bind(path: &Path, stale: StaleSocket) -> Result<Self, BindError> {
+        let folder = check_path(path)?;
+        prepare_folder(folder)?;
+        clear_the_way(path, stale)?;
+        let at = |step: &'static str| {
+            move |error: Errno| BindError::Io {
+                step,
+                path: path.to_owned(),
+                source: error.into(),
+            }
+        };
+        let address = SocketAddrUnix::new(path).map_err(at("address the socket"))?;
+        let socket = new_socket().map_err(at("create the socket"))?;
+        rustix::net::bind(&socket, &address).map_err(|error| match error {
+            Errno::ADDRINUSE => BindError::InUse {
+                path: path.to_owned(),
+            },
+            error => at("bind the socket")(error),
+        })?;
+        // From here on the file is ours, and goes away again if a later step fails.
+        let file = SocketFile::of(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o600))
+            .map_err(io_error("set the mode of", path))?;
+        rustix::net::listen(&socket, LISTEN_BACKLOG).map_err(at("listen on"))?;
+        let listener = UnixListener::from_std(socket.into()).map_err(io_error("watch the socket", path))?;
+        Ok(Self { listener, file })
+    }
+
+    /// The listener, to be served, and the file, to be kept until the daemon ends.
+    pub fn into_parts(self) -> (UnixListener, SocketFile) {
+        (self.listener, self.file)
+    }
+
+    /// Where clients connect.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> Result<Self, BindError> {
+        let metadata = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+
+    /// Where clients connect.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_still_ours(&self) -> io::Result<bool> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => Ok(found.dev() == self.device && found.ino() == self.inode),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let removed = self
+            .is_still_ours()
+            .and_then(|ours| if ours { fs::remove_file(&self.path) } else { Ok(()) });
+        if let Err(error) = removed {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
+        }
+    }
+}
+
+/// Checks what can be checked without looking at the disk; returns the folder.
+fn check_path(path: &Path) -> Result<&Path, BindError> {
+    let length = path.as_os_str().len();
+    if length > PATH_LIMIT_BYTES {
+        return Err(BindError::PathTooLong {
+            path: path.to_owned(),
+            length,
+            limit: PATH_LIMIT_BYTES,
+        });
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) if path.is_absolute() && name != OsStr::new("") => Ok(folder),
+        _ => Err(BindError::NotAFilePath {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+fn prepare_folder(folder: &Path) -> Result<(), BindError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(io_error("create the folder", folder))?;
+    let metadata = fs::metadata(folder).map_err(io_error("look at the folder", folder))?;
+    let own = rustix::process::geteuid().as_raw();
+    check_folder(folder, metadata.uid(), metadata.mode() & 0o7777, own)
+}
+
+fn check_folder(folder: &Path, owner: u32, mode: u32, own: u32) -> Result<(), BindError> {
+    if owner != own {
+        return Err(BindError::ForeignFolder {
+            folder: folder.to_owned(),
+            owner,
+            own,
+        });
+    }
+    if mode & 0o022 != 0 {
+        return Err(BindError::WritableFolder {
+            folder: folder.to_owned(),
+            mode,
+        });
+    }
+    Ok(())
+}
+
+/// Makes sure that nothing stands at `path`, and that whatever is removed for it was a dead socket.
+fn clear_the_way(path: &Path, stale: StaleSocket) -> Result<(), BindError> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(io_error("look at", path)(source)),
+    };
+    if !found.file_type().is_socket() {
+        return Err(BindError::NotASocket {
+            path: path.to_owned(),
+        });
+    }
+    if somebody_listens(path)? {
+        return Err(BindError::InUse {
+            path: path.to_owned(),
+        });
+    }
+    if stale == StaleSocket::Keep {
+        return Err(BindError::Stale {
+            path: path.to_owned(),
+        });
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove the dead socket", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn somebody_listens(path: &Path) -> Result<bool, BindError> {
+    let at = |error: Errno| BindError::Io {
+        step: "ask for a listener on",
+        path: path.to_owned(),
+        source: error.into(),
+    };
+    let address = SocketAddrUnix::new(path).map_err(at)?;
+    let probe = new_socket().map_err(at)?;
+    match rustix::net::connect(&probe, &address) {
+        // Would block: its queue is full, so there is one.
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(error) => Err(at(error)),
+    }
+}
+
+/// A Unix stream socket that does not block and that no child inherits.
+fn new_socket() -> Result<OwnedFd, Errno> {
+    #[cfg(not(target_vendor = "apple"))]
+    {
+        let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    }
+    #[cfg(target_vendor = "apple")]
+    {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(socket)
+    }
+}
+
+fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BindError {
+    let path = path.to_owned();
+    move |source| BindError::Io { step, path, source }
+}

@@ -1,0 +1,178 @@
+//! The file and folder side of the socket, on real folders.
+
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o777
+}
+
+/// A dead socket, as a killed daemon leaves it.
+fn dead_socket(path: &Path) {
+    drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+}
+
+#[tokio::test]
+async fn folder_and_socket_are_private() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("a/run/sessiond.sock");
+    let socket = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    assert_eq!(mode(home.path().join("a").as_path()), 0o700);
+    assert_eq!(mode(&path), 0o600);
+    UnixStream::connect(&path).unwrap();
+    drop(socket);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_folder_that_others_may_change_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    for mode in [0o770, 0o707, 0o1777] {
+        fs::set_permissions(home.path(), Permissions::from_mode(mode)).unwrap();
+        let error = PrivateSocket::bind(&home.path().join("s.sock"), StaleSocket::Keep).unwrap_err();
+        assert!(matches!(error, BindError::WritableFolder { .. }), "{error}");
+        assert!(error.to_string().contains("chmod 700"), "{error}");
+    }
+    fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+    PrivateSocket::bind(&home.path().join("s.sock"), StaleSocket::Keep).unwrap();
+}
+
+#[test]
+fn a_folder_of_another_user_is_refused() {
+    let folder = Path::new("/run/user/1000/sessiond");
+    assert!(check_folder(folder, 1000, 0o700, 1000).is_ok());
+    let error = check_folder(folder, 0, 0o700, 1000).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            BindError::ForeignFolder {
+                owner: 0,
+                own: 1000,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(error.to_string().contains("--socket"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dead_socket_is_replaced_only_where_that_is_allowed() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("s.sock");
+    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    dead_socket(&path);
+    assert!(matches!(
+        PrivateSocket::bind(&path, StaleSocket::Keep),
+        Err(BindError::Stale { .. })
+    ));
+    assert!(path.exists());
+    let socket = PrivateSocket::bind(&path, StaleSocket::Replace).unwrap();
+    UnixStream::connect(socket.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_live_socket_is_respected() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("s.sock");
+    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    let first = PrivateSocket::bind(&path, StaleSocket::Replace).unwrap();
+    let error = PrivateSocket::bind(&path, StaleSocket::Replace).unwrap_err();
+    assert!(matches!(error, BindError::InUse { .. }), "{error}");
+    UnixStream::connect(first.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_live_socket_whose_queue_is_full_is_respected() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("s.sock");
+    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    let listener = new_socket().unwrap();
+    let address = SocketAddrUnix::new(&path).unwrap();
+    rustix::net::bind(&listener, &address).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let client = new_socket().unwrap();
+        let full = rustix::net::connect(&client, &address).is_err();
+        waiting.push(client);
+        if full {
+            break;
+        }
+    }
+    assert!(matches!(
+        PrivateSocket::bind(&path, StaleSocket::Replace),
+        Err(BindError::InUse { .. })
+    ));
+    assert!(path.exists());
+}
+
+#[tokio::test]
+async fn what_is_not_a_socket_is_never_removed() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    let file = home.path().join("file");
+    fs::write(&file, "precious").unwrap();
+    let folder = home.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let link = home.path().join("link");
+    let target = home.path().join("target.sock");
+    dead_socket(&target);
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    for path in [&file, &folder, &link] {
+        let error = PrivateSocket::bind(path, StaleSocket::Replace).unwrap_err();
+        assert!(matches!(error, BindError::NotASocket { .. }), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[tokio::test]
+async fn a_path_that_does_not_fit_names_the_limit() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("x".repeat(PATH_LIMIT_BYTES));
+    let error = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap_err();
+    assert!(matches!(error, BindError::PathTooLong { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains(&PATH_LIMIT_BYTES.to_string()) && text.contains("--socket"),
+        "{text}"
+    );
+
+    let longest = |length: usize| {
+        let folder = home.path().as_os_str().len() + 1;
+        home.path().join("x".repeat(length - folder))
+    };
+    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    PrivateSocket::bind(&longest(PATH_LIMIT_BYTES), StaleSocket::Keep).unwrap();
+    assert!(matches!(
+        PrivateSocket::bind(&longest(PATH_LIMIT_BYTES + 1), StaleSocket::Keep),
+        Err(BindError::PathTooLong { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_path_that_names_no_file_is_refused() {
+    for path in ["sessiond.sock", "/", "/tmp/..", ""] {
+        let error = PrivateSocket::bind(Path::new(path), StaleSocket::Keep).unwrap_err();
+        assert!(matches!(error, BindError::NotAFilePath { .. }), "{path}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_socket_that_took_its_place_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    let path = home.path().join("s.sock");
+    let (first_listener, first_file) = PrivateSocket::bind(&path, StaleSocket::Keep)
+        .unwrap()
+        .into_parts();
+    // The old file is kept elsewhere, so that its number is not given to the new one.
+    fs::rename(&path, home.path().join("old.sock")).unwrap();
+    let second = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
+    drop(first_file);
+    drop(first_listener);
+    UnixStream::connect(second.path()).unwrap();
+}

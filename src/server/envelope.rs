@@ -1,0 +1,240 @@
+//! One line of input taken apart into requests, without looking into their parameters.
+//!
+//! Pure. Decides what is a request, a notification, a batch or neither, and what is answered where it is neither.
+//! Knows no method names and no connection.
+
+use std::borrow::Cow;
+
+use jsonrpsee::types::Id;
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::fault::Fault;
+
+/// What a line turned out to be.
+#[derive(Debug)]
+pub(super) enum Incoming<'a> {
+    /// One request or notification.
+    One(Entry<'a>),
+    /// A batch, at least one entry long.
+    Batch(Vec<Entry<'a>>),
+}
+
+/// A request, or the reason why it is none.
+pub(super) type Entry<'a> = Result<Call<'a>, Rejection<'a>>;
+
+/// A request or a notification.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    /// None for a notification, which is never answered.
+    pub(super) id: Option<CallId<'a>>,
+    pub(super) method: Cow<'a, str>,
+    /// As they came; absent and null are the same.
+    pub(super) params: Option<&'a RawValue>,
+}
+
+/// A request's id, as it was written and as jsonrpsee understands it.
+#[derive(Debug, Clone)]
+pub(super) struct CallId<'a> {
+    pub(super) raw: &'a RawValue,
+    pub(super) parsed: Id<'a>,
+}
+
+/// Something that is answered with an error before any method is looked up.
+#[derive(Debug)]
+pub(super) struct Rejection<'a> {
+    /// The id as far as it could be read.
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) fault: Fault,
+}
+
+/// Takes a line apart. `batch_entries` is the most that a batch may hold.
+pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Incoming<'_> {
+    let text = match std::str::from_utf8(line) {
+        Ok(text) => text.trim_start(),
+        Err(error) => return Incoming::One(Err(reject(Fault::parse_error(&error.to_string())))),
+    };
+    if !text.starts_with('[') {
+        return Incoming::One(parse_entry(text));
+    }
+    match serde_json::from_str::<Vec<&RawValue>>(text) {
+        Err(error) => Incoming::One(Err(reject(Fault::parse_error(&error.to_string())))),
+        Ok(entries) if entries.is_empty() => {
+            Incoming::One(Err(reject(Fault::invalid_request("the batch is empty"))))
+        }
+        Ok(entries) if entries.len() > batch_entries => {
+            Incoming::One(Err(reject(Fault::invalid_request(format!(
+                "the batch has {} entries, more than the limit of {batch_entries}",
+                entries.len()
+            )))))
+        }
+        Ok(entries) => Incoming::Batch(
+            entries
+                .into_iter()
+                .map(|entry| parse_entry(entry.get()))
+                .collect(),
+        ),
+    }
+}
+
+fn parse_entry(text: &str) -> Entry<'_> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(borrow, default)]
+        jsonrpc: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        id: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        method: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        params: Option<&'a RawValue>,
+    }
+
+    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        // serde would read an array as the fields in their order.
+        Ok(_) if !text.starts_with('{') => {
+            return Err(reject(Fault::invalid_request("a request is an object")));
+        }
+        Ok(envelope) => envelope,
+        Err(error) if error.classify() == Category::Data => {
+            return Err(reject(Fault::invalid_request(format!(
+                "this is not a request: {error}"
+            ))));
+        }
+        Err(error) => return Err(reject(Fault::parse_error(&error.to_string()))),
+    };
+    let id = match envelope.id {
+        None => None,
+        Some(raw) => match serde_json::from_str::<Id<'_>>(raw.get()) {
+            Ok(parsed) => Some(CallId { raw, parsed }),
+            Err(_) => {
+                // A number that is not a natural one can still be echoed; anything else is no id.
+                let echo = raw
+                    .get()
+                    .starts_with(|first: char| first == '-' || first.is_ascii_digit())
+                    .then_some(raw);
+                let fault = Fault::invalid_request("an id is a string, a natural number or null");
+                return Err(Rejection { id: echo, fault });
+            }
+        },
+    };
+    let refused = |message: &str| Rejection {
+        id: id.as_ref().map(|id| id.raw),
+        fault: Fault::invalid_request(message),
+    };
+    if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
+        return Err(refused("`jsonrpc` is not \"2.0\""));
+    }
+    let Some(method) = envelope.method.and_then(decode_string) else {
+        return Err(refused("`method` is missing or not a string"));
+    };
+    Ok(Call {
+        id,
+        method,
+        params: envelope.params,
+    })
+}
+
+fn decode_string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    // Names without escapes, that is all real ones, are borrowed from the line.
+    if let Ok(borrowed) = serde_json::from_str::<&str>(raw.get()) {
+        return Some(Cow::Borrowed(borrowed));
+    }
+    serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)
+}
+
+fn reject(fault: Fault) -> Rejection<'static> {
+    Rejection { id: None, fault }
+}
+
+/// Tells an id of `null` from no id: serde's `Option` takes both for none.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&'a RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn describe(entry: &Entry<'_>) -> String {
+        match entry {
+            Ok(Call { id, method, params }) => format!(
+                "call {} {method} {}",
+                id.as_ref().map_or("-", |id| id.raw.get()),
+                params.map_or("-", |params| params.get())
+            ),
+            Err(Rejection { id, fault }) => {
+                let answer: serde_json::Value = serde_json::from_str(&fault.answer(*id)).unwrap();
+                format!("error {} {}", answer["id"], answer["error"]["code"])
+            }
+        }
+    }
+
+    fn described(line: &[u8]) -> String {
+        match parse_line(line, 3) {
+            Incoming::One(entry) => describe(&entry),
+            Incoming::Batch(entries) => {
+                format!(
+                    "batch [{}]",
+                    entries.iter().map(describe).collect::<Vec<_>>().join(", ")
+                )
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_taken_apart() {
+        let table: &[(&[u8], &str)] = &[
+            (
+                br#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}}"#,
+                r#"call 1 m {"a":1}"#,
+            ),
+            (
+                br#" {"id":"x","params":null,"method":"m","jsonrpc":"2.0","extra":[]} "#,
+                r#"call "x" m -"#,
+            ),
+            (
+                br#"{"jsonrpc":"2.0","id":null,"method":"\u006d"}"#,
+                "call null m -",
+            ),
+            (br#"{"jsonrpc":"2.0","method":"m"}"#, "call - m -"),
+            (
+                br#"{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}"#,
+                "call 1 m [1]",
+            ),
+            (b"garbage", "error null -32700"),
+            (br#"{"jsonrpc":"2.0","id":1,"method":"m""#, "error null -32700"),
+            (
+                b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}",
+                "error null -32700",
+            ),
+            (b"5", "error null -32600"),
+            (b"\"text\"", "error null -32600"),
+            (
+                br#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#,
+                "error null -32600",
+            ),
+            (br#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "error null -32600"),
+            (
+                br#"{"jsonrpc":"2.0","id":-1.5,"method":"m"}"#,
+                "error -1.5 -32600",
+            ),
+            (br#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, "error 1 -32600"),
+            (br#"{"id":1,"method":"m"}"#, "error 1 -32600"),
+            (br#"{"jsonrpc":"2.0","id":1}"#, "error 1 -32600"),
+            (br#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "error 1 -32600"),
+            (br#"{"jsonrpc":"2.0","id":1,"method":7}"#, "error 1 -32600"),
+            (b"[]", "error null -32600"),
+            (b"[1", "error null -32700"),
+            (
+                br#"[{"jsonrpc":"2.0","id":1,"method":"a"},5,["2.0",1,"m"]]"#,
+                "batch [call 1 a -, error null -32600, error null -32600]",
+            ),
+            (b"[1,2,3,4]", "error null -32600"),
+        ];
+        for (line, expected) in table {
+            assert_eq!(described(line), *expected, "{}", String::from_utf8_lossy(line));
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The one way from the daemon to a client: a bounded queue of bytes and the task that writes them.
+//!
+//! Owns the write half of one connection. Answers and events go through the same queue, so that the order in which
+//! they are pushed is the order on the wire; what jsonrpsee sends by itself (the answer that accepts or rejects a
+//! subscription) comes in through a small channel of its own, which each push empties first, so that an event that
+//! is pushed after a subscription was accepted follows that answer.
+//!
+//! Messages are copied into segments of contiguous bytes: a push allocates nothing once it runs, and a write takes
+//! all that waits, a segment at a time. While the writer sleeps and nothing waits, a push writes by itself, without
+//! blocking: the first event after a pause is in the socket before anything else runs. It wakes the writer all the
+//! same, and what is pushed until that one runs is written together.
+//!
+//! Knows nothing about what the messages say, but that jsonrpsee's own errors lack `data`.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use jsonrpsee::types::SubscriptionId;
+use memchr::memchr;
+use serde_json::value::RawValue;
+use thiserror::Error;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{Notify, mpsc};
+
+use super::fault;
+
+#[cfg(test)]
+mod tests;
+
+/// How much a connection's queue may hold before its subscribers lag and its answers wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutboxLimits {
+    /// Most messages that wait. Twice what a flooding agent sends while a desktop app draws one slow frame.
+    pub messages: usize,
+    /// Most bytes that wait, line endings included. A single message over it is taken when nothing else waits.
+    pub bytes: usize,
+}
+
+impl Default for OutboxLimits {
+    fn default() -> Self {
+        Self {
+            messages: 8192,
+            bytes: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// Bytes that one segment gathers before the next is begun: few enough to copy while others wait for the lock, many
+/// enough that a flood of events costs few writes. Below the default send buffer of a Unix socket.
+const SEGMENT_BYTES: usize = 64 * 1024;
+
+/// The largest buffer that a connection keeps while nothing waits.
+const IDLE_SPARE_BYTES: usize = 8 * 1024;
+
+/// Messages that jsonrpsee may have sent by itself before it waits. One a subscription that is being answered.
+const INTAKE_MESSAGES: usize = 16;
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PushError {
+    /// The client reads too slowly; a subscriber has to be told that it lags.
+    #[error("the client's queue is full")]
+    Full,
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Closed,
+}
+
+/// The sending side of one connection. Cheap to clone; clones share the queue. It may outlive the connection, then
+/// every push fails.
+#[derive(Clone)]
+pub struct Outbox {
+    shared: Arc<Shared>,
+}
+
+/// The fixed beginning of a subscription's notifications, encoded once.
+#[derive(Debug, Clone)]
+pub struct NotificationHead {
+    text: Arc<str>,
+}
+
+/// The task that writes; runs until the queue is finished and empty, the connection is closed or the peer is gone.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    stream: Arc<OwnedWriteHalf>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    limits: OutboxLimits,
+    /// Notified each time room was made, and when the queue closes.
+    room: Notify,
+}
+
+struct State {
+    phase: Phase,
+    /// None once closed, so that an outbox that outlives its connection does not keep the socket open.
+    stream: Option<Arc<OwnedWriteHalf>>,
+    segments: VecDeque<Segment>,
+    /// What waits, the segment that is being written included.
+    messages: usize,
+    bytes: usize,
+    /// What jsonrpsee sent by itself.
+    intake: mpsc::Receiver<Box<RawValue>>,
+    /// Set while the writer sleeps; nothing waits then, and nobody is in the middle of a write.
+    sleeping_writer: Option<Waker>,
+    spare: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Nothing more is taken; what waits is written.
+    Finishing,
+    Closed,
+}
+
+#[derive(Default)]
+struct Segment {
+    bytes: Vec<u8>,
+    written: usize,
+    messages: usize,
+}
+
+/// Makes the queue of a connection: the pushing side, the channel for jsonrpsee's `MethodSink`, and the writer, which
+/// has to be run.
+pub(super) fn open(
+    stream: OwnedWriteHalf,
+    limits: OutboxLimits,
+) -> (Outbox, mpsc::Sender<Box<RawValue>>, Writer) {
+    let stream = Arc::new(stream);
+    let (intake_sender, intake) = mpsc::channel(INTAKE_MESSAGES);
+    let state = State {
+        phase: Phase::Open,
+        stream: Some(stream.clone()),
+        segments: VecDeque::new(),
+        messages: 0,
+        bytes: 0,
+        intake,
+        sleeping_writer: None,
+        spare: Vec::new(),
+    };
+    let shared = Arc::new(Shared {
+        state: Mutex::new(state),
+        limits,
+        room: Notify::new(),
+    });
+    (
+        Outbox {
+            shared: shared.clone(),
+        },
+        intake_sender,
+        Writer { shared, stream },
+    )
+}
+
+impl NotificationHead {
+    /// The beginning of `method` notifications to `subscription`.
+    pub fn new(method: &str, subscription: &SubscriptionId<'_>) -> Self {
+        let method = serde_json::Value::from(method);
+        let subscription = serde_json::Value::from(subscription.clone());
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":{method},"params":{{"subscription":{subscription},"result":"#
+        );
+        Self { text: text.into() }
+    }
+}
+
+impl Outbox {
+    /// Pushes a notification with `result`, which must be JSON, without waiting.
+    ///
+    /// # Errors
+    /// [`PushError::Full`] when the client lags, [`PushError::Closed`] when it is gone. Nothing was sent then.
+    pub fn try_notify(&self, head: &NotificationHead, result: &str) -> Result<(), PushError> {
+        self.try_push_parts(&[&head.text, result, "}}"])
+    }
+
+    /// Pushes a notification, waiting for room: for the last word to a subscriber that lags.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] only.
+    pub async fn notify(&self, head: &NotificationHead, result: &str) -> Result<(), PushError> {
+        self.push_parts(&[&head.text, result, "}}"]).await
+    }
+
+    /// Pushes a whole message, which must be JSON, without waiting.
+    ///
+    /// # Errors
+    /// As [`Outbox::try_notify`].
+    pub fn try_push(&self, message: &str) -> Result<(), PushError> {
+        self.try_push_parts(&[message])
+    }
+
+    /// Pushes a whole message, waiting for room. Cancel-safe: it was pushed whole or not at all.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] only.
+    pub async fn push(&self, message: &str) -> Result<(), PushError> {
+        self.push_parts(&[message]).await
+    }
+
+    /// Whether pushing can no longer succeed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.lock().phase != Phase::Open
+    }
+
+    /// Takes nothing more; the writer writes what waits and ends.
+    pub(super) fn finish(&self) {
+        let writer = {
+            let mut state = self.shared.lock();
+            if state.phase == Phase::Open {
+                state.phase = Phase::Finishing;
+            }
+            state.intake.close();
+            state.sleeping_writer.take()
+        };
+        self.shared.room.notify_waiters();
+        wake(writer);
+    }
+
+    /// Drops what waits and lets go of the socket.
+    pub(super) fn close(&self) {
+        self.shared.close();
+    }
+
+    async fn push_parts(&self, parts: &[&str]) -> Result<(), PushError> {
+        loop {
+            let room = self.shared.room.notified();
+            tokio::pin!(room);
+            // Enabled before the attempt, so that room made in between is not missed.
+            room.as_mut().enable();
+            match self.try_push_parts(parts) {
+                Err(PushError::Full) => room.await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_push_parts(&self, parts: &[&str]) -> Result<(), PushError> {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
+        let writer = {
+            let mut state = self.shared.lock();
+            if state.phase != Phase::Open {
+                return Err(PushError::Closed);
+            }
+            state.drain_intake(&self.shared.limits, None);
+            if !state.intake.is_empty() || !state.has_room(&self.shared.limits, length) {
+                return Err(PushError::Full);
+            }
+            state.append(parts, length);
+            let writer = state.sleeping_writer.take();
+            if writer.is_some() {
+                state.write_directly();
+            }
+            writer
+        };
+        wake(writer);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        formatter
+            .debug_struct("Outbox")
+            .field("phase", &state.phase)
+            .field("messages", &state.messages)
+            .field("bytes", &state.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Writes until there is no more to write.
+    ///
+    /// # Errors
+    /// What writing failed with, nearly always that the peer is gone. The queue is closed then.
+    pub(super) async fn run(self) -> io::Result<()> {
+        let outcome = self.write_everything().await;
+        self.shared.close();
+        outcome
+    }
+
+    async fn write_everything(&self) -> io::Result<()> {
+        while let Some(mut segment) = poll_fn(|context| self.shared.poll_segment(context)).await {
+            while segment.written < segment.bytes.len() {
+                match self.stream.try_write(&segment.bytes[segment.written..]) {
+                    Ok(written) => segment.written += written,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.shared.lock().release(segment);
+            self.shared.room.notify_waiters();
+            // A reader that is as fast as this writer must not keep the other tasks of the thread waiting.
+            tokio::task::coop::consume_budget().await;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock leaves the queue half changed, not even by a panic in an allocation.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next segment to write; none when there will be none.
+    fn poll_segment(&self, context: &mut Context<'_>) -> Poll<Option<Segment>> {
+        let mut state = self.lock();
+        state.drain_intake(&self.limits, Some(context));
+        if let Some(segment) = state.segments.pop_front() {
+            state.sleeping_writer = None;
+            return Poll::Ready(Some(segment));
+        }
+        if state.phase == Phase::Open {
+            state.spare.shrink_to(IDLE_SPARE_BYTES);
+            state.sleeping_writer = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(None)
+    }
+
+    fn close(&self) {
+        let (writer, stream) = {
+            let mut state = self.lock();
+            state.phase = Phase::Closed;
+            state.segments.clear();
+            state.messages = 0;
+            state.bytes = 0;
+            state.spare = Vec::new();
+            state.intake.close();
+            while state.intake.try_recv().is_ok() {}
+            (state.sleeping_writer.take(), state.stream.take())
+        };
+        drop(stream);
+        self.room.notify_waiters();
+        wake(writer);
+    }
+}
+
+impl State {
+    fn has_room(&self, limits: &OutboxLimits, length: usize) -> bool {
+        self.messages < limits.messages && (self.bytes == 0 || self.bytes + length <= limits.bytes)
+    }
+
+    /// Takes over what jsonrpsee sent, as far as there is room. With a context, registers for more.
+    fn drain_intake(&mut self, limits: &OutboxLimits, mut context: Option<&mut Context<'_>>) {
+        // How long the next one is cannot be seen before it is taken: the limit may be passed by one message.
+        while self.messages < limits.messages && self.bytes < limits.bytes {
+            let message = match context.as_deref_mut() {
+                None => self.intake.try_recv().ok(),
+                Some(context) => match self.intake.poll_recv(context) {
+                    Poll::Ready(message) => message,
+                    Poll::Pending => None,
+                },
+            };
+            let Some(message) = message else { return };
+            let message = fault::with_complete_data(message.into());
+            self.append(&[&message], message.len() + 1);
+        }
+    }
+
+    fn append(&mut self, parts: &[&str], length: usize) {
+        if self
+            .segments
+            .back()
+            .is_none_or(|last| last.bytes.len() + length > SEGMENT_BYTES)
+        {
+            let bytes = std::mem::take(&mut self.spare);
+            self.segments.push_back(Segment {
+                bytes,
+                written: 0,
+                messages: 0,
+            });
+        }
+        let Some(segment) = self.segments.back_mut() else {
+            return;
+        };
+        segment.bytes.reserve(length);
+        for part in parts {
+            let begin = segment.bytes.len();
+            segment.bytes.extend_from_slice(part.as_bytes());
+            // JSON that a method passes through may be laid out over lines; outside of strings, where a newline
+            // cannot stand, a blank means the same.
+            if memchr(b'\n', part.as_bytes()).is_some() {
+                segment.bytes[begin..]
+                    .iter_mut()
+                    .filter(|byte| **byte == b'\n')
+                    .for_each(|byte| *byte = b' ');
+            }
+        }
+        segment.bytes.push(b'\n');
+        segment.messages += 1;
+        self.messages += 1;
+        self.bytes += length;
+    }
+
+    /// Writes what was just queued without waiting for the writer, as far as the socket takes it. Only while the
+    /// writer sleeps. An error is left for the writer to meet.
+    fn write_directly(&mut self) {
+        let (Some(stream), Some(segment)) = (&self.stream, self.segments.front_mut()) else {
+            return;
+        };
+        if let Ok(written) = stream.try_write(&segment.bytes[segment.written..]) {
+            segment.written += written;
+        }
+        if segment.written == segment.bytes.len()
+            && let Some(segment) = self.segments.pop_front()
+        {
+            self.release(segment);
+        }
+    }
+
+    fn release(&mut self, mut segment: Segment) {
+        // Closing has set the counts to zero while a segment was being written.
+        self.messages = self.messages.saturating_sub(segment.messages);
+        self.bytes = self.bytes.saturating_sub(segment.bytes.len());
+        if segment.bytes.capacity() <= SEGMENT_BYTES && self.phase == Phase::Open {
+            segment.bytes.clear();
+            self.spare = segment.bytes;
+        }
+    }
+}
+
+fn wake(writer: Option<Waker>) {
+    if let Some(writer) = writer {
+        writer.wake();
+    }
+}

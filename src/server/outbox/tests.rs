@@ -1,0 +1,196 @@
+//! The queue over a real pair of sockets.
+
+use std::future::Future;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+
+use super::*;
+
+const SMALL: OutboxLimits = OutboxLimits {
+    messages: 4,
+    bytes: 1024,
+};
+
+struct Pair {
+    outbox: Outbox,
+    intake: mpsc::Sender<Box<RawValue>>,
+    writer: Option<Writer>,
+    client: UnixStream,
+    _read_half: OwnedReadHalf,
+}
+
+fn pair(limits: OutboxLimits) -> Pair {
+    let (server, client) = UnixStream::pair().unwrap();
+    let (read_half, write_half) = server.into_split();
+    let (outbox, intake, writer) = open(write_half, limits);
+    Pair {
+        outbox,
+        intake,
+        writer: Some(writer),
+        client,
+        _read_half: read_half,
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test)
+}
+
+fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+async fn written(mut pair: Pair) -> String {
+    pair.outbox.finish();
+    pair.writer.take().unwrap().run().await.unwrap();
+    drop(pair.outbox);
+    drop(pair._read_half);
+    let mut text = String::new();
+    pair.client.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[test]
+fn the_order_of_pushing_is_the_order_on_the_wire() {
+    run(async {
+        let pair = pair(OutboxLimits::default());
+        let head = NotificationHead::new("conversation/event", &SubscriptionId::Num(7));
+        pair.outbox.try_push("1").unwrap();
+        pair.intake.try_send(raw("2")).unwrap();
+        pair.outbox.try_notify(&head, "3").unwrap();
+        pair.outbox.push("4").await.unwrap();
+        pair.intake.try_send(raw("5")).unwrap();
+        assert_eq!(
+            written(pair).await,
+            "1\n2\n{\"jsonrpc\":\"2.0\",\"method\":\"conversation/event\",\"params\":{\"subscription\":7,\"result\":3}}\n4\n5\n"
+        );
+    });
+}
+
+#[test]
+fn a_message_never_spans_lines() {
+    run(async {
+        let pair = pair(OutboxLimits::default());
+        pair.outbox.try_push("{\n\"a\": \"b\\nc\"\r\n}").unwrap();
+        assert_eq!(written(pair).await, "{ \"a\": \"b\\nc\"\r }\n");
+    });
+}
+
+#[test]
+fn jsonrpsees_own_errors_get_their_data() {
+    run(async {
+        let pair = pair(OutboxLimits::default());
+        pair.intake
+            .try_send(raw(
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}"#,
+            ))
+            .unwrap();
+        assert!(
+            written(pair)
+                .await
+                .contains(r#""data":{"kind":"internalError","retryable":false}"#)
+        );
+    });
+}
+
+#[test]
+fn a_full_queue_says_so_and_is_usable_again_once_it_was_written() {
+    run(async {
+        let mut pair = pair(SMALL);
+        for _ in 0..4 {
+            pair.outbox.try_push("1").unwrap();
+        }
+        assert_eq!(pair.outbox.try_push("1"), Err(PushError::Full));
+        let waiting = tokio::spawn({
+            let outbox = pair.outbox.clone();
+            async move { outbox.push("answer").await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        let writer = tokio::spawn(pair.writer.take().unwrap().run());
+        waiting.await.unwrap().unwrap();
+        pair.outbox.finish();
+        writer.await.unwrap().unwrap();
+        let mut text = String::new();
+        pair.client.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "1\n1\n1\n1\nanswer\n");
+    });
+}
+
+#[test]
+fn bytes_are_limited_but_for_one_large_message_in_an_empty_queue() {
+    run(async {
+        let large = "1".repeat(5000);
+        let pair = pair(SMALL);
+        pair.outbox.try_push(&large).unwrap();
+        assert_eq!(pair.outbox.try_push("1"), Err(PushError::Full));
+        assert_eq!(pair.outbox.shared.lock().bytes, 5001);
+        assert_eq!(written(pair).await.len(), 5001);
+    });
+}
+
+#[test]
+fn what_jsonrpsee_sent_keeps_its_place_also_when_the_queue_is_full() {
+    run(async {
+        let pair = pair(SMALL);
+        for _ in 0..4 {
+            pair.outbox.try_push("1").unwrap();
+        }
+        pair.intake.try_send(raw("2")).unwrap();
+        assert_eq!(pair.outbox.try_push("3"), Err(PushError::Full));
+        assert_eq!(written(pair).await, "1\n1\n1\n1\n2\n");
+    });
+}
+
+#[test]
+fn an_idle_writer_is_not_needed_for_the_first_message() {
+    run(async {
+        let mut pair = pair(OutboxLimits::default());
+        // The reactor has to report once that the socket can be written to.
+        pair.writer.as_ref().unwrap().stream.writable().await.unwrap();
+        let mut writer = Box::pin(pair.writer.take().unwrap().run());
+        let asleep = poll_fn(|context| Poll::Ready(writer.as_mut().poll(context).is_pending())).await;
+        assert!(asleep);
+        pair.outbox.try_push("first").unwrap();
+        pair.outbox.try_push("second").unwrap();
+        let mut lines = BufReader::new(&mut pair.client).lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("first"));
+        assert_eq!(
+            pair.outbox.shared.lock().messages,
+            1,
+            "the second waits for the writer's turn"
+        );
+        tokio::select! {
+            outcome = &mut writer => panic!("the writer ended: {outcome:?}"),
+            line = lines.next_line() => assert_eq!(line.unwrap().as_deref(), Some("second")),
+        }
+    });
+}
+
+#[test]
+fn a_lost_peer_and_a_closed_queue_refuse_everybody() {
+    run(async {
+        let mut pair = pair(SMALL);
+        let writer = pair.writer.take().unwrap();
+        for _ in 0..4 {
+            pair.outbox.try_push("1").unwrap();
+        }
+        let waiting = tokio::spawn({
+            let outbox = pair.outbox.clone();
+            async move { outbox.push("2").await }
+        });
+        tokio::task::yield_now().await;
+        drop(pair.client);
+        assert!(writer.run().await.is_err());
+        assert_eq!(waiting.await.unwrap(), Err(PushError::Closed));
+        assert_eq!(pair.outbox.try_push("3"), Err(PushError::Closed));
+        assert!(pair.outbox.is_closed());
+        assert!(pair.intake.is_closed());
+    });
+}

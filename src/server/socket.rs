@@ -1,0 +1,180 @@
+//! Who is let in: the accept loop, the check of the peer's user, the number of connections, and the end of them all.
+//!
+//! Owns the set of connection tasks. Knows nothing about what is spoken on a connection: the loop serves the bridge's
+//! socket here and can serve another face's as well.
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use jsonrpsee::{ConnectionId, Methods};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::connection;
+use super::fault::Fault;
+use super::outbox::OutboxLimits;
+
+/// The limits of one socket and of each connection to it.
+#[derive(Debug, Clone)]
+pub struct SocketLimits {
+    /// Longest line of input (`max_line_bytes`). A prompt with a few pictures fits.
+    pub line_bytes: usize,
+    /// Longest answer. Twice the longest line, so that what came in can be handed out again with what surrounds it.
+    pub response_bytes: usize,
+    /// Connections at a time. The contract promises 256; with the agents' pipes this stays below the usual limit of
+    /// 1,024 descriptors.
+    pub connections: usize,
+    /// Requests of one connection that are not answered yet. The contract promises 64.
+    pub requests_in_flight: usize,
+    /// Entries of one batch.
+    pub batch_entries: usize,
+    /// Subscriptions of one connection: one for each conversation of a full side bar.
+    pub subscriptions: u32,
+    /// What waits for one client.
+    pub outbox: OutboxLimits,
+    /// How long what is in flight may take once the daemon stops.
+    pub stop_grace: Duration,
+}
+
+impl Default for SocketLimits {
+    fn default() -> Self {
+        Self {
+            line_bytes: 16 * 1024 * 1024,
+            response_bytes: 32 * 1024 * 1024,
+            connections: 512,
+            requests_in_flight: 256,
+            batch_entries: 64,
+            subscriptions: 1024,
+            outbox: OutboxLimits::default(),
+            stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How long to wait after a failed accept: descriptors come back when a connection or an agent ends, of which this
+/// loop cannot know.
+const ACCEPT_BACKOFF_MS: u64 = 100;
+
+/// Serves `methods` on `listener` until `stop` is cancelled. Then accepts nobody, lets what is in flight finish within
+/// the grace of `limits`, and returns when every connection is closed.
+///
+/// Each method finds a [`connection::ConnectionInfo`] in its extensions.
+pub async fn serve(
+    listener: UnixListener,
+    methods: impl Into<Methods>,
+    limits: SocketLimits,
+    stop: CancellationToken,
+) {
+    let methods = methods.into();
+    let (connections, stop_grace) = (limits.connections, limits.stop_grace);
+    let limits = Arc::new(limits);
+    let connection_stop = stop.clone();
+    accept_connections(listener, connections, stop_grace, stop, move |stream, id| {
+        connection::run(
+            stream,
+            id,
+            methods.clone(),
+            limits.clone(),
+            connection_stop.clone(),
+        )
+    })
+    .await;
+}
+
+/// Accepts clients of this user and runs `handle` for each, at most `connections` at a time, until `stop` is
+/// cancelled; waits `stop_grace` for the running ones and drops those that are left.
+///
+/// A client of another user is closed without a word, one too many with the error `busy`.
+pub async fn accept_connections<F, C>(
+    listener: UnixListener,
+    connections: usize,
+    stop_grace: Duration,
+    stop: CancellationToken,
+    handle: F,
+) where
+    F: Fn(UnixStream, ConnectionId) -> C,
+    C: Future<Output = ()> + Send + 'static,
+{
+    let own_uid = rustix::process::geteuid().as_raw();
+    let mut tasks = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
+                report(ended);
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(Duration::from_millis(ACCEPT_BACKOFF_MS)) => continue,
+                }
+            }
+        };
+        match stream.peer_cred() {
+            Ok(peer) if peer.uid() == own_uid => {}
+            Ok(peer) => {
+                tracing::warn!(uid = peer.uid(), "a connection of another user is refused");
+                continue;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection whose user cannot be told is refused");
+                continue;
+            }
+        }
+        if tasks.len() >= connections {
+            refuse_one_too_many(stream, connections);
+            continue;
+        }
+        tasks.spawn(handle(stream, next_connection_id()));
+    }
+    // Nobody waits in the queue of a listener that is not served any more.
+    drop(listener);
+    let all_ended = async {
+        while let Some(ended) = tasks.join_next().await {
+            report(ended);
+        }
+    };
+    if tokio::time::timeout(stop_grace, all_ended).await.is_err() {
+        tracing::info!(
+            connections = tasks.len(),
+            "closing connections that still wait for answers"
+        );
+        tasks.shutdown().await;
+    }
+}
+
+fn next_connection_id() -> ConnectionId {
+    // One count for all sockets, because jsonrpsee knows a subscription by the connection's number.
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn refuse_one_too_many(stream: UnixStream, connections: usize) {
+    let fault = Fault::busy(format!("{connections} connections are open, which is the limit"));
+    let line = format!("{}\n", fault.answer(None));
+    // The send buffer of a new connection is empty and takes one line at once; whoever left already needs no answer.
+    if let Err(error) = stream
+        .into_std()
+        .and_then(|mut stream| stream.write_all(line.as_bytes()))
+    {
+        tracing::debug!(%error, "a refused client is gone already");
+    }
+    tracing::warn!(connections, "a connection over the limit is refused");
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection's task failed");
+    }
+}
