@@ -1,0 +1,212 @@
+//! Names of places in transcripts: checkpoint ids and message ids.
+//!
+//! A checkpoint id says which agent, which upstream session and which record, and nothing else: no offset, no
+//! step, no folder. So it stays true when the transcript is moved, restored or appended to, and is enough by
+//! itself to find the place. Pure; knows nothing of what stands there.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The place after a turn: the turn's last record in an upstream session of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CheckpointRef {
+    /// The agent's configured name.
+    pub agent: String,
+    /// The upstream session that holds the record.
+    pub upstream_id: String,
+    /// The uuid of the turn's last record.
+    pub record_uuid: String,
+}
+
+/// One message: a record in an upstream session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageRef {
+    /// The upstream session that holds the record.
+    pub upstream_id: String,
+    /// The record's uuid.
+    pub record_uuid: String,
+}
+
+/// A string that is not an id of this form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a {expected} id")]
+pub struct MalformedRef {
+    expected: &'static str,
+}
+
+const CHECKPOINT_MARK: &str = "cp";
+const MESSAGE_MARK: &str = "msg";
+
+impl fmt::Display for CheckpointRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_parts(
+            formatter,
+            CHECKPOINT_MARK,
+            [&self.agent, &self.upstream_id, &self.record_uuid],
+        )
+    }
+}
+
+impl FromStr for CheckpointRef {
+    type Err = MalformedRef;
+
+    fn from_str(text: &str) -> Result<Self, MalformedRef> {
+        let [agent, upstream_id, record_uuid] = read_parts(text, CHECKPOINT_MARK).ok_or(MalformedRef {
+            expected: "checkpoint",
+        })?;
+        Ok(Self {
+            agent,
+            upstream_id,
+            record_uuid,
+        })
+    }
+}
+
+impl fmt::Display for MessageRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_parts(formatter, MESSAGE_MARK, [&self.upstream_id, &self.record_uuid])
+    }
+}
+
+impl FromStr for MessageRef {
+    type Err = MalformedRef;
+
+    fn from_str(text: &str) -> Result<Self, MalformedRef> {
+        let [upstream_id, record_uuid] =
+            read_parts(text, MESSAGE_MARK).ok_or(MalformedRef { expected: "message" })?;
+        Ok(Self {
+            upstream_id,
+            record_uuid,
+        })
+    }
+}
+
+/// Writes the mark and the parts with a dot before each. Letters, digits and `-` stand for themselves, any
+/// other byte is `_` and two hexadecimal digits, so that no shell and no URL needs quotes.
+fn write_parts<const N: usize>(
+    formatter: &mut fmt::Formatter<'_>,
+    mark: &str,
+    parts: [&String; N],
+) -> fmt::Result {
+    formatter.write_str(mark)?;
+    for part in parts {
+        formatter.write_str(".")?;
+        for byte in part.bytes() {
+            if byte.is_ascii_alphanumeric() || byte == b'-' {
+                write!(formatter, "{}", char::from(byte))?;
+            } else {
+                write!(formatter, "_{byte:02x}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The inverse of [`write_parts`]; accepts exactly what it writes, so that one place has one name.
+fn read_parts<const N: usize>(text: &str, mark: &str) -> Option<[String; N]> {
+    let mut pieces = text.split('.');
+    if pieces.next() != Some(mark) {
+        return None;
+    }
+    let parts: Vec<String> = pieces.map(read_part).collect::<Option<_>>()?;
+    parts.try_into().ok()
+}
+
+fn read_part(piece: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(piece.len());
+    let mut rest = piece.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte.is_ascii_alphanumeric() || byte == b'-' {
+            bytes.push(byte);
+            continue;
+        }
+        let ([high, low], tail) = (byte == b'_').then(|| rest.split_first_chunk::<2>()).flatten()?;
+        rest = tail;
+        let value = hex_digit(*high)? * 16 + hex_digit(*low)?;
+        if value.is_ascii_alphanumeric() || value == b'-' {
+            return None;
+        }
+        bytes.push(value);
+    }
+    if bytes.is_empty() {
+        return None;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_id_is_readable_and_stable() {
+        let checkpoint = CheckpointRef {
+            agent: "claude".into(),
+            upstream_id: "7b0f7a0e-0000-4000-8000-000000000001".into(),
+            record_uuid: "a_b".into(),
+        };
+        assert_eq!(
+            checkpoint.to_string(),
+            "cp.claude.7b0f7a0e-0000-4000-8000-000000000001.a_5fb"
+        );
+        let message = MessageRef {
+            upstream_id: "ses_1".into(),
+            record_uuid: "r".into(),
+        };
+        assert_eq!(message.to_string(), "msg.ses_5f1.r");
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in [
+            "",
+            "cp",
+            "cp.a.b",
+            "cp.a.b.c.d",
+            "cp.a..c",
+            "cp.a.b.c_",
+            "cp.a.b._5F",
+            "cp.a.b._41",
+            "cp.a.b._ff",
+            "cp.a.b.c d",
+            "msg.a.b.c",
+            "CP.a.b.c",
+        ] {
+            assert!(text.parse::<CheckpointRef>().is_err(), "{text}");
+        }
+        assert!("cp.a.b.c".parse::<MessageRef>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_checkpoint_survives_its_text(agent in ".+", upstream_id in ".+", record_uuid in ".+") {
+            let checkpoint = CheckpointRef { agent, upstream_id, record_uuid };
+            let text = checkpoint.to_string();
+            prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
+            prop_assert_eq!(text.parse::<CheckpointRef>(), Ok(checkpoint));
+        }
+
+        #[test]
+        fn every_message_survives_its_text(upstream_id in "(?s).+", record_uuid in "(?s).+") {
+            let message = MessageRef { upstream_id, record_uuid };
+            prop_assert_eq!(message.to_string().parse::<MessageRef>(), Ok(message));
+        }
+
+        #[test]
+        fn one_place_has_one_name(text in "cp(\\.[a-z0-9_-]{1,12}){3}") {
+            if let Ok(checkpoint) = text.parse::<CheckpointRef>() {
+                prop_assert_eq!(checkpoint.to_string(), text);
+            }
+        }
+    }
+}

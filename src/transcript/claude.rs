@@ -1,0 +1,103 @@
+//! The history that a Claude transcript holds: its live branch, cut into turns.
+//!
+//! A transcript is a tree in a file that is only ever appended to. The live branch leads from the last message
+//! back through the parents; siblings are abandoned branches, side chains belong to subagents. Two passes over
+//! the bytes: the first notes each chain record in some tens of bytes (`index`), the second decodes those that
+//! were asked for. Pure over any buffered reader; knows neither files nor conversations.
+
+mod index;
+mod turns;
+
+use std::io::{self, BufRead, Seek, SeekFrom};
+
+pub use index::{Index, Selection};
+pub use turns::{ToolCall, Turn};
+
+use super::lines::Lines;
+use turns::TurnBuilder;
+
+/// What to read of a transcript.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BranchOptions {
+    /// The uuid of the record with which the history ends (it is included); the live branch's last if none.
+    pub until: Option<String>,
+    /// Whether to go on behind a compaction, to what the model no longer sees.
+    pub follow_compaction: bool,
+    /// How many turns at most, the newest; all if none. Memory is bounded by these.
+    pub last_turns: Option<usize>,
+}
+
+/// A history.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Branch {
+    /// The turns asked for, oldest first.
+    pub turns: Vec<Turn>,
+    /// How many turns the branch has, those included that were not asked for.
+    pub total_turns: usize,
+    /// The uuid of the branch's last record; none in a transcript without chain records.
+    pub leaf_uuid: Option<String>,
+    /// The uuid of a parent that is named and not there: history is missing before it.
+    pub broken_at: Option<String>,
+}
+
+/// Why a history could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The reader failed.
+    #[error("the transcript could not be read")]
+    Input(#[source] io::Error),
+    /// There is no chain record with the uuid that was asked for.
+    #[error("there is no record {uuid}")]
+    RecordNotFound {
+        /// The uuid that was asked for.
+        uuid: String,
+    },
+}
+
+/// Reads a history from the start of `reader`.
+///
+/// # Errors
+/// [`ReadError::Input`] for the reader's own failures, [`ReadError::RecordNotFound`] when `until` names a record
+/// that is not there. Damage within the transcript is no error: see [`Branch::broken_at`].
+pub fn read_branch<R: BufRead + Seek>(mut reader: R, options: &BranchOptions) -> Result<Branch, ReadError> {
+    reader.seek(SeekFrom::Start(0)).map_err(ReadError::Input)?;
+    let index = Index::read(&mut reader).map_err(ReadError::Input)?;
+    let Some(selection) = index.select(options.until.as_deref(), options.follow_compaction) else {
+        return match &options.until {
+            Some(uuid) => Err(ReadError::RecordNotFound { uuid: uuid.clone() }),
+            None => Ok(Branch::default()),
+        };
+    };
+    let turns = match selection.start_of_last_turns(options.last_turns) {
+        Some(start) => read_turns(reader, &selection, start).map_err(ReadError::Input)?,
+        None => Vec::new(),
+    };
+    Ok(Branch {
+        turns,
+        total_turns: selection.prompt_offsets().len(),
+        leaf_uuid: Some(selection.leaf_uuid().to_owned()),
+        broken_at: selection.broken_at().map(str::to_owned),
+    })
+}
+
+fn read_turns<R: BufRead + Seek>(mut reader: R, selection: &Selection, start: u64) -> io::Result<Vec<Turn>> {
+    reader.seek(SeekFrom::Start(start))?;
+    let mut lines = Lines::new(reader, start);
+    let mut builder = TurnBuilder::default();
+    let mut wanted = selection
+        .offsets()
+        .iter()
+        .copied()
+        .skip_while(|offset| *offset < start)
+        .peekable();
+    while let (Some(offset), Some(line)) = (wanted.peek().copied(), lines.next_line()?) {
+        if line.offset == offset {
+            builder.push(line.bytes);
+            wanted.next();
+        }
+    }
+    Ok(builder.finish())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! The first pass over a transcript: every chain record in some tens of bytes, and the walk along the parents.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead};
+
+use uuid::Uuid;
+
+use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
+use crate::transcript::record::{Record, RecordHeader, RecordKind};
+
+/// Where every chain record of a transcript stands and how they hang together.
+#[derive(Debug, Default)]
+pub struct Index {
+    entries: Vec<Entry>,
+    positions: HashMap<RecordId, u32>,
+    bytes: u64,
+    garbage_lines: u64,
+    ends_torn: bool,
+}
+
+/// The records of one branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    offsets: Vec<u64>,
+    prompt_offsets: Vec<u64>,
+    leaf_offset: u64,
+    leaf_uuid: String,
+    broken_at: Option<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    offset: u64,
+    id: RecordId,
+    parent: Option<RecordId>,
+    logical_parent: Option<RecordId>,
+    /// A hash of `message.id`; 0 without one.
+    message: u64,
+    role: Role,
+    is_sidechain: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Prompt,
+    ToolResult,
+    OtherUser,
+    Assistant,
+    Other,
+}
+
+/// A record's uuid: 16 bytes where it is one, its text where an agent writes something else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum RecordId {
+    Uuid(u128),
+    Text(Box<str>),
+}
+
+impl RecordId {
+    fn new(text: &str) -> Self {
+        // Only the form that is written back the same way may be folded, or two ids could become one.
+        match Uuid::try_parse(text) {
+            Ok(uuid) if uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text => {
+                Self::Uuid(uuid.as_u128())
+            }
+            _ => Self::Text(text.into()),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Uuid(value) => Uuid::from_u128(*value).hyphenated().to_string(),
+            Self::Text(text) => text.to_string(),
+        }
+    }
+}
+
+impl Index {
+    /// Reads all lines of a transcript, from its first byte on.
+    ///
+    /// A last line without a newline counts when it is a whole record, as the agent counts it too.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn read(reader: impl BufRead) -> io::Result<Self> {
+        let mut index = Self::default();
+        let mut lines = Lines::new(reader, 0);
+        while let Some(line) = lines.next_line()? {
+            let bytes = trimmed(line.bytes);
+            if bytes.is_empty() && !line.oversized {
+                continue;
+            }
+            let text = text_of_same_length(bytes);
+            match Record::parse(&text) {
+                Some(record) => index.push(line.offset, &record),
+                None if line.ended => index.garbage_lines += 1,
+                None => index.ends_torn = true,
+            }
+        }
+        index.bytes = lines.offset();
+        Ok(index)
+    }
+
+    fn push(&mut self, offset: u64, record: &Record<'_>) {
+        let header = record.header();
+        let Some(uuid) = &header.uuid else { return };
+        let Ok(position) = u32::try_from(self.entries.len()) else {
+            return;
+        };
+        let id = RecordId::new(uuid);
+        self.positions.insert(id.clone(), position);
+        self.entries.push(Entry {
+            offset,
+            id,
+            parent: header.parent_uuid.as_deref().map(RecordId::new),
+            logical_parent: header.logical_parent_uuid.as_deref().map(RecordId::new),
+            message: header.message_id.as_ref().map_or(0, hash_of),
+            role: role_of(record, &header),
+            is_sidechain: header.is_sidechain,
+        });
+    }
+
+    /// How many bytes were read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many whole lines were not records.
+    #[must_use]
+    pub fn garbage_lines(&self) -> u64 {
+        self.garbage_lines
+    }
+
+    /// Whether the last line is a part of a record.
+    #[must_use]
+    pub fn ends_torn(&self) -> bool {
+        self.ends_torn
+    }
+
+    /// The records of the branch that ends with `until`, or of the live branch. None when there is no such
+    /// record, or no chain record at all.
+    #[must_use]
+    pub fn select(&self, until: Option<&str>, follow_compaction: bool) -> Option<Selection> {
+        let leaf = match until {
+            Some(uuid) => *self.positions.get(&RecordId::new(uuid))? as usize,
+            None => self.live_leaf()?,
+        };
+        let (mut on_branch, broken_at) = self.walk(leaf, follow_compaction);
+        self.add_parallel_calls(leaf, &mut on_branch);
+        let chosen = || {
+            self.entries
+                .iter()
+                .zip(&on_branch)
+                .filter(|(_, on)| **on)
+                .map(|(entry, _)| entry)
+        };
+        Some(Selection {
+            offsets: chosen().map(|entry| entry.offset).collect(),
+            prompt_offsets: chosen()
+                .filter(|entry| entry.role == Role::Prompt)
+                .map(|entry| entry.offset)
+                .collect(),
+            leaf_offset: self.entries[leaf].offset,
+            leaf_uuid: self.entries[leaf].id.text(),
+            broken_at,
+        })
+    }
+
+    /// The uuid of the last record on the branch that ends with `until` or of the live one whose message has
+    /// this id.
+    #[must_use]
+    pub fn last_of_message(&self, selection: &Selection, message_id: &str) -> Option<String> {
+        let wanted = hash_of(&message_id);
+        self.entries
+            .iter()
+            .rev()
+            .filter(|entry| entry.message == wanted)
+            .find(|entry| selection.contains(entry.offset))
+            .map(|entry| entry.id.text())
+    }
+
+    /// The last message, and only where there is none the last record: marks of the agent's own may be written
+    /// late, below an older parent, and would hide the prompt that came meanwhile.
+    fn live_leaf(&self) -> Option<usize> {
+        let main = |entry: &&Entry| !entry.is_sidechain;
+        let position = |entry: &Entry| self.positions.get(&entry.id).map(|position| *position as usize);
+        let message = self
+            .entries
+            .iter()
+            .rev()
+            .filter(main)
+            .find(|entry| entry.role != Role::Other);
+        message
+            .or_else(|| self.entries.iter().rev().find(main))
+            .and_then(position)
+    }
+
+    fn walk(&self, leaf: usize, follow_compaction: bool) -> (Vec<bool>, Option<String>) {
+        let mut on_branch = vec![false; self.entries.len()];
+        let mut position = leaf;
+        loop {
+            on_branch[position] = true;
+            let entry = &self.entries[position];
+            let logical = || entry.logical_parent.as_ref().filter(|_| follow_compaction);
+            let Some(parent) = entry.parent.as_ref().or_else(logical) else {
+                return (on_branch, None);
+            };
+            match self.positions.get(parent) {
+                Some(next) if !on_branch[*next as usize] => position = *next as usize,
+                // A circle is damage; what was gathered so far is all that there is.
+                Some(_) => return (on_branch, Some(parent.text())),
+                None => return (on_branch, Some(parent.text())),
+            }
+        }
+    }
+
+    /// Calls that one reply makes in parallel hang in a fan, of which the chain of parents passes only one
+    /// spoke. The others belong to the branch too: blocks of the same message, and results of its calls.
+    fn add_parallel_calls(&self, leaf: usize, on_branch: &mut [bool]) {
+        let messages: HashSet<u64> = self
+            .entries
+            .iter()
+            .zip(on_branch.iter())
+            .filter(|(entry, on)| **on && entry.role == Role::Assistant && entry.message != 0)
+            .map(|(entry, _)| entry.message)
+            .collect();
+        for position in 0..leaf {
+            let entry = &self.entries[position];
+            if on_branch[position] || entry.is_sidechain {
+                continue;
+            }
+            let parent = entry
+                .parent
+                .as_ref()
+                .and_then(|parent| self.positions.get(parent));
+            let Some(parent) = parent
+                .map(|parent| *parent as usize)
+                .filter(|parent| on_branch[*parent])
+            else {
+                continue;
+            };
+            on_branch[position] = match entry.role {
+                Role::Assistant => messages.contains(&entry.message),
+                Role::ToolResult => messages.contains(&self.entries[parent].message),
+                _ => false,
+            };
+        }
+    }
+}
+
+impl Selection {
+    /// Where the branch's records begin, ascending.
+    #[must_use]
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    /// Where its prompts begin, ascending.
+    #[must_use]
+    pub fn prompt_offsets(&self) -> &[u64] {
+        &self.prompt_offsets
+    }
+
+    /// Where its last record begins.
+    #[must_use]
+    pub fn leaf_offset(&self) -> u64 {
+        self.leaf_offset
+    }
+
+    /// The uuid of its last record.
+    #[must_use]
+    pub fn leaf_uuid(&self) -> &str {
+        &self.leaf_uuid
+    }
+
+    /// The uuid of a parent that is named and not there.
+    #[must_use]
+    pub fn broken_at(&self) -> Option<&str> {
+        self.broken_at.as_deref()
+    }
+
+    /// Whether the record that begins at `offset` is on the branch.
+    #[must_use]
+    pub fn contains(&self, offset: u64) -> bool {
+        self.offsets.binary_search(&offset).is_ok()
+    }
+
+    /// Where the last `count` turns begin, or all; none when there is no turn or none is wanted.
+    #[must_use]
+    pub fn start_of_last_turns(&self, count: Option<usize>) -> Option<u64> {
+        let skipped = count.map_or(0, |count| self.prompt_offsets.len().saturating_sub(count));
+        self.prompt_offsets.get(skipped).copied()
+    }
+}
+
+fn role_of(record: &Record<'_>, header: &RecordHeader) -> Role {
+    match header.kind {
+        RecordKind::Assistant => Role::Assistant,
+        RecordKind::User if record.is_human_prompt(header) => Role::Prompt,
+        RecordKind::User if header.has_tool_use_result => Role::ToolResult,
+        RecordKind::User => Role::OtherUser,
+        _ => Role::Other,
+    }
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish().max(1)
+}

@@ -1,0 +1,366 @@
+use std::io::Cursor;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A transcript in the making: one line a call.
+#[derive(Default)]
+struct Script(Vec<String>);
+
+impl Script {
+    fn prompt(mut self, uuid: &str, parent: &str, text: &str) -> Self {
+        self.0.push(format!(
+            r#"{{"type":"user","uuid":"{uuid}","parentUuid":{},"origin":{{"kind":"human"}},"timestamp":"T{uuid}","message":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#,
+            json(parent)
+        ));
+        self
+    }
+    fn text(mut self, uuid: &str, parent: &str, text: &str) -> Self {
+        self.0.push(format!(
+            r#"{{"type":"assistant","uuid":"{uuid}","parentUuid":{},"message":{{"id":"m-{uuid}","content":[{{"type":"text","text":"{text}"}}]}}}}"#,
+            json(parent)
+        ));
+        self
+    }
+    fn call(mut self, uuid: &str, parent: &str, message: &str) -> Self {
+        self.0.push(format!(
+            r#"{{"type":"assistant","uuid":"{uuid}","parentUuid":{},"message":{{"id":"{message}","content":[{{"type":"tool_use","id":"t-{uuid}","name":"Read","input":{{"of":"{uuid}"}}}}]}}}}"#,
+            json(parent)
+        ));
+        self
+    }
+    fn result(mut self, uuid: &str, parent: &str) -> Self {
+        self.0.push(format!(
+            r#"{{"type":"user","uuid":"{uuid}","parentUuid":{},"toolUseResult":"r","message":{{"content":[{{"type":"tool_result","tool_use_id":"t-{parent}","content":"r"}}]}}}}"#,
+            json(parent)
+        ));
+        self
+    }
+    fn line(mut self, line: &str) -> Self {
+        self.0.push(line.to_owned());
+        self
+    }
+    fn bytes(&self) -> Vec<u8> {
+        self.0
+            .iter()
+            .flat_map(|line| [line.as_bytes(), b"\n"].concat())
+            .collect()
+    }
+    fn read(&self, options: &BranchOptions) -> Branch {
+        read_branch(Cursor::new(self.bytes()), options).expect("memory can be read")
+    }
+    fn live(&self) -> Branch {
+        self.read(&BranchOptions::default())
+    }
+}
+
+fn json(parent: &str) -> String {
+    if parent.is_empty() {
+        "null".to_owned()
+    } else {
+        format!("{parent:?}")
+    }
+}
+
+fn said(branch: &Branch) -> Vec<(&str, &str)> {
+    branch
+        .turns
+        .iter()
+        .map(|turn| (turn.prompt.as_str(), turn.reply.as_str()))
+        .collect()
+}
+
+#[test]
+fn a_turn_is_a_prompt_with_its_calls_and_its_reply() {
+    let branch = Script::default()
+        .prompt("u1", "", "read it")
+        .line(r#"{"type":"attachment","uuid":"x1","parentUuid":"u1"}"#)
+        .call("a1", "x1", "m1")
+        .result("r1", "a1")
+        .text("a2", "r1", "first")
+        .text("a3", "a2", "second")
+        .line(r#"{"type":"system","uuid":"s1","parentUuid":"a3"}"#)
+        .live();
+    assert_eq!(branch.total_turns, 1);
+    let turn = &branch.turns[0];
+    assert_eq!(
+        (turn.prompt.as_str(), turn.reply.as_str()),
+        ("read it", "first\n\nsecond")
+    );
+    assert_eq!((turn.prompt_uuid.as_str(), turn.last_uuid.as_str()), ("u1", "a3"));
+    assert_eq!(turn.last_message_id.as_deref(), Some("m-a3"));
+    assert_eq!(turn.at.as_deref(), Some("Tu1"));
+    assert_eq!(
+        turn.tools,
+        [ToolCall {
+            id: "t-a1".into(),
+            name: "Read".into(),
+            input_json: r#"{"of":"a1"}"#.into()
+        }]
+    );
+    assert!(turn.complete && turn.tool_started && !turn.api_error);
+}
+
+#[test]
+fn abandoned_branches_and_side_chains_are_left_out() {
+    let branch = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .prompt("u2", "a1", "abandoned")
+        .text("a2", "u2", "gone")
+        .prompt("u3", "a1", "two")
+        .text("a3", "u3", "2")
+        .line(
+            r#"{"type":"assistant","uuid":"q","parentUuid":"a3","isSidechain":true,"message":{"content":"aside"}}"#,
+        )
+        .live();
+    assert_eq!(said(&branch), [("one", "1"), ("two", "2")]);
+    assert_eq!(branch.leaf_uuid.as_deref(), Some("a3"));
+}
+
+#[test]
+fn a_mark_written_late_below_an_older_record_hides_nothing() {
+    let branch = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .prompt("u2", "a1", "two")
+        .line(r#"{"type":"system","uuid":"late","parentUuid":"a1"}"#)
+        .live();
+    assert_eq!(said(&branch), [("one", "1"), ("two", "")]);
+}
+
+#[test]
+fn parallel_calls_belong_to_the_turn_although_the_chain_passes_one() {
+    let script = Script::default()
+        .prompt("u1", "", "both")
+        .call("a1", "u1", "m1")
+        .call("a2", "a1", "m1")
+        .result("r1", "a1")
+        .result("r2", "a2")
+        .text("a3", "r1", "done");
+    let branch = script.live();
+    let calls: Vec<&str> = branch.turns[0]
+        .tools
+        .iter()
+        .map(|call| call.id.as_str())
+        .collect();
+    assert_eq!(calls, ["t-a1", "t-a2"]);
+    assert!(branch.turns[0].complete);
+
+    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
+    assert_eq!(
+        index
+            .select(None, false)
+            .map(|selection| selection.offsets().len()),
+        Some(6),
+        "both results too"
+    );
+}
+
+#[test]
+fn a_compaction_ends_the_history_unless_one_asks_for_what_was_before() {
+    let script = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .line(r#"{"type":"system","subtype":"compact_boundary","uuid":"b","parentUuid":null,"logicalParentUuid":"a1"}"#)
+        .line(r#"{"type":"user","uuid":"s","parentUuid":"b","isCompactSummary":true,"message":{"content":"what was"}}"#)
+        .prompt("u2", "s", "two")
+        .text("a2", "u2", "2");
+    assert_eq!(said(&script.live()), [("two", "2")]);
+    let whole = script.read(&BranchOptions {
+        follow_compaction: true,
+        ..BranchOptions::default()
+    });
+    assert_eq!(said(&whole), [("one", "1"), ("two", "2")]);
+    assert_eq!(whole.broken_at, None);
+}
+
+#[test]
+fn how_turns_end() {
+    let error = r#"{"type":"assistant","uuid":"e","parentUuid":"u","isApiErrorMessage":true,"message":{"content":[{"type":"text","text":"limit"}]}}"#;
+    let filler = r#"{"type":"assistant","uuid":"f","parentUuid":"u","message":{"model":"<synthetic>","content":[{"type":"text","text":"No response requested."}]}}"#;
+    let stopped = r#"{"type":"user","uuid":"i","parentUuid":"a","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#;
+    let prompt = || Script::default().prompt("u", "", "p");
+    // (transcript, complete, api error, tool started, reply)
+    let table = [
+        (prompt(), false, false, false, ""),
+        (prompt().text("a", "u", "x"), true, false, false, "x"),
+        (prompt().line(error), false, true, false, ""),
+        (prompt().line(filler), false, false, false, ""),
+        (
+            prompt().text("a", "u", "part").line(stopped),
+            false,
+            false,
+            false,
+            "part",
+        ),
+        (prompt().call("a", "u", "m"), false, false, true, ""),
+        (
+            prompt().call("a", "u", "m").result("r", "a"),
+            false,
+            false,
+            true,
+            "",
+        ),
+        (
+            prompt()
+                .call("a", "u", "m")
+                .result("r", "a")
+                .text("z", "r", "end"),
+            true,
+            false,
+            true,
+            "end",
+        ),
+    ];
+    for (number, (script, complete, api_error, tool_started, reply)) in table.into_iter().enumerate() {
+        let branch = script.live();
+        assert_eq!(branch.turns.len(), 1, "case {number}");
+        let turn = &branch.turns[0];
+        assert_eq!(
+            (
+                turn.complete,
+                turn.api_error,
+                turn.tool_started,
+                turn.reply.as_str()
+            ),
+            (complete, api_error, tool_started, reply),
+            "case {number}"
+        );
+    }
+}
+
+#[test]
+fn a_history_can_be_cut_at_any_record_also_on_an_abandoned_branch() {
+    let script = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .prompt("u2", "a1", "abandoned")
+        .text("a2", "u2", "gone")
+        .prompt("u3", "a1", "two")
+        .text("a3", "u3", "2");
+    let until = |uuid: &str| BranchOptions {
+        until: Some(uuid.into()),
+        ..BranchOptions::default()
+    };
+    assert_eq!(said(&script.read(&until("a1"))), [("one", "1")]);
+    assert_eq!(
+        said(&script.read(&until("a2"))),
+        [("one", "1"), ("abandoned", "gone")]
+    );
+    let missing = read_branch(Cursor::new(script.bytes()), &until("nowhere"));
+    assert!(matches!(missing, Err(ReadError::RecordNotFound { uuid }) if uuid == "nowhere"));
+}
+
+#[test]
+fn only_the_turns_that_are_asked_for_are_read() {
+    let mut script = Script::default().prompt("u0", "", "p0").text("a0", "u0", "r0");
+    for number in 1..10 {
+        script = script
+            .prompt(
+                &format!("u{number}"),
+                &format!("a{}", number - 1),
+                &format!("p{number}"),
+            )
+            .text(
+                &format!("a{number}"),
+                &format!("u{number}"),
+                &format!("r{number}"),
+            );
+    }
+    let last = |count| {
+        script.read(&BranchOptions {
+            last_turns: Some(count),
+            ..BranchOptions::default()
+        })
+    };
+    assert_eq!(said(&last(2)), [("p8", "r8"), ("p9", "r9")]);
+    assert_eq!(last(0).turns, []);
+    assert_eq!((last(0).total_turns, last(100).turns.len()), (10, 10));
+}
+
+#[test]
+fn damage_around_the_records_is_harmless() {
+    let script = Script::default()
+        .line("\u{feff}")
+        .prompt("u1", "", "one")
+        .line("")
+        .line("garbage {")
+        .text("a1", "u1", "1")
+        .line(r#"{"type":"last-prompt","leafUuid":"u1"}"#)
+        .line(r#"{"type":"not known yet","more":[1,2,3]}"#);
+    let mut bytes = script.bytes();
+    bytes.extend_from_slice(br#"{"type":"user","uuid":"u2","parentUuid":"a1","mess"#);
+    let branch = read_branch(Cursor::new(&bytes), &BranchOptions::default()).expect("memory can be read");
+    assert_eq!(said(&branch), [("one", "1")]);
+    let index = Index::read(&bytes[..]).expect("memory can be read");
+    assert!(index.ends_torn());
+    assert_eq!((index.garbage_lines(), index.bytes()), (1, bytes.len() as u64));
+}
+
+#[test]
+fn a_whole_record_counts_without_its_newline() {
+    let mut bytes = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .bytes();
+    assert_eq!(bytes.pop(), Some(b'\n'));
+    let branch = read_branch(Cursor::new(&bytes), &BranchOptions::default()).expect("memory can be read");
+    assert_eq!(said(&branch), [("one", "1")]);
+}
+
+#[test]
+fn a_missing_parent_is_told_and_a_circle_ends() {
+    let broken = Script::default()
+        .prompt("u1", "", "lost")
+        .prompt("u2", "missing", "kept")
+        .live();
+    assert_eq!(
+        (said(&broken), broken.broken_at.as_deref()),
+        (vec![("kept", "")], Some("missing"))
+    );
+    let circle = Script::default()
+        .prompt("u1", "a1", "round")
+        .text("a1", "u1", "and round")
+        .live();
+    assert_eq!(said(&circle), [("round", "and round")]);
+    assert!(circle.broken_at.is_some());
+}
+
+#[test]
+fn an_empty_transcript_has_no_history() {
+    assert_eq!(Script::default().live(), Branch::default());
+    assert_eq!(Script::default().line("garbage").live(), Branch::default());
+}
+
+proptest! {
+    /// Whatever the tree, the live branch is the chain of parents of the last record.
+    #[test]
+    fn the_live_branch_is_the_way_to_the_root(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
+        let mut script = Script::default();
+        let mut parent_of = Vec::new();
+        for (number, choice) in parents.iter().enumerate() {
+            let parent = (number > 0).then(|| choice.index(number));
+            let name = parent.map(|parent| format!("u{parent}")).unwrap_or_default();
+            script = script.prompt(&format!("u{number}"), &name, &format!("p{number}"));
+            parent_of.push(parent);
+        }
+        let mut expected = Vec::new();
+        let mut next = Some(parents.len() - 1);
+        while let Some(number) = next {
+            expected.push(format!("p{number}"));
+            next = parent_of[number];
+        }
+        expected.reverse();
+        let branch = script.live();
+        let prompts: Vec<String> = branch.turns.into_iter().map(|turn| turn.prompt).collect();
+        prop_assert_eq!(prompts, expected);
+    }
+
+    /// Nothing in a file can make reading fail.
+    #[test]
+    fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(read_branch(Cursor::new(bytes), &BranchOptions::default()).is_ok());
+    }
+}

@@ -1,0 +1,179 @@
+//! Copies of transcripts beside their sources, under new ids.
+//!
+//! Owns how a copy comes to be: streamed into a temporary file, synced, given its name only if that is free,
+//! the folder synced. Of a record that carries the old id the one token that holds it is replaced; every other
+//! byte stays. The source is only read. Blocks; knows nothing of why a copy is made.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::RenameFlags;
+use uuid::Uuid;
+
+use super::TranscriptError;
+use super::fields::{Fields, lenient_text};
+use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
+use super::locate;
+use super::reading;
+
+/// How much is read and written at once, in bytes.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Copies a whole transcript. A torn last line is left out.
+///
+/// # Errors
+/// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
+/// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
+pub fn copy_as(source: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
+    copy_lines(source, new_id, |_, _| true)
+}
+
+/// Copies the branch that ends with the record `last_uuid`, in the order of the file, with the records that
+/// are no part of a chain and stand before that record.
+///
+/// # Errors
+/// As [`copy_as`], and [`TranscriptError::RecordNotFound`] when there is no such record.
+pub fn copy_until(source: &Path, new_id: &str, last_uuid: &str) -> Result<PathBuf, TranscriptError> {
+    let index = reading::index(source)?;
+    let selection = index
+        .select(Some(last_uuid), true)
+        .ok_or_else(|| TranscriptError::RecordNotFound {
+            path: source.to_owned(),
+            uuid: last_uuid.to_owned(),
+        })?;
+    copy_lines(source, new_id, |offset, line| match Fields::parse(line) {
+        Some(fields) if fields.text("uuid").is_some() => selection.contains(offset),
+        _ => offset < selection.leaf_offset(),
+    })
+}
+
+/// Writes a new transcript beside `source`: `fill` writes its content.
+///
+/// # Errors
+/// As [`copy_as`].
+pub fn create_beside(
+    source: &Path,
+    new_id: &str,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
+) -> Result<PathBuf, TranscriptError> {
+    let folder = source.parent().unwrap_or(Path::new("."));
+    let target = folder.join(locate::file_name(new_id)?);
+    if target.symlink_metadata().is_ok() {
+        return Err(TranscriptError::AlreadyExists { path: target });
+    }
+    // A name that no search for transcripts takes for one.
+    let temporary = Temporary(folder.join(format!(".{}.tmp", Uuid::new_v4())));
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary.0)
+        .map_err(TranscriptError::io("create", &temporary.0))?;
+    let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
+    fill(&mut writer)?;
+    let file = writer
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)
+        .map_err(TranscriptError::io("write", &temporary.0))?;
+    file.sync_all()
+        .map_err(TranscriptError::io("sync", &temporary.0))?;
+    rename_if_free(&temporary.0, &target)?;
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(TranscriptError::io("sync the folder", folder))?;
+    Ok(target)
+}
+
+fn copy_lines(
+    source: &Path,
+    new_id: &str,
+    keep: impl Fn(u64, &str) -> bool,
+) -> Result<PathBuf, TranscriptError> {
+    let old_id = source
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default()
+        .to_owned();
+    let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+    create_beside(source, new_id, |writer| {
+        let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, file), 0);
+        while let Some(line) = lines.next_line().map_err(TranscriptError::io("read", source))? {
+            if line.oversized {
+                let error = io::Error::new(io::ErrorKind::InvalidData, "a line is longer than can be held");
+                return Err(TranscriptError::io("copy", source)(error));
+            }
+            let text = text_of_same_length(line.bytes);
+            if is_torn(&line, &text) || !keep(line.offset, text.trim_start_matches('\u{feff}')) {
+                continue;
+            }
+            let written = match session_id_place(&text, &old_id) {
+                Some(place) => [
+                    &line.bytes[..place.start],
+                    &json_text(new_id),
+                    &line.bytes[place.end..],
+                ]
+                .iter()
+                .try_for_each(|part| writer.write_all(part)),
+                None => writer.write_all(line.bytes),
+            };
+            // What is appended later must not run into a last line that had no newline.
+            written
+                .and_then(|()| writer.write_all(b"\n"))
+                .map_err(TranscriptError::io("write the copy of", source))?;
+        }
+        Ok(())
+    })
+}
+
+/// An unended last line that is not a whole record is what a killed writer left.
+fn is_torn(line: &RawLine<'_>, text: &str) -> bool {
+    !line.ended && Fields::parse(text).is_none()
+}
+
+/// Where the record's `sessionId` stands, if it is the old id.
+fn session_id_place(text: &str, old_id: &str) -> Option<std::ops::Range<usize>> {
+    // A byte order mark is before the record; the places are to be those of the line.
+    let record = std::str::from_utf8(trimmed(text.as_bytes())).ok()?;
+    let start = record.as_ptr() as usize - text.as_ptr() as usize;
+    let place = Fields::parse(record)?.place(record, "sessionId")?;
+    let place = start + place.start..start + place.end;
+    (lenient_text(&text[place.clone()])? == old_id).then_some(place)
+}
+
+fn json_text(text: &str) -> Vec<u8> {
+    serde_json::Value::from(text).to_string().into_bytes()
+}
+
+fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+    let exists = || TranscriptError::AlreadyExists { path: to.to_owned() };
+    match rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::EXIST) => Err(exists()),
+        // Some file systems cannot rename so; a hard link is as careful, and the temporary name goes later.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
+            fs::hard_link(from, to).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => exists(),
+                _ => TranscriptError::io("create", to)(error),
+            })
+        }
+        Err(error) => Err(TranscriptError::io("create", to)(error.into())),
+    }
+}
+
+/// A temporary file that is removed unless it was renamed.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.0.display(), %error, "a temporary file could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

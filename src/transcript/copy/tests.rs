@@ -1,0 +1,190 @@
+use super::*;
+use crate::transcript::reading::turns;
+
+const OLD: &str = "11111111-1111-4111-8111-111111111111";
+const NEW: &str = "22222222-2222-4222-8222-222222222222";
+
+fn transcript(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(format!("{OLD}.jsonl"));
+    fs::write(&path, content).expect("a file");
+    (folder, path)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
+    let origin = if kind == "user" {
+        r#","origin":{"kind":"human"}"#
+    } else {
+        ""
+    };
+    format!(
+        r#"{{"type":"{kind}","uuid":"{uuid}","parentUuid":"{parent}","sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}}}}"#
+    )
+}
+
+#[test]
+fn only_the_sessions_own_id_is_replaced() {
+    let lines = [
+        // The id in a text, in a nested member, of another session, escaped, with odd spacing and numbers.
+        format!(
+            r#"{{"a": 1.0e0 ,"sessionId" : "{OLD}" ,"text":"sessionId {OLD}","n":{{"sessionId":"{OLD}"}}}}"#
+        ),
+        r#"{"sessionId":"another","big":12345678901234567890.10}"#.to_owned(),
+        format!(r#"{{"sessionId":"\u0031{}"}}"#, &OLD[1..]),
+        "not JSON".to_owned(),
+        String::new(),
+        "{\"type\":\"user\"}\r".to_owned(),
+    ];
+    let mut content = lines.join("\n").into_bytes();
+    content.extend_from_slice(format!("\n{{\"bad\":\"\u{1}\"}}\n").as_bytes());
+    content.extend_from_slice(b"{\"bytes\":\"\xFF\xFE\",\"sessionId\":\"");
+    content.extend_from_slice(OLD.as_bytes());
+    content.extend_from_slice(b"\"}\n");
+    let (folder, source) = transcript(&content);
+
+    let copy = copy_as(&source, NEW).expect("a copy");
+    assert_eq!(copy, folder.path().join(format!("{NEW}.jsonl")));
+    let mut expected = [
+        format!(
+            r#"{{"a": 1.0e0 ,"sessionId" : "{NEW}" ,"text":"sessionId {OLD}","n":{{"sessionId":"{OLD}"}}}}"#
+        ),
+        lines[1].clone(),
+        format!(r#"{{"sessionId":"{NEW}"}}"#),
+        lines[3].clone(),
+        lines[4].clone(),
+        lines[5].clone(),
+    ]
+    .join("\n")
+    .into_bytes();
+    expected.extend_from_slice(format!("\n{{\"bad\":\"\u{1}\"}}\n").as_bytes());
+    expected.extend_from_slice(b"{\"bytes\":\"\xFF\xFE\",\"sessionId\":\"");
+    expected.extend_from_slice(NEW.as_bytes());
+    expected.extend_from_slice(b"\"}\n");
+    assert_eq!(
+        String::from_utf8_lossy(&fs::read(&copy).expect("the copy")),
+        String::from_utf8_lossy(&expected)
+    );
+    assert_eq!(
+        fs::read(&source).expect("the source"),
+        content,
+        "the source is untouched"
+    );
+    assert_eq!(
+        names(folder.path()),
+        [format!("{OLD}.jsonl"), format!("{NEW}.jsonl")]
+    );
+}
+
+#[test]
+fn a_byte_order_mark_does_not_move_the_place() {
+    let (_folder, source) = transcript(format!("\u{feff}{{\"sessionId\":\"{OLD}\"}}\n").as_bytes());
+    let copy = copy_as(&source, NEW).expect("a copy");
+    assert_eq!(
+        fs::read_to_string(copy).expect("the copy"),
+        format!("\u{feff}{{\"sessionId\":\"{NEW}\"}}\n")
+    );
+}
+
+#[test]
+fn a_torn_last_line_is_dropped_and_a_whole_one_is_ended() {
+    let (_folder, source) = transcript(b"{\"a\":1}\n{\"b\":");
+    assert_eq!(
+        fs::read(copy_as(&source, NEW).expect("a copy")).expect("the copy"),
+        b"{\"a\":1}\n"
+    );
+    let (_folder, source) = transcript(b"{\"a\":1}\n{\"b\":2}");
+    assert_eq!(
+        fs::read(copy_as(&source, NEW).expect("a copy")).expect("the copy"),
+        b"{\"a\":1}\n{\"b\":2}\n"
+    );
+}
+
+/// F40: never over a file that exists, and nothing half-done is left behind.
+#[test]
+fn nothing_is_ever_replaced() {
+    let (folder, source) = transcript(b"{\"a\":1}\n");
+    fs::write(folder.path().join(format!("{NEW}.jsonl")), "kept").expect("a file");
+    assert!(matches!(
+        copy_as(&source, NEW),
+        Err(TranscriptError::AlreadyExists { .. })
+    ));
+    assert!(matches!(
+        copy_as(&source, OLD),
+        Err(TranscriptError::AlreadyExists { .. })
+    ));
+    assert!(matches!(
+        copy_as(&source, "../x"),
+        Err(TranscriptError::InvalidId { .. })
+    ));
+    let target = folder.path().join("free.jsonl");
+    fs::write(folder.path().join("taken.jsonl"), "kept").expect("a file");
+    fs::write(&target, "moved").expect("a file");
+    let taken = folder.path().join("taken.jsonl");
+    assert!(matches!(
+        rename_if_free(&target, &taken),
+        Err(TranscriptError::AlreadyExists { .. })
+    ));
+    assert_eq!(fs::read_to_string(&taken).expect("a file"), "kept");
+    assert_eq!(names(folder.path()).len(), 4, "no temporary file is left");
+}
+
+#[test]
+fn a_failure_leaves_no_temporary_file() {
+    let (folder, source) = transcript(b"{\"a\":1}\n");
+    let failed = create_beside(&source, NEW, |_| {
+        Err(TranscriptError::RecordNotFound {
+            path: PathBuf::new(),
+            uuid: String::new(),
+        })
+    });
+    assert!(failed.is_err());
+    assert_eq!(names(folder.path()), [format!("{OLD}.jsonl")]);
+}
+
+#[test]
+fn a_copy_can_end_at_a_record() {
+    let lines = [
+        r#"{"type":"mode","sessionId":"x"}"#.to_owned(),
+        chain("u1", "", "user", "one"),
+        chain("a1", "u1", "assistant", "1"),
+        chain("u2", "a1", "user", "abandoned"),
+        chain("a2", "u2", "assistant", "gone"),
+        "garbage".to_owned(),
+        chain("u3", "a1", "user", "two"),
+        chain("a3", "u3", "assistant", "2"),
+        r#"{"type":"last-prompt","leafUuid":"u3"}"#.to_owned(),
+        chain("u4", "a3", "user", "three"),
+        r#"{"type":"mode"}"#.to_owned(),
+    ];
+    let (_folder, source) = transcript(format!("{}\n", lines.join("\n")).as_bytes());
+    let copy = copy_until(&source, NEW, "a3").expect("a copy");
+    let kept = [0, 1, 2, 5, 6, 7]
+        .map(|line| lines[line].replace(OLD, NEW))
+        .join("\n");
+    assert_eq!(fs::read_to_string(&copy).expect("the copy"), format!("{kept}\n"));
+    let prompts: Vec<String> = turns(&copy, None)
+        .expect("turns")
+        .into_iter()
+        .map(|turn| turn.prompt)
+        .collect();
+    assert_eq!(prompts, ["one", "two"]);
+    assert!(matches!(
+        copy_until(&source, "33333333-3333-4333-8333-333333333333", "nowhere"),
+        Err(TranscriptError::RecordNotFound { .. })
+    ));
+}

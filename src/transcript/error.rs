@@ -1,0 +1,64 @@
+//! What can go wrong on the disk side of transcripts.
+//!
+//! Knows paths and causes; wire codes and words for people are given further out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::claude::ReadError;
+
+/// A failure to find, read or copy a transcript.
+#[derive(Debug, thiserror::Error)]
+pub enum TranscriptError {
+    /// An operation on a file or folder failed.
+    #[error("could not {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb in the infinitive.
+        action: &'static str,
+        /// The file or folder that it was tried on.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// An upstream id that cannot be a file name, such as one that holds a slash.
+    #[error("{id:?} cannot be the name of a transcript")]
+    InvalidId {
+        /// The id as it was given.
+        id: String,
+    },
+    /// The transcript has no record with this uuid.
+    #[error("{} has no record {uuid}", path.display())]
+    RecordNotFound {
+        /// The transcript that was searched.
+        path: PathBuf,
+        /// The uuid that was looked for.
+        uuid: String,
+    },
+    /// A copy would have replaced a file that exists.
+    #[error("{} exists already", path.display())]
+    AlreadyExists {
+        /// The destination that is taken.
+        path: PathBuf,
+    },
+}
+
+impl TranscriptError {
+    /// Wraps an I/O error with what was tried and where; for use in `map_err`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// Adds the path to an error of the pure reader.
+    pub(crate) fn reading(path: &Path) -> impl FnOnce(ReadError) -> Self {
+        let path = path.to_owned();
+        move |error| match error {
+            ReadError::Input(source) => Self::Io {
+                action: "read",
+                path,
+                source,
+            },
+            ReadError::RecordNotFound { uuid } => Self::RecordNotFound { path, uuid },
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One JSON object seen as its members, each still in the text from which it came.
+//!
+//! Decodes only what is asked for, survives whatever else stands there, and can say where in the text a
+//! value stands, so that one token can be replaced and every other byte left alone. Pure; knows no format.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The members of a JSON object, in the order of the text.
+#[derive(Debug)]
+pub struct Fields<'a> {
+    members: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+impl<'a> Fields<'a> {
+    /// The members of the object that `text` is, or nothing when `text` is anything but one JSON object.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The value of a member as it stands in the text. Of a name that is given twice the last one counts,
+    /// as it does for the agents, which are written in JavaScript.
+    #[must_use]
+    pub fn raw(&self, name: &str) -> Option<&'a RawValue> {
+        self.members
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| *value)
+    }
+
+    /// The value of a member that is a string; any other type is as good as absent.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.raw(name).and_then(|raw| lenient_text(raw.get()))
+    }
+
+    /// Whether a member is `true`; absent or of another type is false.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> bool {
+        self.raw(name).is_some_and(|raw| raw.get() == "true")
+    }
+
+    /// The members of a member that is itself an object.
+    #[must_use]
+    pub fn object(&self, name: &str) -> Option<Fields<'a>> {
+        self.raw(name).and_then(|raw| Fields::parse(raw.get()))
+    }
+
+    /// The elements of a member that is an array.
+    #[must_use]
+    pub fn array(&self, name: &str) -> Option<Vec<&'a RawValue>> {
+        self.raw(name)
+            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+    }
+
+    /// Where the value of a member stands in `text`, which must be the text that was parsed.
+    #[must_use]
+    pub fn place(&self, text: &str, name: &str) -> Option<Range<usize>> {
+        let value = self.raw(name)?.get();
+        let start = (value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+        let end = start.checked_add(value.len())?;
+        (end <= text.len()).then_some(start..end)
+    }
+}
+
+/// Decodes a JSON string, also one that holds half a surrogate pair: JavaScript writes such strings and
+/// reads them back, so they are no reason to lose a record. The half becomes U+FFFD.
+#[must_use]
+pub fn lenient_text(json: &str) -> Option<String> {
+    if !json.starts_with('"') {
+        return None;
+    }
+    match serde_json::from_str::<String>(json) {
+        Ok(text) => Some(text),
+        Err(_) => serde_json::from_str::<TextBytes>(json)
+            .ok()
+            .map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()),
+    }
+}
+
+/// The bytes of a JSON string, surrogate halves encoded like any other code point.
+struct TextBytes(Vec<u8>);
+
+impl<'de> Deserialize<'de> for TextBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BytesVisitor;
+        impl Visitor<'_> for BytesVisitor {
+            type Value = TextBytes;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<TextBytes, E> {
+                Ok(TextBytes(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(BytesVisitor)
+    }
+}
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::with_capacity(16);
+                while let Some(Name(name)) = map.next_key()? {
+                    members.push((name, map.next_value()?));
+                }
+                Ok(members)
+            }
+        }
+        deserializer
+            .deserialize_map(MembersVisitor)
+            .map(|members| Fields { members })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_decoded_only_as_what_they_are() {
+        let fields =
+            Fields::parse(r#"{"a":"x","n":12345678901234567890.123,"t":true,"a":"y","o":{"k":[1]}}"#)
+                .expect("an object");
+        assert_eq!(fields.text("a").as_deref(), Some("y"), "the last of two counts");
+        assert_eq!(fields.text("n"), None);
+        assert_eq!(
+            fields.raw("n").map(RawValue::get),
+            Some("12345678901234567890.123")
+        );
+        assert!(fields.flag("t"));
+        assert!(!fields.flag("a"));
+        let inner = fields.object("o").expect("an object");
+        assert_eq!(inner.array("k").map(|items| items.len()), Some(1));
+        assert!(fields.object("a").is_none());
+    }
+
+    #[test]
+    fn anything_but_an_object_is_nothing() {
+        for text in ["", "1", "[]", "{", "{\"a\":1", "{\"a\":1} x", "null"] {
+            assert!(Fields::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_does_not_lose_the_text() {
+        assert_eq!(
+            lenient_text(r#""a\ud83dz""#)
+                .as_deref()
+                .map(|text| text.starts_with('a')),
+            Some(true)
+        );
+        assert_eq!(lenient_text(r#""\ud83d\ude00""#).as_deref(), Some("😀"));
+        assert_eq!(lenient_text("12"), None);
+    }
+
+    #[test]
+    fn a_place_names_exactly_the_token() {
+        let text = r#" {"x":{"id":"no"}, "id" : "yes" }"#;
+        let place = Fields::parse(text)
+            .expect("an object")
+            .place(text, "id")
+            .expect("a place");
+        assert_eq!(&text[place], r#""yes""#);
+    }
+}

@@ -1,0 +1,172 @@
+//! The lines of a transcript, with the offset of each, from any buffered reader.
+//!
+//! Owns what counts as a line: what ends with a newline, and an unended last one that is told as such. Holds
+//! one line at a time, up to a limit. Pure: it knows neither files nor what a line means.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead};
+
+/// The longest line that is held, in bytes. Prompts with pictures make lines of some tens of megabytes; what
+/// is longer than this is skipped like garbage, so that a damaged file cannot take the memory.
+pub const LINE_LIMIT_BYTES: usize = 256 * 1024 * 1024;
+
+/// One line, without its newline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawLine<'a> {
+    /// Where the line begins, in bytes from the start of the reader.
+    pub offset: u64,
+    /// Its bytes; empty when it is oversized.
+    pub bytes: &'a [u8],
+    /// Whether it was longer than [`LINE_LIMIT_BYTES`] and was skipped.
+    pub oversized: bool,
+    /// Whether a newline ended it; only the last line can lack one.
+    pub ended: bool,
+}
+
+/// Reads lines one after another into the same buffer.
+#[derive(Debug)]
+pub struct Lines<R> {
+    reader: R,
+    buffer: Vec<u8>,
+    offset: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Lines of `reader`, whose next byte has the offset `offset`.
+    pub fn new(reader: R, offset: u64) -> Self {
+        Self {
+            reader,
+            buffer: Vec::new(),
+            offset,
+        }
+    }
+
+    /// The offset of the next byte.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next line, or nothing at the end.
+    ///
+    /// # Errors
+    /// Whatever the reader answers, but for an interruption, which is tried again.
+    pub fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
+        self.buffer.clear();
+        let offset = self.offset;
+        let mut oversized = false;
+        loop {
+            let available = match self.reader.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let newline = memchr::memchr(b'\n', available);
+            let taken = newline.unwrap_or(available.len());
+            if self.buffer.len() + taken > LINE_LIMIT_BYTES {
+                oversized = true;
+                self.buffer = Vec::new();
+            }
+            if !oversized {
+                self.buffer.extend_from_slice(&available[..taken]);
+            }
+            let at_end = available.is_empty();
+            let consumed = taken + usize::from(newline.is_some());
+            self.reader.consume(consumed);
+            self.offset += consumed as u64;
+            if newline.is_some() || at_end {
+                if at_end && self.offset == offset {
+                    return Ok(None);
+                }
+                return Ok(Some(RawLine {
+                    offset,
+                    bytes: &self.buffer,
+                    oversized,
+                    ended: newline.is_some(),
+                }));
+            }
+        }
+    }
+}
+
+/// A line without what may stand around its record: a byte order mark, NUL bytes (left by a file system after
+/// a crash), white space, the carriage return of a line that went through another system.
+#[must_use]
+pub fn trimmed(line: &[u8]) -> &[u8] {
+    let mut rest = line;
+    loop {
+        rest = match rest {
+            [0xEF, 0xBB, 0xBF, tail @ ..] | [0 | b' ' | b'\t' | b'\r', tail @ ..] => tail,
+            [head @ .., 0 | b' ' | b'\t' | b'\r' | b'\n'] => head,
+            _ => return rest,
+        }
+    }
+}
+
+/// The line as text of the same length: each byte that is not UTF-8 becomes `?`. Places found in the answer
+/// are places in the line.
+#[must_use]
+pub fn text_of_same_length(line: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(line) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => {
+            let mut text = String::with_capacity(line.len());
+            for chunk in line.utf8_chunks() {
+                text.push_str(chunk.valid());
+                text.extend(chunk.invalid().iter().map(|_| '?'));
+            }
+            Cow::Owned(text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_offsets_and_the_unended_one_is_told() {
+        let mut lines = Lines::new(&b"ab\n\r\n\nlast"[..], 0);
+        let mut seen = Vec::new();
+        while let Some(line) = lines.next_line().expect("reading memory") {
+            seen.push((line.offset, line.bytes.to_vec(), line.ended));
+        }
+        assert_eq!(
+            seen,
+            [
+                (0, b"ab".to_vec(), true),
+                (3, b"\r".to_vec(), true),
+                (5, b"".to_vec(), true),
+                (6, b"last".to_vec(), false),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_is_whole_whatever_the_size_of_the_readers_buffer() {
+        let text = b"0123456789\nabc\n";
+        for capacity in 1..20 {
+            let mut lines = Lines::new(io::BufReader::with_capacity(capacity, &text[..]), 100);
+            let first = lines.next_line().expect("reading memory").expect("a line");
+            assert_eq!(
+                (first.offset, first.bytes, first.ended),
+                (100, &b"0123456789"[..], true)
+            );
+            let second = lines.next_line().expect("reading memory").expect("a line");
+            assert_eq!((second.offset, second.bytes), (111, &b"abc"[..]));
+            assert_eq!(lines.next_line().expect("reading memory"), None);
+        }
+    }
+
+    #[test]
+    fn what_stands_around_a_record_is_trimmed() {
+        for line in [&b"\xEF\xBB\xBF{}"[..], b"{}\r", b"\0\0{}\0\0", b" {} "] {
+            assert_eq!(trimmed(line), b"{}");
+        }
+        assert_eq!(trimmed(b"\0\0\0"), b"");
+    }
+
+    #[test]
+    fn bad_bytes_keep_their_places() {
+        assert_eq!(text_of_same_length(b"a\xFF\xFEb\xE2\x82"), "a??b??");
+    }
+}

@@ -1,0 +1,201 @@
+//! Where transcripts are: folder names and the search by id.
+//!
+//! Owns the rule by which Claude names a folder after a working directory, and the search that never trusts
+//! it: the rule loses information, folders move, and a session may be resumed from elsewhere. Reads folders;
+//! knows nothing of what stands in the files.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::TranscriptError;
+
+/// The longest folder name that is a whole path, in UTF-16 units; longer ones are cut and get a hash.
+const FOLDER_LIMIT_UNITS: usize = 200;
+
+/// The longest file name that common file systems take, in bytes.
+const FILE_NAME_LIMIT_BYTES: usize = 255;
+
+/// The folder, below `projects`, in which Claude keeps the transcripts of a working directory.
+///
+/// `cwd` must be resolved already (no symbolic links): the agent resolves it first.
+#[must_use]
+pub fn project_folder(cwd: &Path) -> String {
+    let path = cwd.to_string_lossy();
+    let mut hash: i32 = 0;
+    let mut units = 0;
+    let mut name = String::new();
+    for unit in path.encode_utf16() {
+        hash = hash.wrapping_mul(31).wrapping_add(i32::from(unit));
+        units += 1;
+        if units <= FOLDER_LIMIT_UNITS {
+            let plain = u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
+            name.push(plain.map_or('-', char::from));
+        }
+    }
+    if units > FOLDER_LIMIT_UNITS {
+        name.push('-');
+        name.push_str(&base36(hash.unsigned_abs()));
+    }
+    name
+}
+
+/// The file name of a transcript.
+///
+/// # Errors
+/// [`TranscriptError::InvalidId`] for an id that names no single file: upstream ids are opaque, and come from
+/// outside.
+pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
+    let name = format!("{upstream_id}.jsonl");
+    let usable = !upstream_id.is_empty()
+        && !matches!(upstream_id, "." | "..")
+        && !upstream_id.contains(['/', '\0'])
+        && name.len() <= FILE_NAME_LIMIT_BYTES;
+    if usable {
+        Ok(name)
+    } else {
+        Err(TranscriptError::InvalidId {
+            id: upstream_id.to_owned(),
+        })
+    }
+}
+
+/// All files below `root` that are the transcript `upstream_id`: the one in the folder of `cwd` first, which is
+/// the one that the agent prefers, the others in the order of their paths. Empty when there is none.
+///
+/// # Errors
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read.
+pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
+    let name = file_name(upstream_id)?;
+    let mut found: Vec<PathBuf> = project_folders(root)?
+        .into_iter()
+        .map(|folder| folder.join(&name))
+        .filter(|path| path.is_file())
+        .collect();
+    let own = cwd.map(|cwd| {
+        let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
+        project_folder(&resolved)
+    });
+    let folder_name = |path: &Path| path.parent().and_then(Path::file_name).map(OsStr::to_owned);
+    found.sort_by_cached_key(|path| (folder_name(path) != own.as_ref().map(Into::into), path.clone()));
+    Ok(found)
+}
+
+/// The folders below `root/projects`, in no order; empty when there is no such folder yet.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it is there and cannot be read.
+pub fn project_folders(root: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
+    let projects = root.join("projects");
+    let entries = match fs::read_dir(&projects) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(TranscriptError::io("read the folder", &projects)(error)),
+    };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    paths
+        .collect::<Result<_, _>>()
+        .map_err(TranscriptError::io("read the folder", &projects))
+}
+
+fn base36(mut value: u32) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.extend(char::from_digit(value % 36, 36));
+        value /= 36;
+        if value == 0 {
+            return digits.iter().rev().collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_names() {
+        let table = [
+            ("/home/u/project", "-home-u-project"),
+            ("/home/u/my.app_2", "-home-u-my-app-2"),
+            ("/", "-"),
+            ("/home/ü", "-home--"),
+            // One character outside the basic plane is two units.
+            ("/a/😀", "-a---"),
+        ];
+        for (cwd, folder) in table {
+            assert_eq!(project_folder(Path::new(cwd)), folder, "{cwd}");
+        }
+    }
+
+    #[test]
+    fn long_folder_names_are_cut_and_hashed_over_the_whole_path() {
+        let exact = format!("/{}", "a".repeat(199));
+        assert_eq!(project_folder(Path::new(&exact)), exact.replace('/', "-"));
+        let long = format!("/{}", "a".repeat(250));
+        let folder = project_folder(Path::new(&long));
+        let (cut, hash) = folder.split_at(200);
+        assert_eq!(cut, format!("-{}", "a".repeat(199)));
+        // Reckoned apart from this code: h = 31 h + unit over all 251 units, as a 32 bit integer.
+        let expected = long.bytes().fold(0_i64, |hash, unit| {
+            let next = (hash * 31 + i64::from(unit)) & 0xFFFF_FFFF;
+            if next >= 1 << 31 { next - (1 << 32) } else { next }
+        });
+        let digits = hash.strip_prefix('-').expect("a dash before the hash");
+        assert_eq!(i64::from_str_radix(digits, 36), Ok(expected.abs()));
+        assert_ne!(project_folder(Path::new(&format!("{long}b"))), folder);
+    }
+
+    #[test]
+    fn base36_of_the_extremes() {
+        assert_eq!(
+            (base36(0), base36(35), base36(36)),
+            ("0".into(), "z".into(), "10".into())
+        );
+        assert_eq!(base36(i32::MIN.unsigned_abs()), "zik0zk");
+    }
+
+    #[test]
+    fn ids_that_are_no_file_names_are_refused() {
+        for id in ["", ".", "..", "a/b", "/", "../x", "a\0b", &"x".repeat(255)] {
+            assert!(
+                matches!(file_name(id), Err(TranscriptError::InvalidId { .. })),
+                "{id:?}"
+            );
+            assert!(locate(Path::new("/nowhere"), id, None).is_err(), "{id:?}");
+        }
+        assert_eq!(file_name("ses_1.2").ok().as_deref(), Some("ses_1.2.jsonl"));
+    }
+
+    #[test]
+    fn a_transcript_is_found_in_whatever_folder_and_its_own_comes_first() {
+        let root = tempfile::tempdir().expect("a folder");
+        let cwd = tempfile::tempdir().expect("a folder");
+        let own = project_folder(&cwd.path().canonicalize().expect("a path"));
+        for folder in ["-a", "-z", own.as_str()] {
+            let folder = root.path().join("projects").join(folder);
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join("s1.jsonl"), "{}\n").expect("a file");
+        }
+        fs::create_dir(root.path().join("projects/-a/s2.jsonl")).expect("a folder in a file's place");
+
+        let found = locate(root.path(), "s1", Some(cwd.path())).expect("a search");
+        let names: Vec<_> = found
+            .iter()
+            .filter_map(|path| path.parent()?.file_name())
+            .collect();
+        assert_eq!(
+            names,
+            [OsStr::new(&own), OsStr::new("-a"), OsStr::new("-z")].as_slice()
+        );
+        assert_eq!(
+            locate(root.path(), "s2", None).expect("a search"),
+            [] as [PathBuf; 0]
+        );
+        assert_eq!(
+            locate(&root.path().join("none"), "s1", None).expect("a search"),
+            [] as [PathBuf; 0]
+        );
+    }
+}

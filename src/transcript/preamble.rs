@@ -1,0 +1,203 @@
+//! The text that stands in for a history which could not be carried over.
+//!
+//! When nothing can be resumed, a new session is told what was said. Told as prose, not as a script with
+//! speakers' labels, closed explicitly, and honest about being a retelling: models take half-finished replies
+//! for finished work and go on with scripts as if they were to be played. The new message is never part of the
+//! text; the caller sends it behind, as a content block of its own. Pure.
+
+use super::claude::Turn;
+
+/// The most turns that are retold: the newest. Older ones would cost more of the model's context than they
+/// are worth to it.
+pub const TURN_LIMIT: usize = 20;
+
+/// The most characters that are retold of one prompt or of one reply.
+pub const TEXT_LIMIT_CHARS: usize = 4_000;
+
+/// What a turn was, as far as it can be retold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastTurn {
+    /// What the person wrote.
+    pub prompt: String,
+    /// What was answered, without calls of tools.
+    pub reply: String,
+    /// Whether the reply came to its end.
+    pub complete: bool,
+}
+
+/// A retelling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preamble {
+    /// The content block that goes before the new message.
+    pub text: String,
+    /// How many turns it retells.
+    pub told_turns: usize,
+    /// How many turns of the conversation it does not retell: those that could not be read and those that
+    /// were too many.
+    pub missing_turns: usize,
+}
+
+impl From<&Turn> for PastTurn {
+    fn from(turn: &Turn) -> Self {
+        Self {
+            prompt: turn.prompt.clone(),
+            reply: turn.reply.clone(),
+            complete: turn.complete,
+        }
+    }
+}
+
+const OPENING: &str = "The earlier session of this conversation could not be opened again. ";
+const CLOSING: &str = "This is the end of the retelling. What follows is new, and is what is to be answered.";
+
+/// Retells `turns` (oldest first). `missing_turns` is how many more the conversation had that nobody could
+/// read. None when there is nothing to tell.
+#[must_use]
+pub fn preamble(turns: &[PastTurn], missing_turns: usize) -> Option<Preamble> {
+    let skipped = turns.len().saturating_sub(TURN_LIMIT);
+    let told = &turns[skipped..];
+    if told.is_empty() && missing_turns == 0 {
+        return None;
+    }
+    let missing_turns = missing_turns + skipped;
+    // What was still being answered when the session ended must not look like an answer that was given.
+    let ended = told
+        .iter()
+        .rposition(|turn| turn.complete)
+        .map_or(0, |last| last + 1);
+
+    let mut text = OPENING.to_owned();
+    if told.is_empty() {
+        text.push_str("Nothing of what was said in it could be read.");
+    } else {
+        text.push_str(
+            "What was said in it is retold here from the record, oldest first, so that the conversation can \
+             go on. It is a retelling and not the session itself: what tools did and what they answered is \
+             left out, long texts are cut, and the files may have changed since. None of it is to be answered \
+             or done again.",
+        );
+    }
+    match missing_turns {
+        0 => {}
+        1 => text.push_str(" One earlier exchange is missing."),
+        count => text.push_str(&format!(" {count} earlier exchanges are missing.")),
+    }
+    for (position, turn) in told.iter().enumerate() {
+        let lead = if position == 0 {
+            "First the person wrote"
+        } else {
+            "Then the person wrote"
+        };
+        tell(&mut text, lead, &turn.prompt);
+        if position >= ended {
+            text.push_str("\n\nThe session ended before this was answered to the end.");
+        } else if turn.reply.is_empty() {
+            text.push_str("\n\nThis was not answered in words.");
+        } else if turn.complete {
+            tell(&mut text, "The answer was", &turn.reply);
+        } else {
+            tell(&mut text, "The answer was broken off, after", &turn.reply);
+        }
+    }
+    text.push_str("\n\n");
+    text.push_str(CLOSING);
+    Some(Preamble {
+        text,
+        told_turns: told.len(),
+        missing_turns,
+    })
+}
+
+/// Whether a content block is a retelling written by [`preamble`].
+#[must_use]
+pub fn is_preamble(text: &str) -> bool {
+    text.starts_with(OPENING) && text.ends_with(CLOSING)
+}
+
+fn tell(text: &mut String, lead: &str, said: &str) {
+    text.push_str("\n\n");
+    text.push_str(lead);
+    text.push_str(": “");
+    match said.char_indices().nth(TEXT_LIMIT_CHARS) {
+        None => {
+            text.push_str(said);
+            text.push('”');
+        }
+        Some((end, _)) => {
+            text.push_str(&said[..end]);
+            let left_out = said[end..].chars().count();
+            text.push_str(&format!("” (cut here; {left_out} more characters are left out)"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(prompt: &str, reply: &str, complete: bool) -> PastTurn {
+        PastTurn {
+            prompt: prompt.into(),
+            reply: reply.into(),
+            complete,
+        }
+    }
+
+    #[test]
+    fn nothing_to_tell_is_no_preamble() {
+        assert_eq!(preamble(&[], 0), None);
+        let unreadable = preamble(&[], 3).expect("a text");
+        assert!(unreadable.text.contains("3 earlier exchanges are missing"));
+        assert!(is_preamble(&unreadable.text));
+    }
+
+    #[test]
+    fn a_retelling_is_prose_with_an_explicit_end() {
+        let told =
+            preamble(&[turn("What is 2+2?", "4", true), turn("And 3+3?", "6", true)], 0).expect("a text");
+        assert!(is_preamble(&told.text));
+        assert!(told.text.contains("First the person wrote: “What is 2+2?”"));
+        assert!(told.text.contains("The answer was: “6”"));
+        for label in ["User:", "Assistant:", "Human:", "<", "missing"] {
+            assert!(!told.text.contains(label), "{label}");
+        }
+        assert_eq!((told.told_turns, told.missing_turns), (2, 0));
+    }
+
+    /// F15, F17: a half-finished reply at the end is not retold as a reply.
+    #[test]
+    fn trailing_unfinished_replies_are_dropped() {
+        let turns = [
+            turn("one", "first answer", true),
+            turn("two", "broken", false),
+            turn("three", "last answer", true),
+            turn("four", "half of an ans", false),
+            turn("five", "", false),
+        ];
+        let text = preamble(&turns, 0).expect("a text").text;
+        assert!(!text.contains("half of an ans"));
+        assert!(text.contains("The answer was broken off, after: “broken”"));
+        assert!(text.contains("“four”\n\nThe session ended before this was answered"));
+    }
+
+    #[test]
+    fn the_newest_turns_are_told_and_the_others_counted() {
+        let turns: Vec<_> = (0..25)
+            .map(|number| turn(&format!("p{number}."), "r", true))
+            .collect();
+        let told = preamble(&turns, 2).expect("a text");
+        assert_eq!((told.told_turns, told.missing_turns), (TURN_LIMIT, 7));
+        assert!(!told.text.contains("p4.") && told.text.contains("“p5.”") && told.text.contains("p24."));
+        assert!(told.text.contains("7 earlier exchanges are missing"));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters_and_marked() {
+        let fits = "ü".repeat(TEXT_LIMIT_CHARS);
+        let long = format!("{fits}end");
+        let told = preamble(&[turn(&fits, &long, true)], 0).expect("a text").text;
+        assert!(told.contains(&format!("“{fits}”\n")));
+        assert!(told.contains(&format!("“{fits}” (cut here; 3 more characters are left out)")));
+        assert!(!told.contains("end”"));
+    }
+}

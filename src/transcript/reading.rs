@@ -1,0 +1,116 @@
+//! Reading transcripts from disk.
+//!
+//! A thin edge: opens the file, hands it to `claude`, adds the path to what goes wrong. Blocks.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use super::TranscriptError;
+use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What a transcript holds, without its texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The turns of its live branch, those before a compaction included.
+    pub turns: usize,
+    /// The uuid of the live branch's last message; none in a transcript without chain records.
+    pub last_record_uuid: Option<String>,
+    /// The size that was read, in bytes.
+    pub bytes: u64,
+    /// Whether the last line is a whole record; a torn one is what a killed writer leaves behind.
+    pub last_line_complete: bool,
+}
+
+/// What a transcript holds.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be opened or read.
+pub fn summarize(path: &Path) -> Result<Summary, TranscriptError> {
+    let index = Index::read(open(path)?).map_err(TranscriptError::io("read", path))?;
+    let selection = index.select(None, true);
+    Ok(Summary {
+        turns: selection
+            .as_ref()
+            .map_or(0, |selection| selection.prompt_offsets().len()),
+        last_record_uuid: selection.map(|selection| selection.leaf_uuid().to_owned()),
+        bytes: index.bytes(),
+        last_line_complete: !index.ends_torn(),
+    })
+}
+
+/// The turns of a transcript, oldest first, those before a compaction included: up to the record `until`, or of
+/// the live branch.
+///
+/// # Errors
+/// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
+pub fn turns(path: &Path, until: Option<&str>) -> Result<Vec<Turn>, TranscriptError> {
+    let options = BranchOptions {
+        until: until.map(str::to_owned),
+        follow_compaction: true,
+        last_turns: None,
+    };
+    branch(path, &options).map(|branch| branch.turns)
+}
+
+/// As much of a transcript's history as `options` ask for.
+///
+/// # Errors
+/// As [`turns`].
+pub fn branch(path: &Path, options: &BranchOptions) -> Result<Branch, TranscriptError> {
+    read_branch(open(path)?, options).map_err(TranscriptError::reading(path))
+}
+
+/// Where a transcript's chain records stand.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be opened or read.
+pub fn index(path: &Path) -> Result<Index, TranscriptError> {
+    Index::read(open(path)?).map_err(TranscriptError::io("read", path))
+}
+
+fn open(path: &Path) -> Result<BufReader<File>, TranscriptError> {
+    let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+    Ok(BufReader::with_capacity(READ_BYTES, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROMPT: &str = r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"hi"}}"#;
+    const REPLY: &str = r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"hello"}}"#;
+
+    #[test]
+    fn only_whole_lines_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{{\"type\":\"user\",\"uu")).expect("a file");
+        let summary = summarize(&path).expect("a summary");
+        assert_eq!(
+            (summary.turns, summary.last_record_uuid.as_deref()),
+            (1, Some("a1"))
+        );
+        assert!(!summary.last_line_complete);
+        assert_eq!(summary.bytes, std::fs::metadata(&path).expect("a file").len());
+
+        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n")).expect("a file");
+        assert!(summarize(&path).expect("a summary").last_line_complete);
+        assert_eq!(turns(&path, None).expect("turns")[0].reply, "hello");
+        assert_eq!(turns(&path, Some("u1")).expect("turns")[0].reply, "");
+        assert!(matches!(
+            turns(&path, Some("x")),
+            Err(TranscriptError::RecordNotFound { .. })
+        ));
+    }
+
+    #[test]
+    fn errors_name_the_file_and_keep_their_source() {
+        let error = summarize(Path::new("/nowhere/s.jsonl")).expect_err("no such file");
+        assert_eq!(error.to_string(), "could not open /nowhere/s.jsonl");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+}

@@ -1,0 +1,304 @@
+//! One line of a Claude transcript: what the bridge reads from it.
+//!
+//! A line is one JSON record. Everything is decoded leniently: an unknown record, an unknown member, a member
+//! of another type than expected is kept or passed over, and a garbage line is a value, not an error. Pure;
+//! knows nothing of how records make a history (see `claude`).
+
+use super::fields::{Fields, lenient_text};
+use super::lines::{text_of_same_length, trimmed};
+
+/// A line, decoded as far as its header.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    /// Nothing but white space or NUL bytes.
+    Blank,
+    /// Not a JSON object.
+    Garbage,
+    /// A record of a known or unknown kind.
+    Record(Box<RecordHeader>),
+}
+
+/// The kinds of records that can be part of a history, and all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A prompt, a tool's result, or something that the agent says in the user's name.
+    User,
+    /// One content block of a reply.
+    Assistant,
+    /// Something that the agent shows to the model.
+    Attachment,
+    /// A mark of the agent's own, such as a compaction.
+    System,
+    /// Any other `type`, or none.
+    Other(String),
+}
+
+/// What stands around a record's message. An absent member, null, and one of another type are all `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordHeader {
+    /// `type`.
+    pub kind: RecordKind,
+    /// `subtype`, of system records.
+    pub subtype: Option<String>,
+    /// `uuid`; only records that are part of the chain have one.
+    pub uuid: Option<String>,
+    /// `parentUuid`, the record before it.
+    pub parent_uuid: Option<String>,
+    /// `logicalParentUuid`, the record before it where a compaction has cut the chain.
+    pub logical_parent_uuid: Option<String>,
+    /// `isSidechain`: said to or by a subagent.
+    pub is_sidechain: bool,
+    /// `isMeta`: written in the user's name by the agent.
+    pub is_meta: bool,
+    /// `isApiErrorMessage`: in place of a reply, the error that the model's server gave.
+    pub is_api_error_message: bool,
+    /// `isCompactSummary`: what replaces the history before a compaction.
+    pub is_compact_summary: bool,
+    /// Whether `toolUseResult` is there: a user record that holds a tool's result.
+    pub has_tool_use_result: bool,
+    /// `sessionId`.
+    pub session_id: Option<String>,
+    /// `cwd`.
+    pub cwd: Option<String>,
+    /// `timestamp`, RFC 3339, as written.
+    pub timestamp: Option<String>,
+    /// `origin.kind`; `human` for a prompt.
+    pub origin_kind: Option<String>,
+    /// `message.id`, shared by the records of one reply.
+    pub message_id: Option<String>,
+    /// `leafUuid`, of records that point to a place in the chain.
+    pub leaf_uuid: Option<String>,
+}
+
+/// The message of a user or assistant record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// `id`, as the model's server gave it; user messages have none.
+    pub id: Option<String>,
+    /// `model`; `<synthetic>` for what the agent filled in itself.
+    pub model: Option<String>,
+    /// Its content; a string counts as one text block.
+    pub blocks: Vec<Block>,
+}
+
+/// One content block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    /// Text.
+    Text(String),
+    /// The model calls a tool.
+    ToolUse(ToolUse),
+    /// What a tool answered.
+    ToolResult {
+        /// The `id` of the call.
+        tool_use_id: String,
+        /// The text of the answer; empty when it has none.
+        text: String,
+        /// Whether the tool failed or was refused.
+        is_error: bool,
+    },
+    /// Any other block (an image, a thought), as JSON.
+    Other {
+        /// Its `type`, empty when it has none.
+        kind: String,
+        /// The whole block.
+        json: String,
+    },
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolUse {
+    /// The call's id, which its result names.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments, as JSON, byte for byte.
+    pub input_json: String,
+}
+
+/// A record whose members can still be asked for.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// The record's members.
+    pub fields: Fields<'a>,
+}
+
+/// The `model` of messages that the agent made up itself.
+pub const SYNTHETIC_MODEL: &str = "<synthetic>";
+
+/// What the agent writes in the user's name when a reply is broken off, as a whole or up to a closing part.
+pub const INTERRUPTED_TEXT: &str = "[Request interrupted by user";
+
+/// Beginnings of texts that stand in user records without being prompts, in files too old for `origin`.
+const NOT_PROMPTS: [&str; 5] = [
+    INTERRUPTED_TEXT,
+    "<command-name>",
+    "<local-command-stdout>",
+    "<local-command-stderr>",
+    "<local-command-caveat>",
+];
+
+/// Decodes the header of one line.
+#[must_use]
+pub fn parse_line(line: &[u8]) -> Line {
+    let bytes = trimmed(line);
+    if bytes.is_empty() {
+        return Line::Blank;
+    }
+    let text = text_of_same_length(bytes);
+    Record::parse(&text).map_or(Line::Garbage, |record| Line::Record(Box::new(record.header())))
+}
+
+/// The text of a line for [`Record::parse`], with bytes that are not UTF-8 replaced.
+#[must_use]
+pub fn line_text(line: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(trimmed(line))
+}
+
+impl<'a> Record<'a> {
+    /// The record that `text` is, or nothing when it is not a JSON object.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Option<Self> {
+        Fields::parse(text).map(|fields| Self { fields })
+    }
+
+    /// What stands around the message.
+    #[must_use]
+    pub fn header(&self) -> RecordHeader {
+        let fields = &self.fields;
+        RecordHeader {
+            kind: match fields.text("type").unwrap_or_default() {
+                kind if kind == "user" => RecordKind::User,
+                kind if kind == "assistant" => RecordKind::Assistant,
+                kind if kind == "attachment" => RecordKind::Attachment,
+                kind if kind == "system" => RecordKind::System,
+                kind => RecordKind::Other(kind),
+            },
+            subtype: fields.text("subtype"),
+            uuid: fields.text("uuid"),
+            parent_uuid: fields.text("parentUuid"),
+            logical_parent_uuid: fields.text("logicalParentUuid"),
+            is_sidechain: fields.flag("isSidechain"),
+            is_meta: fields.flag("isMeta"),
+            is_api_error_message: fields.flag("isApiErrorMessage"),
+            is_compact_summary: fields.flag("isCompactSummary"),
+            has_tool_use_result: fields.raw("toolUseResult").is_some(),
+            session_id: fields.text("sessionId"),
+            cwd: fields.text("cwd"),
+            timestamp: fields.text("timestamp"),
+            origin_kind: fields.object("origin").and_then(|origin| origin.text("kind")),
+            message_id: fields.object("message").and_then(|message| message.text("id")),
+            leaf_uuid: fields.text("leafUuid"),
+        }
+    }
+
+    /// The message, of records that hold one.
+    #[must_use]
+    pub fn message(&self) -> Option<Message> {
+        let message = self.fields.object("message")?;
+        let blocks = match message.array("content") {
+            Some(items) => items.iter().map(|item| Block::parse(item.get())).collect(),
+            None => message.text("content").map(Block::Text).into_iter().collect(),
+        };
+        Some(Message {
+            id: message.text("id"),
+            model: message.text("model"),
+            blocks,
+        })
+    }
+
+    /// Whether a person wrote this record's message.
+    ///
+    /// Newer files say so (`origin.kind`). In older ones it is a user record with text and without a tool's
+    /// result that the agent did not write itself.
+    #[must_use]
+    pub fn is_human_prompt(&self, header: &RecordHeader) -> bool {
+        if header.kind != RecordKind::User || header.is_sidechain {
+            return false;
+        }
+        if let Some(kind) = &header.origin_kind {
+            return kind == "human";
+        }
+        if header.is_meta || header.is_compact_summary || header.has_tool_use_result {
+            return false;
+        }
+        let Some(message) = self.message() else {
+            return false;
+        };
+        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+        let is_prompt_text = |block: &Block| match block {
+            Block::Text(text) => !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning)),
+            _ => false,
+        };
+        !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt_text)
+    }
+}
+
+impl Message {
+    /// All text blocks, one empty line between two.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self
+            .blocks
+            .iter()
+            .filter_map(|block| match block {
+                Block::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        texts.join("\n\n")
+    }
+}
+
+impl Block {
+    fn parse(json: &str) -> Self {
+        let other = |kind: String| Self::Other {
+            kind,
+            json: json.to_owned(),
+        };
+        let Some(fields) = Fields::parse(json) else {
+            return lenient_text(json).map_or_else(|| other(String::new()), Self::Text);
+        };
+        let kind = fields.text("type").unwrap_or_default();
+        match kind.as_str() {
+            "text" => fields.text("text").map_or_else(|| other(kind), Self::Text),
+            "tool_use" => match (fields.text("id"), fields.text("name")) {
+                (Some(id), Some(name)) => Self::ToolUse(ToolUse {
+                    id,
+                    name,
+                    input_json: fields.raw("input").map_or("{}", |raw| raw.get()).to_owned(),
+                }),
+                _ => other(kind),
+            },
+            "tool_result" => match fields.text("tool_use_id") {
+                Some(tool_use_id) => Self::ToolResult {
+                    tool_use_id,
+                    text: result_text(&fields),
+                    is_error: fields.flag("is_error"),
+                },
+                None => other(kind),
+            },
+            _ => other(kind),
+        }
+    }
+}
+
+/// A tool's result is a string, or blocks of which the text ones count.
+fn result_text(fields: &Fields<'_>) -> String {
+    if let Some(text) = fields.text("content") {
+        return text;
+    }
+    let items = fields.array("content").unwrap_or_default();
+    let texts: Vec<String> = items
+        .iter()
+        .filter_map(|item| match Block::parse(item.get()) {
+            Block::Text(text) => Some(text),
+            _ => None,
+        })
+        .collect();
+    texts.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use super::*;
+
+fn header(line: &str) -> RecordHeader {
+    match parse_line(line.as_bytes()) {
+        Line::Record(header) => *header,
+        other => panic!("{line} is {other:?}"),
+    }
+}
+
+fn is_prompt(line: &str) -> bool {
+    let record = Record::parse(line).expect("a record");
+    record.is_human_prompt(&record.header())
+}
+
+#[test]
+fn the_header_of_a_chain_record() {
+    let header = header(
+        r#"{"parentUuid":"p","logicalParentUuid":"l","isSidechain":true,"type":"user","uuid":"u","sessionId":"s",
+            "origin":{"kind":"human"},"cwd":"/home/u/project","timestamp":"2026-11-20T22:05:50.054Z","isMeta":true,
+            "message":{"id":"msg_1","role":"user","content":"hi"},"leafUuid":"f","new":{"x":1e400}}"#,
+    );
+    assert_eq!(header.kind, RecordKind::User);
+    assert_eq!(header.uuid.as_deref(), Some("u"));
+    assert_eq!(header.parent_uuid.as_deref(), Some("p"));
+    assert_eq!(header.logical_parent_uuid.as_deref(), Some("l"));
+    assert_eq!(header.session_id.as_deref(), Some("s"));
+    assert_eq!(header.cwd.as_deref(), Some("/home/u/project"));
+    assert_eq!(header.origin_kind.as_deref(), Some("human"));
+    assert_eq!(header.message_id.as_deref(), Some("msg_1"));
+    assert_eq!(header.leaf_uuid.as_deref(), Some("f"));
+    assert!(header.is_sidechain && header.is_meta && !header.is_api_error_message);
+}
+
+#[test]
+fn members_of_another_type_are_absent_and_unknown_kinds_survive() {
+    let header = header(r#"{"type":"brand-new","uuid":7,"parentUuid":null,"isMeta":"yes","message":[1]}"#);
+    assert_eq!(header.kind, RecordKind::Other("brand-new".into()));
+    assert_eq!(
+        (header.uuid, header.parent_uuid, header.is_meta),
+        (None, None, false)
+    );
+}
+
+#[test]
+fn damage_is_a_value() {
+    assert_eq!(parse_line(b""), Line::Blank);
+    assert_eq!(parse_line(b"\0\0\r"), Line::Blank);
+    for line in [&b"{\"type\":\"us"[..], b"nonsense", b"[1]", b"\xFF\xFE"] {
+        assert_eq!(
+            parse_line(line),
+            Line::Garbage,
+            "{}",
+            String::from_utf8_lossy(line)
+        );
+    }
+    assert!(matches!(
+        parse_line(b"\xEF\xBB\xBF{\"type\":\"user\"}\r"),
+        Line::Record(_)
+    ));
+    assert!(
+        matches!(parse_line(b"{\"type\":\"user\",\"x\":\"\xFF\"}"), Line::Record(_)),
+        "bad UTF-8 inside"
+    );
+}
+
+#[test]
+fn content_is_text_or_blocks() {
+    let text = r#"{"message":{"content":"plain"}}"#;
+    let message = Record::parse(text)
+        .and_then(|record| record.message())
+        .expect("a message");
+    assert_eq!(message.blocks, [Block::Text("plain".into())]);
+
+    let blocks = r#"{"message":{"id":"m","model":"x","content":[{"type":"text","text":"a"},
+        {"type":"tool_use","id":"t","name":"Read","input":{"n": 1.0}},
+        {"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"r"}],"is_error":true},
+        {"type":"image","source":{}},{"type":"tool_use"}]}}"#;
+    let message = Record::parse(blocks)
+        .and_then(|record| record.message())
+        .expect("a message");
+    assert_eq!(message.id.as_deref(), Some("m"));
+    assert_eq!(
+        message.blocks[1],
+        Block::ToolUse(ToolUse {
+            id: "t".into(),
+            name: "Read".into(),
+            input_json: r#"{"n": 1.0}"#.into()
+        })
+    );
+    assert_eq!(
+        message.blocks[2],
+        Block::ToolResult {
+            tool_use_id: "t".into(),
+            text: "r".into(),
+            is_error: true
+        }
+    );
+    assert!(matches!(&message.blocks[3], Block::Other { kind, .. } if kind == "image"));
+    assert!(matches!(&message.blocks[4], Block::Other { kind, .. } if kind == "tool_use"));
+}
+
+#[test]
+fn how_a_prompt_is_known() {
+    let table = [
+        (
+            true,
+            r#"{"type":"user","origin":{"kind":"human"},"message":{"content":[{"type":"text","text":"a"}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","origin":{"kind":"task"},"message":{"content":"a"}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","origin":{"kind":"human"},"isSidechain":true,"message":{"content":"a"}}"#,
+        ),
+        (true, r#"{"type":"user","message":{"content":"old and plain"}}"#),
+        (
+            true,
+            r#"{"type":"user","message":{"content":[{"type":"text","text":"old"}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","isMeta":true,"message":{"content":"a"}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","isCompactSummary":true,"message":{"content":"a"}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t"}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","toolUseResult":{},"message":{"content":"a"}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","message":{"content":"<command-name>/clear</command-name>"}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"assistant","origin":{"kind":"human"},"message":{"content":"a"}}"#,
+        ),
+        (false, r#"{"type":"user"}"#),
+    ];
+    for (expected, line) in table {
+        assert_eq!(is_prompt(line), expected, "{line}");
+    }
+}
