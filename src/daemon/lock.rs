@@ -59,7 +59,7 @@ pub struct LockState {
 #[derive(Debug, Error)]
 pub enum LockError {
     /// Another daemon runs for this data folder.
-    #[error("{}", describe_running(path, info.as_ref()))]
+    #[error("{}", describe_running(path, info.as_deref()))]
     AlreadyRunning {
         /// The lock file.
         path: PathBuf,
@@ -211,7 +211,7 @@ fn read_info(mut file: &File) -> io::Result<Option<LockInfo>> {
     Ok(serde_json::from_slice(first_line).ok())
 }
 
-fn describe_running(path: &Path, info: Option<&Box<LockInfo>>) -> String {
+fn describe_running(path: &Path, info: Option<&LockInfo>) -> String {
     match info {
         Some(info) => format!(
             "sessiond already runs as process {} on {} (lock {}); stop it first, or use another --home",

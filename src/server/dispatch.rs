@@ -167,8 +167,8 @@ enum Started {
 
 /// The first poll of a call. Whoever keeps the future has to poll it again, which registers a real waker.
 fn poll_once(running: &mut BoxFuture<'static, Answer>) -> Poll<Answer> {
-    // Unconstrained, because a handler that finds the task's budget used up would not reach the mailbox, and the
-    // request after it would get there first.
+    // Unconstrained, because a handler that finds the task's budget used up would stop short of the mailbox, and the
+    // order of admission would then rest on how the running calls are polled later.
     let first = pin!(tokio::task::unconstrained(running));
     first.poll(&mut Context::from_waker(Waker::noop()))
 }

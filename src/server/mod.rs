@@ -1,7 +1,7 @@
 //! The daemon's socket: JSON-RPC 2.0, one message a line, over a Unix socket that only its owner can reach.
 //!
 //! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how bytes become lines and
-//! lines become requests ([`line`], `envelope`), how one connection admits and answers them ([`connection`]), and
+//! lines become requests ([`mod@line`], `envelope`), how one connection admits and answers them ([`connection`]), and
 //! the one queue that leads back to the client ([`outbox`]). What a method does is not known here: the methods come
 //! in as a table of jsonrpsee callbacks, and no decision about a conversation is made on this side of it.
 //!

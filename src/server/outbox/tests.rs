@@ -1,6 +1,7 @@
 //! The queue over a real pair of sockets.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
@@ -34,12 +35,15 @@ fn pair(limits: OutboxLimits) -> Pair {
     }
 }
 
+/// Turns a hang into a failure.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .unwrap()
-        .block_on(test)
+        .unwrap();
+    runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.unwrap() })
 }
 
 fn raw(text: &str) -> Box<RawValue> {

@@ -1,0 +1,17 @@
+//! The socket from outside: a server with a small table of methods, and clients that write bytes.
+//!
+//! What is waited for is a line, a count or the end of input, never a time; the deadline in `support` only turns a
+//! hang into a failure.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "parameters are written where they are sent, as json!"
+)]
+
+mod clients;
+mod limits;
+mod requests;
+mod support;
