@@ -1,4 +1,5 @@
 //! To be written.
 
 pub mod failure;
+pub mod loopback;
 pub mod profile;

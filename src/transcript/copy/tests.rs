@@ -51,7 +51,7 @@ fn only_the_sessions_own_id_is_replaced() {
         "{\"type\":\"user\"}\r".to_owned(),
     ];
     let mut content = lines.join("\n").into_bytes();
-    content.extend_from_slice(format!("\n{{\"bad\":\"\u{1}\"}}\n").as_bytes());
+    content.extend_from_slice(b"\n{\"bad\":\"\x01\"}\n");
     content.extend_from_slice(b"{\"bytes\":\"\xFF\xFE\",\"sessionId\":\"");
     content.extend_from_slice(OLD.as_bytes());
     content.extend_from_slice(b"\"}\n");
@@ -71,7 +71,7 @@ fn only_the_sessions_own_id_is_replaced() {
     ]
     .join("\n")
     .into_bytes();
-    expected.extend_from_slice(format!("\n{{\"bad\":\"\u{1}\"}}\n").as_bytes());
+    expected.extend_from_slice(b"\n{\"bad\":\"\x01\"}\n");
     expected.extend_from_slice(b"{\"bytes\":\"\xFF\xFE\",\"sessionId\":\"");
     expected.extend_from_slice(NEW.as_bytes());
     expected.extend_from_slice(b"\"}\n");

@@ -1,0 +1,238 @@
+//! What clients can call: ACP version 1, each method in a few lines.
+//!
+//! Owns the parameters' checks and the answers' shapes. Prompts are handed to the session; all else is
+//! answered at once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::agent::Agent;
+use super::session::{Prompt, Session, Settings, Stop};
+use super::wire::RpcError;
+use super::{fork, listing, replay, report};
+
+/// The one way to log in, which asks for nothing.
+const AUTH_METHOD: &str = "loopback-login";
+
+/// Whether opening a session tells what was said in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    Load,
+    Resume,
+}
+
+/// Answers a request, now or, for a prompt, when its turn has ended.
+pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Value) {
+    let outcome = match method {
+        "initialize" => Ok(initialize()),
+        "authenticate" => authenticate(params),
+        "logout" => Ok(json!({})),
+        "session/new" => return opened(agent, id, new_session(agent, params)),
+        "session/load" => return opened(agent, id, open_session(agent, params, Opening::Load)),
+        "session/resume" => return opened(agent, id, open_session(agent, params, Opening::Resume)),
+        "session/fork" => return opened(agent, id, fork_session(agent, params)),
+        "session/list" => listing::list(agent, params),
+        "session/close" => session_id(params).map(|id| {
+            agent.close(id);
+            json!({})
+        }),
+        "session/delete" => delete_session(agent, params),
+        "session/set_mode" => set_mode(agent, params),
+        "session/set_config_option" => set_config_option(agent, params),
+        "session/prompt" => match prompt(agent, id, params) {
+            Ok(()) => return,
+            Err(error) => Err(error),
+        },
+        _ => Err(RpcError::method_not_found(method)),
+    };
+    agent.output.respond(id, outcome);
+}
+
+/// Takes a notification; unknown ones are ignored.
+pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
+    if method == "session/cancel"
+        && let Some(session) = params["sessionId"].as_str().and_then(|id| agent.session(id))
+    {
+        agent.stop(&session, Stop::Cancel);
+    }
+}
+
+fn initialize() -> Value {
+    json!({
+        "protocolVersion": 1,
+        "agentInfo": { "name": "loopback", "title": "Loopback", "version": env!("CARGO_PKG_VERSION") },
+        "agentCapabilities": {
+            "loadSession": true,
+            "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
+            "mcpCapabilities": { "http": true, "sse": true },
+            "sessionCapabilities": { "list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {} },
+            "auth": { "logout": {} },
+        },
+        "authMethods": [{
+            "id": AUTH_METHOD,
+            "name": "Log in",
+            "description": "The loopback agent has no accounts; this always succeeds",
+        }],
+    })
+}
+
+fn authenticate(params: &Value) -> Result<Value, RpcError> {
+    match params["methodId"].as_str() {
+        Some(AUTH_METHOD) => Ok(json!({})),
+        _ => Err(RpcError::invalid_params("Unknown auth method")),
+    }
+}
+
+/// Answers a call that opens a session. What can be done in it is told behind the answer, because before it
+/// the client does not know the id.
+fn opened(agent: &Arc<Agent>, id: &Value, outcome: Result<Arc<Session>, RpcError>) {
+    match outcome {
+        Err(error) => agent.output.respond(id, Err(error)),
+        Ok(session) => {
+            let answer = {
+                let settings = session.settings();
+                json!({
+                    "sessionId": session.id,
+                    "modes": settings.modes(),
+                    "configOptions": settings.config_options(),
+                })
+            };
+            agent.output.respond(id, Ok(answer));
+            report::commands(&agent.output, &session.id);
+        }
+    }
+}
+
+/// Nothing is written before the first prompt.
+fn new_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
+    let settings = Settings::from_params(working_directory(params)?, params);
+    Ok(agent.insert(Session::new(&Uuid::new_v4().to_string(), settings, false)))
+}
+
+fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<Session>, RpcError> {
+    let id = session_id(params)?;
+    let cwd = working_directory(params)?;
+    let transcript = agent.transcripts(id, Some(&cwd))?.into_iter().next();
+    let live = agent.session(id);
+    if transcript.is_none() && (live.is_none() || agent.marks.is_refused(id)) {
+        return Err(RpcError::session_not_found(id));
+    }
+    if let (Some(path), Opening::Load) = (&transcript, opening) {
+        replay::replay(&agent.output, id, path).map_err(RpcError::internal)?;
+    }
+    let written = transcript.is_some();
+    Ok(match live {
+        None => agent.insert(Session::new(id, Settings::from_params(cwd, params), written)),
+        Some(session) => {
+            {
+                let mut settings = session.settings();
+                settings.cwd = cwd;
+                settings.apply(params);
+            }
+            // The id leads to what was before a clear, whatever the session has written since.
+            let mut life = session.life();
+            if life.file_id != id {
+                id.clone_into(&mut life.file_id);
+                life.written = written;
+            }
+            drop(life);
+            session
+        }
+    })
+}
+
+fn fork_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
+    let id = session_id(params)?;
+    let cwd = working_directory(params)?;
+    let found = agent.transcripts(id, Some(&cwd))?.into_iter().next();
+    let source = found.ok_or_else(|| RpcError::session_not_found(id))?;
+    let point = params["_meta"]["jetbrains"]["air"]["fork"]["messageId"].as_str();
+    let branch = Uuid::new_v4().to_string();
+    fork::fork(&source, id, &branch, point)?;
+    Ok(agent.insert(Session::new(&branch, Settings::from_params(cwd, params), true)))
+}
+
+fn delete_session(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+    let id = session_id(params)?;
+    agent.close(id);
+    match agent.remove_transcripts(id) {
+        // What cannot be a file's name has no file: deleted already, as an unknown id is.
+        Ok(()) | Err(crate::transcript::TranscriptError::InvalidId { .. }) => Ok(json!({})),
+        Err(error) => Err(RpcError::internal(error)),
+    }
+}
+
+fn set_mode(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+    let session = live_session(agent, params)?;
+    let mode = text(params, "modeId")?;
+    session.settings().set_mode(mode)?;
+    agent.output.update(
+        &session.id,
+        &json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode }),
+    );
+    Ok(json!({}))
+}
+
+fn set_config_option(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+    let session = live_session(agent, params)?;
+    let options = {
+        let mut settings = session.settings();
+        settings.set_option(text(params, "configId")?, text(params, "value")?)?;
+        settings.config_options()
+    };
+    agent.output.update(
+        &session.id,
+        &json!({ "sessionUpdate": "config_option_update", "configOptions": options }),
+    );
+    Ok(json!({ "configOptions": options }))
+}
+
+fn prompt(agent: &Arc<Agent>, request_id: &Value, params: &Value) -> Result<(), RpcError> {
+    let session = live_session(agent, params)?;
+    let content = params["prompt"].as_array().cloned();
+    let content =
+        content.ok_or_else(|| RpcError::invalid_params("prompt must be an array of content blocks"))?;
+    agent.prompt(
+        &session,
+        Prompt {
+            request_id: request_id.clone(),
+            content,
+        },
+    );
+    Ok(())
+}
+
+fn live_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
+    let id = session_id(params)?;
+    agent.session(id).ok_or_else(|| RpcError::session_not_found(id))
+}
+
+fn session_id(params: &Value) -> Result<&str, RpcError> {
+    text(params, "sessionId")
+}
+
+fn text<'a>(params: &'a Value, name: &str) -> Result<&'a str, RpcError> {
+    params[name]
+        .as_str()
+        .ok_or_else(|| RpcError::invalid_params(format!("{name} must be a string")))
+}
+
+fn working_directory(params: &Value) -> Result<PathBuf, RpcError> {
+    let cwd = Path::new(text(params, "cwd")?);
+    if !cwd.is_absolute() {
+        return Err(RpcError::invalid_params(format!(
+            "cwd must be an absolute path: {}",
+            cwd.display()
+        )));
+    }
+    if !cwd.is_dir() {
+        return Err(RpcError::invalid_params(format!(
+            "cwd is not a folder: {}",
+            cwd.display()
+        )));
+    }
+    Ok(cwd.to_owned())
+}

@@ -1,0 +1,274 @@
+//! The directives in a prompt: a pure parser.
+//!
+//! Owns their syntax. An unknown or malformed directive is text, as the contract has it. Knows nothing of what
+//! they do.
+
+use serde_json::value::RawValue;
+
+/// One step of a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Directive {
+    Say(String),
+    Stream {
+        chunks: u64,
+        interval_ms: u64,
+    },
+    Tool {
+        name: String,
+        /// The arguments as JSON, on one line.
+        input_json: String,
+    },
+    Write {
+        path: String,
+        text: String,
+    },
+    Ask(String),
+    Limit {
+        duration_ms: i64,
+    },
+    Fail(FailKind),
+    Crash,
+    Hang,
+    Deaf,
+    Forget,
+    Lose,
+    Clear,
+    Recall,
+    /// Beyond the contract: says the session's settings, so that tests can see what a resume restored.
+    Settings,
+}
+
+/// A failure of the model's server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailKind {
+    Overloaded,
+    Auth,
+    Network,
+    Context,
+}
+
+/// The directives in `text`, in order.
+pub(super) fn parse(text: &str) -> Vec<Directive> {
+    let mut directives = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("[[") {
+        let inside = &rest[start + 2..];
+        match parse_one(inside) {
+            Some((directive, length)) => {
+                directives.push(directive);
+                rest = &inside[length..];
+            }
+            // The next bracket may begin one, as in `[[[say x]]`.
+            None => rest = &rest[start + 1..],
+        }
+    }
+    directives
+}
+
+/// The directive with which `inside` begins, behind its opening brackets, and how long it is with its closing
+/// ones.
+fn parse_one(inside: &str) -> Option<(Directive, usize)> {
+    if let Some(call) = inside.strip_prefix("tool ") {
+        let (directive, length) = parse_tool(call)?;
+        return Some((directive, inside.len() - call.len() + length));
+    }
+    let end = inside.find("]]")?;
+    let body = &inside[..end];
+    let (word, argument) = match body.split_once(char::is_whitespace) {
+        Some((word, argument)) => (word, Some(argument)),
+        None => (body, None),
+    };
+    let directive = match (word, argument) {
+        ("say", Some(text)) => Directive::Say(text.to_owned()),
+        ("stream", Some(numbers)) => {
+            let (chunks, interval_ms) = numbers.trim().split_once(char::is_whitespace)?;
+            Directive::Stream {
+                chunks: chunks.parse().ok()?,
+                interval_ms: interval_ms.trim().parse().ok()?,
+            }
+        }
+        ("write", Some(rest)) => {
+            let (path, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            if path.is_empty() {
+                return None;
+            }
+            Directive::Write {
+                path: path.to_owned(),
+                text: text.to_owned(),
+            }
+        }
+        ("ask", Some(text)) => Directive::Ask(text.to_owned()),
+        ("limit", Some(seconds)) => Directive::Limit {
+            duration_ms: milliseconds(seconds.trim())?,
+        },
+        ("fail", Some(kind)) => Directive::Fail(match kind.trim() {
+            "overloaded" => FailKind::Overloaded,
+            "auth" => FailKind::Auth,
+            "network" => FailKind::Network,
+            "context" => FailKind::Context,
+            _ => return None,
+        }),
+        ("crash", None) => Directive::Crash,
+        ("hang", None) => Directive::Hang,
+        ("deaf", None) => Directive::Deaf,
+        ("forget", None) => Directive::Forget,
+        ("lose", None) => Directive::Lose,
+        ("clear", None) => Directive::Clear,
+        ("recall", None) => Directive::Recall,
+        ("settings", None) => Directive::Settings,
+        _ => return None,
+    };
+    Some((directive, end + 2))
+}
+
+/// `NAME JSON]]`: the arguments may themselves hold closing brackets, so their end is where the JSON ends.
+fn parse_tool(call: &str) -> Option<(Directive, usize)> {
+    let (name, arguments) = match (call.find(char::is_whitespace), call.find("]]")) {
+        (Some(space), Some(end)) if space < end => call.split_at(space),
+        (_, Some(end)) => call.split_at(end),
+        _ => return None,
+    };
+    if name.is_empty() {
+        return None;
+    }
+    let mut length = name.len() + arguments.len() - arguments.trim_start().len();
+    let mut input_json = "{}".to_owned();
+    if !call[length..].starts_with("]]") {
+        let mut values = serde_json::Deserializer::from_str(&call[length..]).into_iter::<&RawValue>();
+        // A line break between tokens would end the line of the transcript that holds them.
+        input_json = values.next()?.ok()?.get().replace(['\n', '\r'], " ");
+        length += values.byte_offset();
+    }
+    let behind = &call[length..];
+    let closing = behind.trim_start();
+    let length = length + behind.len() - closing.len() + 2;
+    closing.starts_with("]]").then(|| {
+        (
+            Directive::Tool {
+                name: name.to_owned(),
+                input_json,
+            },
+            length,
+        )
+    })
+}
+
+/// A number of seconds, whole or not, in milliseconds.
+fn milliseconds(seconds: &str) -> Option<i64> {
+    let seconds: f64 = seconds.parse().ok()?;
+    // A century is longer than any limit and far from where the arithmetic would end.
+    const MOST_SECONDS: f64 = 3_153_600_000.0;
+    (0.0..=MOST_SECONDS)
+        .contains(&seconds)
+        .then(|| (seconds * 1_000.0).round() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, input_json: &str) -> Directive {
+        Directive::Tool {
+            name: name.into(),
+            input_json: input_json.into(),
+        }
+    }
+
+    #[test]
+    fn each_directive() {
+        let table = [
+            ("[[say hello  there]]", Directive::Say("hello  there".into())),
+            ("[[say two\nlines]]", Directive::Say("two\nlines".into())),
+            (
+                "[[stream 10 5]]",
+                Directive::Stream {
+                    chunks: 10,
+                    interval_ms: 5,
+                },
+            ),
+            ("[[tool Read {\"a\":1}]]", tool("Read", "{\"a\":1}")),
+            (
+                "[[tool Read {\"a\":[[1]],\"b\":\"]]\"} ]]",
+                tool("Read", "{\"a\":[[1]],\"b\":\"]]\"}"),
+            ),
+            (
+                "[[tool Read {\"n\":12345678901234567890.10}]]",
+                tool("Read", "{\"n\":12345678901234567890.10}"),
+            ),
+            ("[[tool Read {\n}]]", tool("Read", "{ }")),
+            ("[[tool Read]]", tool("Read", "{}")),
+            (
+                "[[write a/b.txt some text]]",
+                Directive::Write {
+                    path: "a/b.txt".into(),
+                    text: "some text".into(),
+                },
+            ),
+            (
+                "[[write empty]]",
+                Directive::Write {
+                    path: "empty".into(),
+                    text: String::new(),
+                },
+            ),
+            ("[[ask may I?]]", Directive::Ask("may I?".into())),
+            ("[[limit 3]]", Directive::Limit { duration_ms: 3_000 }),
+            ("[[limit 0.25]]", Directive::Limit { duration_ms: 250 }),
+            ("[[fail overloaded]]", Directive::Fail(FailKind::Overloaded)),
+            ("[[fail auth]]", Directive::Fail(FailKind::Auth)),
+            ("[[fail network]]", Directive::Fail(FailKind::Network)),
+            ("[[fail context]]", Directive::Fail(FailKind::Context)),
+            ("[[crash]]", Directive::Crash),
+            ("[[hang]]", Directive::Hang),
+            ("[[deaf]]", Directive::Deaf),
+            ("[[forget]]", Directive::Forget),
+            ("[[lose]]", Directive::Lose),
+            ("[[clear]]", Directive::Clear),
+            ("[[recall]]", Directive::Recall),
+            ("[[settings]]", Directive::Settings),
+        ];
+        for (text, directive) in table {
+            assert_eq!(parse(text), [directive], "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_and_malformed_ones_are_text() {
+        for text in [
+            "",
+            "plain",
+            "[[",
+            "[[]]",
+            "[[dance]]",
+            "[[say]]",
+            "[[stream ten 5]]",
+            "[[stream 10]]",
+            "[[limit soon]]",
+            "[[limit -1]]",
+            "[[limit NaN]]",
+            "[[fail oddly]]",
+            "[[crash now]]",
+            "[[tool ]]",
+            "[[tool Read {\"a\":]]",
+            "[[tool Read {} {}]]",
+            "[[say never closed",
+            "[say x]",
+        ] {
+            assert_eq!(parse(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn they_are_found_in_order_with_anything_around_them() {
+        let text = "do [[dance]] [[say a]][[[say b]] and [[tool T {\"x\":\"[[say no]]\"}]] then [[recall]].";
+        assert_eq!(
+            parse(text),
+            [
+                Directive::Say("a".into()),
+                Directive::Say("b".into()),
+                tool("T", "{\"x\":\"[[say no]]\"}"),
+                Directive::Recall,
+            ]
+        );
+    }
+}

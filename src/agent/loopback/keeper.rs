@@ -1,0 +1,256 @@
+//! Writing a session's transcript, in Claude's format.
+//!
+//! Owns the shape of the records and the rule that each is appended with one write as it happens. What stands
+//! in the file is the session's whole memory: the place to go on from is read from it at every prompt.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::transcript::locate::{file_name, locate, project_folder};
+use crate::transcript::record::SYNTHETIC_MODEL;
+use crate::transcript::{TranscriptError, reading};
+
+/// A transcript that is open for appending.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    path: PathBuf,
+    file: File,
+    file_id: String,
+    cwd: String,
+    leaf: Option<String>,
+    needs_newline: bool,
+}
+
+/// Who wrote a record's message, and what sets it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Author {
+    Person,
+    Agent,
+    ModelServer,
+    Tool,
+    Interruption,
+}
+
+impl Keeper {
+    /// Opens the transcript below `root`. One that `must_exist` and does not is None; any other is created.
+    pub(super) fn open(
+        root: &Path,
+        file_id: &str,
+        cwd: &Path,
+        must_exist: bool,
+    ) -> Result<Option<Self>, TranscriptError> {
+        let path = match locate(root, file_id, Some(cwd))?.into_iter().next() {
+            Some(path) => path,
+            None if must_exist => return Ok(None),
+            None => new_path(root, file_id, cwd)?,
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(TranscriptError::io("open", &path))?;
+        let leaf = reading::index(&path)?
+            .select(None, false)
+            .map(|branch| branch.leaf_uuid().to_owned());
+        let needs_newline = lacks_newline(&mut file).map_err(TranscriptError::io("read", &path))?;
+        let cwd = cwd.to_string_lossy().into_owned();
+        Ok(Some(Self {
+            path,
+            file,
+            file_id: file_id.to_owned(),
+            cwd,
+            leaf,
+            needs_newline,
+        }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The uuid of the record that the next one follows.
+    pub(super) fn leaf(&self) -> Option<&str> {
+        self.leaf.as_deref()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    pub(super) fn prompt(&mut self, content: &[Value]) -> io::Result<String> {
+        self.append(
+            Author::Person,
+            json!({ "role": "user", "content": content }),
+            None,
+        )
+    }
+
+    /// Appends one content block of a reply.
+    pub(super) fn reply(
+        &mut self,
+        message_id: &str,
+        model: &str,
+        block: &impl Serialize,
+    ) -> io::Result<String> {
+        self.append(
+            Author::Agent,
+            AssistantMessage::new(message_id, model, block),
+            None,
+        )
+    }
+
+    pub(super) fn api_error(&mut self, text: &str) -> io::Result<String> {
+        let block = json!({ "type": "text", "text": text });
+        let message_id = Uuid::new_v4().to_string();
+        self.append(
+            Author::ModelServer,
+            AssistantMessage::new(&message_id, SYNTHETIC_MODEL, &block),
+            None,
+        )
+    }
+
+    pub(super) fn tool_result(&mut self, call_id: &str, text: &str, is_error: bool) -> io::Result<String> {
+        let block = json!({
+            "type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": is_error,
+        });
+        self.append(
+            Author::Tool,
+            json!({ "role": "user", "content": [block] }),
+            Some(text),
+        )
+    }
+
+    pub(super) fn interruption(&mut self) -> io::Result<String> {
+        let block = json!({ "type": "text", "text": "[Request interrupted by user]" });
+        self.append(
+            Author::Interruption,
+            json!({ "role": "user", "content": [block] }),
+            None,
+        )
+    }
+
+    fn append(
+        &mut self,
+        author: Author,
+        message: impl Serialize,
+        tool_use_result: Option<&str>,
+    ) -> io::Result<String> {
+        let uuid = Uuid::new_v4().to_string();
+        let record = ChainRecord {
+            parent_uuid: self.leaf.as_deref(),
+            is_sidechain: false,
+            kind: match author {
+                Author::Agent | Author::ModelServer => "assistant",
+                Author::Person | Author::Tool | Author::Interruption => "user",
+            },
+            message,
+            is_api_error_message: (author == Author::ModelServer).then_some(true),
+            tool_use_result,
+            uuid: &uuid,
+            timestamp: now_text(),
+            origin: (author == Author::Person).then_some(Origin { kind: "human" }),
+            user_type: "external",
+            entrypoint: "loopback",
+            cwd: &self.cwd,
+            session_id: &self.file_id,
+            version: env!("CARGO_PKG_VERSION"),
+            git_branch: "",
+        };
+        let mut line = Vec::with_capacity(1024);
+        if self.needs_newline {
+            line.push(b'\n');
+        }
+        serde_json::to_writer(&mut line, &record)?;
+        line.push(b'\n');
+        self.file.write_all(&line)?;
+        self.needs_newline = false;
+        self.leaf = Some(uuid.clone());
+        Ok(uuid)
+    }
+}
+
+/// Now, as the records have it.
+pub(super) fn now_text() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+fn new_path(root: &Path, file_id: &str, cwd: &Path) -> Result<PathBuf, TranscriptError> {
+    let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
+    let folder = root.join("projects").join(project_folder(&resolved));
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(TranscriptError::io("create the folder", &folder))?;
+    Ok(folder.join(file_name(file_id)?))
+}
+
+/// A killed writer may have left a line without its end; what follows must not run into it.
+fn lacks_newline(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ChainRecord<'a, M: Serialize> {
+    parent_uuid: Option<&'a str>,
+    is_sidechain: bool,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    message: M,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_api_error_message: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_use_result: Option<&'a str>,
+    uuid: &'a str,
+    timestamp: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin<'a>>,
+    user_type: &'a str,
+    entrypoint: &'a str,
+    cwd: &'a str,
+    session_id: &'a str,
+    version: &'a str,
+    git_branch: &'a str,
+}
+
+#[derive(Serialize)]
+struct Origin<'a> {
+    kind: &'a str,
+}
+
+#[derive(Serialize)]
+struct AssistantMessage<'a, B: Serialize> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    role: &'a str,
+    model: &'a str,
+    content: [&'a B; 1],
+}
+
+impl<'a, B: Serialize> AssistantMessage<'a, B> {
+    fn new(id: &'a str, model: &'a str, block: &'a B) -> Self {
+        Self {
+            id,
+            kind: "message",
+            role: "assistant",
+            model,
+            content: [block],
+        }
+    }
+}

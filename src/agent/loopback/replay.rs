@@ -1,0 +1,107 @@
+//! Telling a loaded session's history again, as `session/update`s.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::wire::Output;
+use crate::transcript::TranscriptError;
+use crate::transcript::claude::Selection;
+use crate::transcript::lines::Lines;
+use crate::transcript::reading;
+use crate::transcript::record::{Block, Record, RecordKind, ToolUse, line_text};
+
+/// Replays the live branch, as far as the model sees it.
+pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(), TranscriptError> {
+    let Some(selection) = reading::index(path)?.select(None, false) else {
+        return Ok(());
+    };
+    for_each_record(path, &selection, |_, record| {
+        let header = record.header();
+        let Some(message) = record.message() else { return };
+        let is_prompt = record.is_human_prompt(&header);
+        let said_by = match header.kind {
+            RecordKind::Assistant => "agent_message_chunk",
+            RecordKind::User if is_prompt => "user_message_chunk",
+            RecordKind::User => "",
+            _ => return,
+        };
+        let message_id = if is_prompt { &header.uuid } else { &message.id };
+        for block in &message.blocks {
+            match block {
+                Block::Text(text) if !said_by.is_empty() => output.update(
+                    session_id,
+                    &json!({
+                        "sessionUpdate": said_by,
+                        "content": { "type": "text", "text": text },
+                        "messageId": message_id,
+                    }),
+                ),
+                Block::ToolUse(call) => replay_call(output, session_id, call),
+                Block::ToolResult {
+                    tool_use_id,
+                    text,
+                    is_error,
+                } => output.update(
+                    session_id,
+                    &json!({
+                        "sessionUpdate": "tool_call_update",
+                        "toolCallId": tool_use_id,
+                        "status": if *is_error { "failed" } else { "completed" },
+                        "rawOutput": text,
+                        "content": [{ "type": "content", "content": { "type": "text", "text": text } }],
+                    }),
+                ),
+                Block::Text(_) | Block::Other { .. } => {}
+            }
+        }
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReplayedCall<'a> {
+    session_update: &'a str,
+    tool_call_id: &'a str,
+    name: &'a str,
+    title: &'a str,
+    kind: &'a str,
+    status: &'a str,
+    raw_input: Option<&'a RawValue>,
+}
+
+fn replay_call(output: &Output, session_id: &str, call: &ToolUse) {
+    output.update(
+        session_id,
+        &ReplayedCall {
+            session_update: "tool_call",
+            tool_call_id: &call.id,
+            name: &call.name,
+            title: &call.name,
+            kind: "other",
+            status: "pending",
+            raw_input: serde_json::from_str(&call.input_json).ok(),
+        },
+    );
+}
+
+/// Visits the records of a branch in the order of the file, each with its text.
+pub(super) fn for_each_record(
+    path: &Path,
+    selection: &Selection,
+    mut visit: impl FnMut(&str, &Record<'_>),
+) -> Result<(), TranscriptError> {
+    let file = std::fs::File::open(path).map_err(TranscriptError::io("open", path))?;
+    let mut lines = Lines::new(std::io::BufReader::new(file), 0);
+    while let Some(line) = lines.next_line().map_err(TranscriptError::io("read", path))? {
+        if selection.contains(line.offset) {
+            let text = line_text(line.bytes);
+            if let Some(record) = Record::parse(&text) {
+                visit(&text, &record);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! One live session: its settings, its line of prompts, and what can interrupt a turn.
+//!
+//! Owns the only state that two threads share: the loop adds prompts, cancels and answers, the session's worker
+//! takes them. Knows nothing of transcripts but the id of the file that is written now. Nothing here is on disk:
+//! mode, model and system prompt are gone with the process, as they are with the agent that this one stands for.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::wire::RpcError;
+
+/// How many prompts may wait behind the running one. A client that sends more does not wait for answers.
+const PROMPT_LIMIT: usize = 64;
+
+/// The modes that a session can be in, the first one at its beginning.
+const MODES: [(&str, &str); 2] = [("default", "Default"), ("plan", "Plan")];
+
+/// The models that a session can use, the first one at its beginning.
+const MODELS: [(&str, &str); 2] = [("loop-1", "Loop 1"), ("loop-2", "Loop 2")];
+
+/// The id of the option that chooses the model.
+const MODEL_OPTION: &str = "model";
+
+/// A prompt that waits or runs.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    /// The request's id, to be answered.
+    pub(super) request_id: Value,
+    /// The content blocks as they came.
+    pub(super) content: Vec<Value>,
+}
+
+/// What a client has set for a session.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settings {
+    pub(super) cwd: PathBuf,
+    pub(super) mode: &'static str,
+    pub(super) model: &'static str,
+    pub(super) system_prompt: Option<String>,
+    pub(super) mcp_servers: usize,
+    /// Which of Claude's own messages the client wants to see beside the standard ones.
+    pub(super) raw_messages: Vec<RawFilter>,
+}
+
+/// One entry of `emitRawSDKMessages`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RawFilter {
+    pub(super) kind: String,
+    pub(super) subtype: Option<String>,
+}
+
+/// What the session writes, and has told about itself.
+#[derive(Debug, Clone)]
+pub(super) struct Life {
+    /// The id under which prompts are written now; another than the session's own after a clear.
+    pub(super) file_id: String,
+    /// Whether that file was ever seen or written, so that its absence means its loss.
+    pub(super) written: bool,
+    /// Whether the title has been announced.
+    pub(super) titled: bool,
+}
+
+/// Why a turn is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The client cancelled it; a deaf session does not hear that.
+    Cancel,
+    /// The session is closed or the process ends; everyone hears that.
+    Close,
+}
+
+#[derive(Debug, Default)]
+struct Control {
+    waiting: VecDeque<Prompt>,
+    has_worker: bool,
+    stop: Option<Stop>,
+    deaf: bool,
+    closed: bool,
+    asked: Option<u64>,
+    answer: Option<Value>,
+}
+
+/// A live session.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The id under which clients know it.
+    pub(super) id: String,
+    settings: Mutex<Settings>,
+    life: Mutex<Life>,
+    control: Mutex<Control>,
+    changed: Condvar,
+}
+
+/// What became of a prompt that was handed in.
+#[derive(Debug)]
+pub(super) enum Admission {
+    /// A worker is busy with the session and will take it.
+    Queued,
+    /// No worker is there: the caller starts one.
+    NeedsWorker,
+    /// It cannot be taken.
+    Refused(Prompt, RpcError),
+}
+
+impl Session {
+    pub(super) fn new(id: &str, settings: Settings, written: bool) -> Self {
+        Self {
+            id: id.to_owned(),
+            settings: Mutex::new(settings),
+            life: Mutex::new(Life {
+                file_id: id.to_owned(),
+                written,
+                titled: false,
+            }),
+            control: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
+        lock(&self.settings)
+    }
+
+    pub(super) fn life(&self) -> MutexGuard<'_, Life> {
+        lock(&self.life)
+    }
+
+    /// Hands in a prompt.
+    pub(super) fn admit(&self, prompt: Prompt) -> Admission {
+        let mut control = lock(&self.control);
+        if control.closed {
+            return Admission::Refused(prompt, RpcError::session_not_found(&self.id));
+        }
+        if control.waiting.len() >= PROMPT_LIMIT {
+            return Admission::Refused(prompt, RpcError::internal("too many prompts are waiting"));
+        }
+        control.waiting.push_back(prompt);
+        if std::mem::replace(&mut control.has_worker, true) {
+            Admission::Queued
+        } else {
+            Admission::NeedsWorker
+        }
+    }
+
+    /// The next prompt for the worker; with none the worker is done, and says so by asking.
+    pub(super) fn next_prompt(&self) -> Option<Prompt> {
+        let mut control = lock(&self.control);
+        let next = control.waiting.pop_front();
+        control.has_worker = next.is_some();
+        control.stop = control.closed.then_some(Stop::Close);
+        next
+    }
+
+    /// Ends the running turn and gives back the prompts that were waiting, which end with it.
+    pub(super) fn stop(&self, stop: Stop) -> Vec<Prompt> {
+        let mut control = lock(&self.control);
+        if stop == Stop::Cancel && control.deaf {
+            return Vec::new();
+        }
+        control.closed |= stop == Stop::Close;
+        control.stop = Some(stop);
+        self.changed.notify_all();
+        control.waiting.drain(..).collect()
+    }
+
+    /// From now on cancels are not heard.
+    pub(super) fn go_deaf(&self) {
+        lock(&self.control).deaf = true;
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        lock(&self.control).stop.is_some()
+    }
+
+    /// Waits until the turn is stopped.
+    pub(super) fn wait_for_stop(&self) {
+        let mut control = lock(&self.control);
+        while control.stop.is_none() {
+            control = self.changed.wait(control).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until `due`; true if the turn is stopped before.
+    pub(super) fn stopped_before(&self, due: Instant) -> bool {
+        let mut control = lock(&self.control);
+        loop {
+            let now = Instant::now();
+            if control.stop.is_some() || now >= due {
+                return control.stop.is_some();
+            }
+            control = self
+                .changed
+                .wait_timeout(control, due - now)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Notes that the answer to this request is for this session.
+    pub(super) fn expect_answer(&self, request: u64) {
+        let mut control = lock(&self.control);
+        control.asked = Some(request);
+        control.answer = None;
+    }
+
+    /// Waits for the answer; none if the turn is stopped before.
+    pub(super) fn wait_for_answer(&self) -> Option<Value> {
+        let mut control = lock(&self.control);
+        loop {
+            if let Some(answer) = control.answer.take() {
+                return Some(answer);
+            }
+            if control.stop.is_some() {
+                control.asked = None;
+                return None;
+            }
+            control = self.changed.wait(control).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes an answer if it is to this session's request.
+    pub(super) fn answer(&self, request: u64, answer: &Value) -> bool {
+        let mut control = lock(&self.control);
+        if control.asked != Some(request) {
+            return false;
+        }
+        control.asked = None;
+        control.answer = Some(answer.clone());
+        self.changed.notify_all();
+        true
+    }
+}
+
+impl Settings {
+    /// The settings that a `session/new`, `load`, `resume` or `fork` asks for.
+    pub(super) fn from_params(cwd: PathBuf, params: &Value) -> Self {
+        let mut settings = Self {
+            cwd,
+            mode: MODES[0].0,
+            model: MODELS[0].0,
+            system_prompt: None,
+            mcp_servers: 0,
+            raw_messages: Vec::new(),
+        };
+        settings.apply(params);
+        settings
+    }
+
+    /// Takes over what such a call sets; mode and model have calls of their own.
+    pub(super) fn apply(&mut self, params: &Value) {
+        let prompt = &params["_meta"]["systemPrompt"];
+        let filters = &params["_meta"]["claudeCode"]["emitRawSDKMessages"];
+        self.system_prompt = prompt["append"].as_str().or(prompt.as_str()).map(str::to_owned);
+        self.mcp_servers = params["mcpServers"].as_array().map_or(0, Vec::len);
+        self.raw_messages = filters
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|filter| {
+                let kind = filter["type"].as_str()?.to_owned();
+                Some(RawFilter {
+                    kind,
+                    subtype: filter["subtype"].as_str().map(str::to_owned),
+                })
+            })
+            .collect();
+    }
+
+    pub(super) fn wants_raw(&self, kind: &str, subtype: Option<&str>) -> bool {
+        self.raw_messages.iter().any(|filter| {
+            filter.kind == kind && (filter.subtype.is_none() || filter.subtype.as_deref() == subtype)
+        })
+    }
+
+    pub(super) fn set_mode(&mut self, mode: &str) -> Result<(), RpcError> {
+        let known = MODES.iter().find(|(id, _)| *id == mode);
+        self.mode = known
+            .ok_or_else(|| RpcError::invalid_params(format!("Unknown mode: {mode}")))?
+            .0;
+        Ok(())
+    }
+
+    pub(super) fn set_option(&mut self, option: &str, value: &str) -> Result<(), RpcError> {
+        if option != MODEL_OPTION {
+            return Err(RpcError::invalid_params(format!(
+                "Unknown config option: {option}"
+            )));
+        }
+        let known = MODELS.iter().find(|(id, _)| *id == value);
+        self.model = known
+            .ok_or_else(|| RpcError::invalid_params(format!("Unknown model: {value}")))?
+            .0;
+        Ok(())
+    }
+
+    pub(super) fn modes(&self) -> Value {
+        let modes: Vec<Value> = MODES
+            .iter()
+            .map(|(id, name)| json!({ "id": id, "name": name }))
+            .collect();
+        json!({ "currentModeId": self.mode, "availableModes": modes })
+    }
+
+    pub(super) fn config_options(&self) -> Value {
+        let models: Vec<Value> = MODELS
+            .iter()
+            .map(|(value, name)| json!({ "value": value, "name": name }))
+            .collect();
+        json!([{
+            "id": MODEL_OPTION,
+            "name": "Model",
+            "description": "The model to use",
+            "category": "model",
+            "type": "select",
+            "currentValue": self.model,
+            "options": models,
+        }])
+    }
+
+    /// What the directive `settings` says.
+    pub(super) fn report(&self) -> Value {
+        json!({
+            "mode": self.mode,
+            "model": self.model,
+            "systemPrompt": self.system_prompt,
+            "cwd": self.cwd.to_string_lossy(),
+            "mcpServers": self.mcp_servers,
+        })
+    }
+}
+
+/// A panic of another thread leaves this state whole: every change is one assignment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

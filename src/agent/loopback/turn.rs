@@ -1,0 +1,374 @@
+//! One turn: what a prompt makes the agent do, from its record to the answer.
+//!
+//! Owns the order of things: the prompt is in the transcript before anything is done for it, each block is
+//! there as it happens, and an interruption, a refusal or an error ends the turn the way Claude ends it.
+
+mod failure;
+mod tools;
+
+use std::io;
+use std::ops::ControlFlow;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::agent::Agent;
+use super::directive::{self, Directive};
+use super::keeper::Keeper;
+use super::report;
+use super::session::{Prompt, Session, Settings};
+use super::stream::Stream;
+use super::wire::RpcError;
+use crate::transcript::claude::BranchOptions;
+use crate::transcript::preamble::is_preamble;
+use crate::transcript::reading;
+
+/// The name under which a question for permission stands in the transcript. It is a call of a tool there, as it
+/// is with Claude, but none that `recall` tells: it did nothing.
+const PERMISSION_TOOL: &str = "ask_permission";
+
+/// What is said when nothing else was, or last after a tool: a reply ends with words.
+const CLOSING_WORDS: &str = "done";
+
+/// How a turn ended.
+enum End {
+    Done,
+    Interrupted,
+    Failed(RpcError),
+}
+
+/// Whether the turn goes on.
+type Flow = ControlFlow<End>;
+
+struct Turn<'a> {
+    agent: &'a Agent,
+    session: &'a Session,
+    settings: Settings,
+    keeper: Keeper,
+    file_id: String,
+    /// The last record of the history on which the turn runs.
+    history_leaf: Option<String>,
+    /// The newest message's text, without what is no part of it.
+    message: String,
+    message_id: String,
+    said_last: bool,
+    forget: bool,
+    lose: bool,
+}
+
+/// Runs one prompt and gives what answers it.
+pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<Value, RpcError> {
+    if agent.marks.is_refused(&session.id) {
+        return Err(RpcError::session_not_found(&session.id));
+    }
+    let settings = session.settings().clone();
+    let life = session.life().clone();
+    let keeper = Keeper::open(&agent.root, &life.file_id, &settings.cwd, life.written)
+        .map_err(|error| failed(&error))?
+        .ok_or_else(|| RpcError::session_not_found(&session.id))?;
+    session.life().written = true;
+    let mut turn = Turn {
+        agent,
+        session,
+        settings,
+        history_leaf: keeper.leaf().map(str::to_owned),
+        keeper,
+        file_id: life.file_id,
+        message: newest_message(&prompt.content),
+        message_id: new_message_id(),
+        said_last: false,
+        forget: false,
+        lose: false,
+    };
+    let end = turn
+        .play(prompt)
+        .unwrap_or_else(|error| End::Failed(failed(&error)));
+    turn.conclude(end)
+}
+
+impl Turn<'_> {
+    fn play(&mut self, prompt: &Prompt) -> io::Result<End> {
+        let content = transcript_content(&prompt.content);
+        let uuid = self.keeper.prompt(&content)?;
+        let output = &self.agent.output;
+        report::raw_init(output, self.session, &self.settings, &self.file_id);
+        report::raw_prompt(
+            output,
+            self.session,
+            &self.settings,
+            &self.file_id,
+            &uuid,
+            &content,
+        );
+
+        let directives = directive::parse(&self.message);
+        if directives.is_empty() {
+            let echo = format!("echo: {}", self.message);
+            self.say(&echo)?;
+        }
+        for directive in directives {
+            if self.session.is_stopped() {
+                return Ok(End::Interrupted);
+            }
+            if let ControlFlow::Break(end) = self.follow(directive)? {
+                return Ok(end);
+            }
+        }
+        if !self.said_last {
+            self.say(CLOSING_WORDS)?;
+        }
+        Ok(End::Done)
+    }
+
+    fn follow(&mut self, directive: Directive) -> io::Result<Flow> {
+        match directive {
+            Directive::Say(text) => self.say(&text)?,
+            Directive::Stream { chunks, interval_ms } => return self.stream(chunks, interval_ms),
+            Directive::Tool { name, input_json } => return self.call_tool(&name, &input_json),
+            Directive::Write { path, text } => return self.write_file(&path, &text),
+            Directive::Ask(question) => return self.ask(&question),
+            Directive::Limit { duration_ms } => return self.limit(duration_ms),
+            Directive::Fail(kind) => return self.fail(kind),
+            Directive::Crash => self.crash(),
+            Directive::Hang => {
+                self.session.wait_for_stop();
+                return Ok(Flow::Break(End::Interrupted));
+            }
+            Directive::Deaf => self.session.go_deaf(),
+            Directive::Forget => self.forget = true,
+            Directive::Lose => self.lose = true,
+            Directive::Clear => self.clear(),
+            Directive::Recall => {
+                let history = self.recall()?;
+                self.say(&history)?;
+            }
+            Directive::Settings => {
+                let settings = self.settings.report().to_string();
+                self.say(&settings)?;
+            }
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    /// Written before it is sent: whoever has heard it finds it in the transcript.
+    fn say(&mut self, text: &str) -> io::Result<()> {
+        self.record_text(text)?;
+        self.chunk(text);
+        Ok(())
+    }
+
+    fn chunk(&self, text: &str) {
+        self.agent.output.update(
+            &self.session.id,
+            &json!({
+                "sessionUpdate": "agent_message_chunk",
+                "content": { "type": "text", "text": text },
+                "messageId": self.message_id,
+            }),
+        );
+    }
+
+    fn record_text(&mut self, text: &str) -> io::Result<()> {
+        let block = json!({ "type": "text", "text": text });
+        self.keeper.reply(&self.message_id, self.settings.model, &block)?;
+        self.said_last = true;
+        Ok(())
+    }
+
+    fn stream(&mut self, chunks: u64, interval_ms: u64) -> io::Result<Flow> {
+        let mut stream = Stream::new(&self.session.id, &self.message_id);
+        let sent = stream.run(&self.agent.output, self.session, chunks, interval_ms);
+        if sent > 0 {
+            self.record_text(&stream.recorded_text(sent))?;
+        }
+        let interrupted = sent < chunks || self.session.is_stopped();
+        Ok(if interrupted {
+            Flow::Break(End::Interrupted)
+        } else {
+            Flow::Continue(())
+        })
+    }
+
+    /// Later prompts go to a new file; the id stays, and leads to what was before.
+    fn clear(&mut self) {
+        let file_id = Uuid::new_v4().to_string();
+        {
+            let mut life = self.session.life();
+            life.file_id.clone_from(&file_id);
+            life.written = false;
+        }
+        report::raw_init(&self.agent.output, self.session, &self.settings, &file_id);
+    }
+
+    /// The turns on which this one runs, as JSON. Read from the file, so that it shows what is there.
+    fn recall(&self) -> io::Result<String> {
+        let turns = match &self.history_leaf {
+            None => Vec::new(),
+            Some(leaf) => {
+                let options = BranchOptions {
+                    until: Some(leaf.clone()),
+                    ..BranchOptions::default()
+                };
+                reading::branch(self.keeper.path(), &options)
+                    .map_err(io::Error::other)?
+                    .turns
+            }
+        };
+        let told: Vec<Value> = turns
+            .iter()
+            .filter(|turn| !turn.api_error)
+            .map(|turn| {
+                let tools: Vec<&str> = turn
+                    .tools
+                    .iter()
+                    .map(|tool| tool.name.as_str())
+                    .filter(|name| *name != PERMISSION_TOOL)
+                    .collect();
+                json!({ "user": turn.prompt, "assistant": turn.reply, "tools": tools })
+            })
+            .collect();
+        Ok(Value::from(told).to_string())
+    }
+
+    /// Dies as a killed process dies: nothing more is written, nobody is answered.
+    fn crash(&self) -> ! {
+        self.chunk("about to crash");
+        super::complain("crashing, as the prompt asked");
+        std::process::abort()
+    }
+
+    /// Ends the turn: what its end leaves in the transcript, what comes after it, and the answer.
+    fn conclude(mut self, end: End) -> Result<Value, RpcError> {
+        let stop_reason = match end {
+            End::Done => Ok("end_turn"),
+            End::Interrupted => self
+                .keeper
+                .interruption()
+                .map(|_| "cancelled")
+                .map_err(|error| failed(&error)),
+            End::Failed(error) => Err(error),
+        };
+        self.keep_promises().map_err(|error| failed(&error))?;
+        let used = report::tokens(self.keeper.bytes());
+        let stop_reason = stop_reason?;
+        let output = &self.agent.output;
+        let announced = std::mem::replace(&mut self.session.life().titled, true);
+        if !announced && let Some(first) = self.first_prompt() {
+            report::title(output, &self.session.id, &first);
+        }
+        report::usage(
+            output,
+            &self.session.id,
+            used,
+            &json!({ "_claude/model": self.settings.model }),
+        );
+        Ok(json!({
+            "stopReason": stop_reason,
+            "usage": { "inputTokens": used, "outputTokens": 0, "totalTokens": used },
+        }))
+    }
+
+    fn keep_promises(&self) -> io::Result<()> {
+        if self.forget || self.lose {
+            self.agent.marks.refuse(&self.session.id)?;
+        }
+        if self.lose {
+            self.agent
+                .remove_transcripts(&self.session.id)
+                .map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn first_prompt(&self) -> Option<String> {
+        if self.history_leaf.is_none() {
+            return Some(self.message.clone());
+        }
+        super::listing::first_prompt(self.keeper.path())
+    }
+}
+
+fn new_message_id() -> String {
+    format!("msg_{}", &Uuid::new_v4().simple().to_string()[..24])
+}
+
+fn failed(error: &dyn std::error::Error) -> RpcError {
+    match error.source() {
+        Some(source) => RpcError::internal(format!("{error}: {source}")),
+        None => RpcError::internal(error),
+    }
+}
+
+/// The text that the person wrote now. A retelling of earlier turns goes before it in a block of its own, and
+/// directives told there were followed long ago.
+fn newest_message(content: &[Value]) -> String {
+    let texts: Vec<&str> = content
+        .iter()
+        .filter(|block| block["type"] == "text")
+        .filter_map(|block| block["text"].as_str())
+        .filter(|text| !is_preamble(text))
+        .collect();
+    texts.join("\n\n")
+}
+
+/// The content blocks as Claude writes them: what ACP calls a resource becomes text, images keep their data.
+fn transcript_content(content: &[Value]) -> Vec<Value> {
+    let text = |text: String| json!({ "type": "text", "text": text });
+    content
+        .iter()
+        .map(|block| match block["type"].as_str() {
+            Some("image") => json!({
+                "type": "image",
+                "source": { "type": "base64", "media_type": block["mimeType"], "data": block["data"] },
+            }),
+            Some("resource_link") => {
+                let name = |key: &str| block[key].as_str().unwrap_or_default();
+                text(format!("[@{}]({})", name("name"), name("uri")))
+            }
+            Some("resource") => {
+                let part = |key: &str| block["resource"][key].as_str().unwrap_or_default();
+                text(format!(
+                    "<context ref=\"{}\">\n{}\n</context>",
+                    part("uri"),
+                    part("text")
+                ))
+            }
+            _ => text(block["text"].as_str().unwrap_or_default().to_owned()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retelling_is_no_part_of_the_newest_message() {
+        let past = crate::transcript::preamble::PastTurn {
+            prompt: "[[crash]]".into(),
+            reply: "x".into(),
+            complete: true,
+        };
+        let told = crate::transcript::preamble::preamble(&[past], 0)
+            .expect("a text")
+            .text;
+        let content = [
+            json!({ "type": "text", "text": told }),
+            json!({ "type": "text", "text": "go on" }),
+        ];
+        assert_eq!(newest_message(&content), "go on");
+    }
+
+    #[test]
+    fn other_content_is_kept_as_claude_keeps_it() {
+        let content = transcript_content(&[
+            json!({ "type": "text", "text": "a" }),
+            json!({ "type": "image", "mimeType": "image/png", "data": "QQ==" }),
+            json!({ "type": "resource_link", "name": "n", "uri": "file:///n" }),
+            json!({ "type": "resource", "resource": { "uri": "file:///r", "text": "t" } }),
+        ]);
+        assert_eq!(content[1]["source"]["data"], "QQ==");
+        assert_eq!(content[2]["text"], "[@n](file:///n)");
+        assert_eq!(content[3]["text"], "<context ref=\"file:///r\">\nt\n</context>");
+    }
+}

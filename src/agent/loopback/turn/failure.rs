@@ -1,0 +1,74 @@
+//! Refusals and failures of the model's server, told as Claude tells them.
+
+use std::io;
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::super::directive::FailKind;
+use super::super::report;
+use super::super::wire::RpcError;
+use super::{End, Flow, Turn};
+
+impl Turn<'_> {
+    /// Refuses the prompt with a usage limit until `duration_ms` after it was first seen.
+    pub(super) fn limit(&mut self, duration_ms: i64) -> io::Result<Flow> {
+        let now_ms = jiff::Timestamp::now().as_millisecond();
+        let first_ms = self
+            .agent
+            .marks
+            .first_seen_ms(&self.session.id, &self.message, now_ms)?;
+        let ends_ms = first_ms.saturating_add(duration_ms);
+        if now_ms >= ends_ms {
+            return Ok(Flow::Continue(()));
+        }
+        // Told in whole seconds, rounded up: whoever waits that long is let through.
+        let resets_at = ends_ms.div_euclid(1_000) + i64::from(ends_ms.rem_euclid(1_000) > 0);
+        let text = match jiff::Timestamp::from_second(resets_at) {
+            Ok(at) => format!("You've hit your limit · resets {} (UTC)", at.strftime("%-I:%M%P")),
+            Err(_) => "You've hit your limit".to_owned(),
+        };
+        let used = report::tokens(self.keeper.bytes());
+        report::limit(
+            &self.agent.output,
+            self.session,
+            &self.settings,
+            &self.file_id,
+            used,
+            resets_at,
+        );
+        self.refuse(&text, "rate_limit")
+    }
+
+    pub(super) fn fail(&mut self, kind: FailKind) -> io::Result<Flow> {
+        match kind {
+            FailKind::Overloaded => self.refuse(
+                "API Error: 529 Overloaded. This is a server-side issue, usually temporary.",
+                "server_error",
+            ),
+            FailKind::Network => self.refuse("API Error: Connection refused (ECONNREFUSED)", "server_error"),
+            FailKind::Context => self.refuse("Prompt is too long", "invalid_request"),
+            FailKind::Auth => {
+                self.say_error("Invalid API key · Fix external API key")?;
+                Ok(Flow::Break(End::Failed(RpcError::new(
+                    -32000,
+                    "Authentication required",
+                ))))
+            }
+        }
+    }
+
+    fn refuse(&mut self, text: &str, error_kind: &str) -> io::Result<Flow> {
+        self.say_error(text)?;
+        let error = RpcError::internal(text).with_data(json!({ "errorKind": error_kind }));
+        Ok(Flow::Break(End::Failed(error)))
+    }
+
+    /// An error stands in the transcript and goes out as a message of its own.
+    fn say_error(&mut self, text: &str) -> io::Result<()> {
+        self.keeper.api_error(text)?;
+        self.message_id = Uuid::new_v4().to_string();
+        self.chunk(text);
+        Ok(())
+    }
+}
