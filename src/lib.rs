@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod paths;
+
 pub mod agent;
 pub mod chain;
 pub mod conversation;

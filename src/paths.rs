@@ -1,0 +1,189 @@
+//! Where things are: the one place that both programs ask for folders, files and sockets.
+//!
+//! It owns the names below the folders and which of option, environment and platform decides. It must not know what is
+//! in the files, and it touches no disk: everything follows from what it is given.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+#[cfg(test)]
+mod tests;
+
+/// The name of the folders under the platform's own ones.
+const FOLDER: &str = "sessiond";
+
+/// The environment variable that names one folder for everything.
+pub const HOME_VARIABLE: &str = "SESSIOND_HOME";
+
+/// The environment variable that names the bridge socket.
+pub const SOCKET_VARIABLE: &str = "SESSIOND_SOCKET";
+
+/// Where everything is. All paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// The one folder that everything is under, when one was named.
+    pub home: Option<PathBuf>,
+    /// The configuration file; it need not exist.
+    pub config_file: PathBuf,
+    /// The folder of the journal, the store, the kept transcripts and the lock file.
+    pub data: PathBuf,
+    /// The private folder in which the sockets are unless they are named.
+    pub runtime: PathBuf,
+    /// The socket that apps and `sessionctl` talk to.
+    pub bridge_socket: PathBuf,
+    /// The socket that ACP editors talk to.
+    pub acp_socket: PathBuf,
+    /// The folder of the daemon's log.
+    pub log: PathBuf,
+}
+
+/// What decides beside the command line: variables and the platform's folders. An unset or empty variable is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `SESSIOND_HOME`.
+    pub home: Option<PathBuf>,
+    /// `SESSIOND_SOCKET`.
+    pub socket: Option<PathBuf>,
+    /// The user's folder for configurations (`$XDG_CONFIG_HOME`, or the platform's).
+    pub config_folder: Option<PathBuf>,
+    /// The user's folder for data (`$XDG_DATA_HOME`, or the platform's).
+    pub data_folder: Option<PathBuf>,
+    /// The user's folder for sockets (`$XDG_RUNTIME_DIR`).
+    pub runtime_folder: Option<PathBuf>,
+}
+
+/// Why it cannot be said where things are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathsError {
+    /// A path that was given depends on the current folder.
+    #[error("{source_name} is a relative path: {}; give an absolute one", path.display())]
+    Relative {
+        /// The option or variable that gave it.
+        source_name: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+    /// The platform names no home folder and nothing else was given.
+    #[error(
+        "there is no home folder to keep things in; set HOME, or name a folder with --home or {HOME_VARIABLE}"
+    )]
+    NoHome,
+}
+
+impl Environment {
+    /// What the environment of this process says.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let platform = directories::BaseDirs::new();
+        let folder = |pick: fn(&directories::BaseDirs) -> Option<&Path>| {
+            platform.as_ref().and_then(pick).map(Path::to_path_buf)
+        };
+        Self {
+            home: given(std::env::var_os(HOME_VARIABLE)),
+            socket: given(std::env::var_os(SOCKET_VARIABLE)),
+            config_folder: folder(|base| Some(base.config_dir())),
+            data_folder: folder(|base| Some(base.data_dir())),
+            runtime_folder: folder(|base| base.runtime_dir()),
+        }
+    }
+}
+
+impl Paths {
+    /// Says where everything is, from the options `--home`, `--config` and `--socket` and from the environment.
+    ///
+    /// An option goes before its variable. `--home` also goes before the variable of the socket: who names a folder on
+    /// the command line means exactly what is below it.
+    ///
+    /// # Errors
+    /// When a path that was given is relative, or when there is no home folder and none was named.
+    pub fn resolve(
+        home: Option<&Path>,
+        config: Option<&Path>,
+        socket: Option<&Path>,
+        environment: &Environment,
+    ) -> Result<Self, PathsError> {
+        absolute("--home", home)?;
+        absolute("--config", config)?;
+        absolute("--socket", socket)?;
+        let variable_socket = match home {
+            Some(_) => None,
+            None => environment.socket.as_deref(),
+        };
+        let variable_home = match home {
+            Some(_) => None,
+            None => environment.home.as_deref(),
+        };
+        absolute(HOME_VARIABLE, variable_home)?;
+        absolute(SOCKET_VARIABLE, variable_socket.filter(|_| socket.is_none()))?;
+
+        let mut paths = match home.or(variable_home) {
+            Some(home) => Self::below(home),
+            None => Self::of_platform(environment)?,
+        };
+        if let Some(config) = config {
+            paths.config_file = config.to_path_buf();
+        }
+        if let Some(socket) = socket.or(variable_socket) {
+            paths.bridge_socket = socket.to_path_buf();
+        }
+        Ok(paths)
+    }
+
+    /// The lock file, which says who runs and on which socket.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.data.join("sessiond.lock")
+    }
+
+    /// The file that a daemon in the background writes its log to.
+    #[must_use]
+    pub fn log_file(&self) -> PathBuf {
+        self.log.join("sessiond.log")
+    }
+
+    fn below(home: &Path) -> Self {
+        let runtime = home.join("run");
+        Self {
+            home: Some(home.to_path_buf()),
+            config_file: home.join("config").join("config.toml"),
+            data: home.join("data"),
+            bridge_socket: runtime.join("sessiond.sock"),
+            acp_socket: runtime.join("acp.sock"),
+            runtime,
+            log: home.join("log"),
+        }
+    }
+
+    fn of_platform(environment: &Environment) -> Result<Self, PathsError> {
+        let config_folder = environment.config_folder.as_deref().ok_or(PathsError::NoHome)?;
+        let data_folder = environment.data_folder.as_deref().ok_or(PathsError::NoHome)?;
+        let data = data_folder.join(FOLDER);
+        let runtime = match &environment.runtime_folder {
+            Some(folder) => folder.join(FOLDER),
+            None => data.join("run"),
+        };
+        Ok(Self {
+            home: None,
+            config_file: config_folder.join(FOLDER).join("config.toml"),
+            bridge_socket: runtime.join("sessiond.sock"),
+            acp_socket: runtime.join("acp.sock"),
+            runtime,
+            log: data.join("log"),
+            data,
+        })
+    }
+}
+
+fn given(variable: Option<OsString>) -> Option<PathBuf> {
+    variable.filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn absolute(source_name: &'static str, path: Option<&Path>) -> Result<(), PathsError> {
+    match path {
+        Some(path) if path.is_relative() => Err(PathsError::Relative {
+            source_name,
+            path: path.to_path_buf(),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,148 @@
+//! Which of option, variable and platform decides.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::{Environment, Paths, PathsError, given};
+
+fn environment() -> Environment {
+    Environment {
+        home: None,
+        socket: None,
+        config_folder: Some("/home/u/.config".into()),
+        data_folder: Some("/home/u/.local/share".into()),
+        runtime_folder: Some("/run/user/1000".into()),
+    }
+}
+
+fn resolve(
+    home: Option<&str>,
+    config: Option<&str>,
+    socket: Option<&str>,
+    environment: &Environment,
+) -> Result<Paths, PathsError> {
+    Paths::resolve(
+        home.map(Path::new),
+        config.map(Path::new),
+        socket.map(Path::new),
+        environment,
+    )
+}
+
+#[test]
+fn the_platform_decides_when_nothing_is_named() {
+    let paths = resolve(None, None, None, &environment()).unwrap();
+    let expected = Paths {
+        home: None,
+        config_file: "/home/u/.config/sessiond/config.toml".into(),
+        data: "/home/u/.local/share/sessiond".into(),
+        runtime: "/run/user/1000/sessiond".into(),
+        bridge_socket: "/run/user/1000/sessiond/sessiond.sock".into(),
+        acp_socket: "/run/user/1000/sessiond/acp.sock".into(),
+        log: "/home/u/.local/share/sessiond/log".into(),
+    };
+    assert_eq!(paths, expected);
+    assert_eq!(
+        paths.lock_file(),
+        Path::new("/home/u/.local/share/sessiond/sessiond.lock")
+    );
+}
+
+#[test]
+fn without_a_runtime_folder_the_sockets_are_with_the_data() {
+    let environment = Environment {
+        runtime_folder: None,
+        ..environment()
+    };
+    let paths = resolve(None, None, None, &environment).unwrap();
+    assert_eq!(
+        paths.bridge_socket,
+        Path::new("/home/u/.local/share/sessiond/run/sessiond.sock")
+    );
+}
+
+#[test]
+fn one_folder_holds_everything() {
+    let expected = Paths {
+        home: Some("/t".into()),
+        config_file: "/t/config/config.toml".into(),
+        data: "/t/data".into(),
+        runtime: "/t/run".into(),
+        bridge_socket: "/t/run/sessiond.sock".into(),
+        acp_socket: "/t/run/acp.sock".into(),
+        log: "/t/log".into(),
+    };
+    let by_variable = Environment {
+        home: Some("/t".into()),
+        ..environment()
+    };
+    assert_eq!(resolve(Some("/t"), None, None, &environment()).unwrap(), expected);
+    assert_eq!(resolve(None, None, None, &by_variable).unwrap(), expected);
+    assert_eq!(
+        resolve(Some("/t"), None, None, &Environment::default()).unwrap(),
+        expected
+    );
+}
+
+#[test]
+fn the_socket_is_named_by_option_then_home_option_then_variable() {
+    let variables = Environment {
+        home: Some("/variable".into()),
+        socket: Some("/variable.sock".into()),
+        ..environment()
+    };
+    let table = [
+        (None, None, "/variable.sock"),
+        (Some("/option"), None, "/option/run/sessiond.sock"),
+        (None, Some("/option.sock"), "/option.sock"),
+        (Some("/option"), Some("/option.sock"), "/option.sock"),
+    ];
+    for (home, socket, expected) in table {
+        let paths = resolve(home, None, socket, &variables).unwrap();
+        assert_eq!(paths.bridge_socket, Path::new(expected), "{home:?} {socket:?}");
+    }
+}
+
+#[test]
+fn the_configuration_can_be_elsewhere() {
+    let paths = resolve(Some("/t"), Some("/etc/s.toml"), None, &environment()).unwrap();
+    assert_eq!(paths.config_file, Path::new("/etc/s.toml"));
+    assert_eq!(paths.data, Path::new("/t/data"));
+}
+
+#[test]
+fn a_relative_path_is_refused_by_name() {
+    let relative_home = Environment {
+        home: Some("t".into()),
+        ..environment()
+    };
+    let relative_socket = Environment {
+        socket: Some("s".into()),
+        ..environment()
+    };
+    let table = [
+        (resolve(Some("t"), None, None, &environment()), "--home"),
+        (resolve(None, Some("t"), None, &environment()), "--config"),
+        (resolve(None, None, Some("t"), &environment()), "--socket"),
+        (resolve(None, None, None, &relative_home), "SESSIOND_HOME"),
+        (resolve(None, None, None, &relative_socket), "SESSIOND_SOCKET"),
+    ];
+    for (result, name) in table {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(name), "{message}");
+        assert!(message.contains("give an absolute one"), "{message}");
+    }
+}
+
+#[test]
+fn no_home_folder_says_what_to_do() {
+    let error = resolve(None, None, None, &Environment::default()).unwrap_err();
+    assert_eq!(error, PathsError::NoHome);
+    assert!(error.to_string().contains("--home"));
+}
+
+#[test]
+fn an_empty_variable_is_no_variable() {
+    assert_eq!(given(Some(OsString::new())), None);
+    assert_eq!(given(Some("/t".into())), Some(PathBuf::from("/t")));
+}
