@@ -1,1 +1,104 @@
-//! To be written.
+//! `sessionctl`: the daemon's contract for people and scripts.
+//!
+//! It owns the command line, how a daemon is found or started, and how answers and events look on a terminal. It must
+//! not know the daemon or the agents: it uses the wire contract and the paths, as any other app could.
+
+mod args;
+mod commands;
+mod connect;
+mod demo;
+mod exit;
+mod follow;
+mod output;
+mod problem;
+mod question;
+mod render;
+mod start;
+mod tree;
+mod words;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Global};
+use commands::Context;
+use connect::Reach;
+use exit::Exit;
+use output::Output;
+use problem::{Outcome, Problem};
+use start::Launch;
+
+use crate::paths::{Environment, Paths};
+
+/// Runs one command to its end. The first argument is the program's name.
+///
+/// Starts a runtime of its own, so that it must not be called from within one.
+pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(args) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let exit = if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Done
+            };
+            // A reader that has left needs no help text.
+            return match error.print() {
+                Ok(()) | Err(_) => exit.into(),
+            };
+        }
+    };
+    let mut output = Output::of_this_process(arguments.global.json);
+    let exit = match carry_out(arguments, &mut output) {
+        Ok(exit) => exit,
+        Err(problem) => {
+            output.problem(&problem);
+            problem.exit
+        }
+    };
+    exit.into()
+}
+
+fn carry_out(arguments: Arguments, output: &mut Output) -> Outcome<Exit> {
+    let reach = reach(arguments.global)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Problem::new(Exit::Failed, format!("the runtime cannot be started: {error}")))?;
+    let mut context = Context { reach, output };
+    let result = runtime.block_on(commands::run(arguments.command, &mut context));
+    // Nothing that still runs in the background is worth waiting for: a lock that was given up on, a terminal's line.
+    runtime.shutdown_background();
+    result
+}
+
+/// How the daemon is found and started, from the options and the environment.
+fn reach(global: Global) -> Outcome<Reach> {
+    let environment = Environment::of_this_process();
+    let launch = Launch {
+        home: absolute(global.home)?,
+        config: absolute(global.config)?,
+        socket: absolute(global.socket)?,
+    };
+    let paths = Paths::resolve(
+        launch.home.as_deref(),
+        launch.config.as_deref(),
+        launch.socket.as_deref(),
+        &environment,
+    )?;
+    Ok(Reach {
+        paths,
+        socket_named: launch.socket.is_some() || (launch.home.is_none() && environment.socket.is_some()),
+        may_start: !global.no_start,
+        launch,
+    })
+}
+
+/// On the command line a path may depend on the current folder; from here on none does.
+fn absolute(path: Option<PathBuf>) -> Outcome<Option<PathBuf>> {
+    path.map(|path| std::path::absolute(&path).map_err(|error| Problem::file("use", &path, &error)))
+        .transpose()
+}

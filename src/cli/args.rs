@@ -1,0 +1,272 @@
+//! The command line: one definition from which parsing, help, completions and manual come.
+//!
+//! It owns names, options and their words. It must not know what a command does.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Conversations with coding agents that outlive their sessions.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sessionctl",
+    version,
+    after_help = "CONV is a conversation's id, a prefix of it of 6 characters or more, any upstream id that it ever \
+                  held, or . for the newest conversation of this folder.\n\n\
+                  Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 not found, 5 busy or conflict, \
+                  6 agent failure, 7 limited."
+)]
+pub(super) struct Arguments {
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub(super) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Options that may stand before or after the command.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Global {
+    /// The daemon's socket [env: SESSIOND_SOCKET]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Global options")]
+    pub(super) socket: Option<PathBuf>,
+    /// One folder that everything is under [env: SESSIOND_HOME]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    pub(super) home: Option<PathBuf>,
+    /// The configuration file of a daemon that is started
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    pub(super) config: Option<PathBuf>,
+    /// Print the daemon's answer as it is; streams one object a line
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(super) json: bool,
+    /// Never start a daemon
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(super) no_start: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a conversation and print its id
+    New(New),
+    /// List conversations, newest first
+    Ls(List),
+    /// Show one conversation
+    Show(One),
+    /// Send a prompt and follow the turn to its end
+    Send(Send),
+    /// Follow a conversation, whoever talks to it
+    Attach(One),
+    /// Stop the running turn
+    Cancel(Cancel),
+    /// Open the session without a prompt, and tell how
+    Resume(One),
+    /// Branch off and print the id of the branch's conversation
+    Fork(Fork),
+    /// Show the upstream sessions that can be resumed; the last is the head
+    Chain(One),
+    /// Show everything that ever happened to the chain
+    Lineage(One),
+    /// Draw the conversation's links and forks
+    Tree(One),
+    /// Answer a question of the agent
+    Answer(Answer),
+    /// Give a conversation a title
+    Rename(Rename),
+    /// Close the session; the next prompt brings it back
+    Close(One),
+    /// Start a new chat under the same id
+    Reset(One),
+    /// Delete a conversation for good
+    Rm(Remove),
+    /// Show the agents
+    Agents,
+    /// Show how the daemon is
+    Status,
+    /// Stop the daemon
+    Stop(Stop),
+    /// Play the main job in a folder of its own, and check each step
+    Demo(Demo),
+}
+
+/// The one conversation that a command is about.
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+}
+
+/// `new`.
+#[derive(Debug, Args)]
+pub(super) struct New {
+    /// The agent to talk to, as it is called in the configuration
+    #[arg(long, value_name = "NAME")]
+    pub(super) agent: Option<String>,
+    /// The folder to work in, this one unless given
+    #[arg(long, value_name = "DIR")]
+    pub(super) cwd: Option<PathBuf>,
+    /// What to call it
+    #[arg(long, value_name = "TEXT")]
+    pub(super) title: Option<String>,
+    /// The model, by the agent's name of it
+    #[arg(long, value_name = "NAME")]
+    pub(super) model: Option<String>,
+    /// The session mode, by the agent's id of it
+    #[arg(long, value_name = "ID")]
+    pub(super) mode: Option<String>,
+    /// Open the session at once instead of at the first prompt
+    #[arg(long)]
+    pub(super) open: bool,
+}
+
+/// `ls`.
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only those of this folder
+    #[arg(long)]
+    pub(super) here: bool,
+    /// Only those of one agent
+    #[arg(long, value_name = "NAME")]
+    pub(super) agent: Option<String>,
+    /// Only those whose title or folder holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub(super) query: Option<String>,
+    /// How many to show
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
+    pub(super) limit: u32,
+    /// Whole ids and folders
+    #[arg(long, short)]
+    pub(super) long: bool,
+}
+
+/// `send`.
+#[derive(Debug, Args)]
+pub(super) struct Send {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// The prompt; - reads it from standard input
+    #[arg(value_name = "TEXT", required = true, num_args = 1.., allow_hyphen_values = false)]
+    pub(super) text: Vec<String>,
+    /// Wait in line while another turn runs
+    #[arg(long)]
+    pub(super) queue: bool,
+}
+
+/// `cancel`.
+#[derive(Debug, Args)]
+pub(super) struct Cancel {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// Also the prompts that wait in line
+    #[arg(long)]
+    pub(super) queued: bool,
+}
+
+/// `fork`.
+#[derive(Debug, Args)]
+pub(super) struct Fork {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// Make the branch the head of the same conversation
+    #[arg(long)]
+    pub(super) in_place: bool,
+    /// What to call the new conversation
+    #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
+    pub(super) title: Option<String>,
+}
+
+/// `answer`.
+#[derive(Debug, Args)]
+pub(super) struct Answer {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// The question's id, as `show` tells it
+    #[arg(value_name = "INTERRUPT")]
+    pub(super) interrupt: String,
+    /// The option's id, `cancel`, or a whole ACP outcome as a JSON object
+    #[arg(value_name = "OPTION")]
+    pub(super) option: String,
+}
+
+/// `rename`.
+#[derive(Debug, Args)]
+pub(super) struct Rename {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// Its new title
+    #[arg(value_name = "TITLE")]
+    pub(super) title: String,
+}
+
+/// `rm`.
+#[derive(Debug, Args)]
+pub(super) struct Remove {
+    /// The conversation
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// Also delete the agent's transcripts
+    #[arg(long)]
+    pub(super) transcripts: bool,
+}
+
+/// `stop`.
+#[derive(Debug, Args)]
+pub(super) struct Stop {
+    /// How long running turns get to end, in milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(super) grace_ms: Option<u64>,
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// Leave the folder behind, to look at
+    #[arg(long)]
+    pub(super) keep: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::{Arguments, Command};
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        for line in [
+            "sessionctl --json --home /t --socket /s --no-start ls",
+            "sessionctl ls --json --home /t --socket /s --no-start",
+        ] {
+            let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
+            assert!(arguments.global.json && arguments.global.no_start, "{line}");
+            assert_eq!(arguments.global.home.as_deref(), Some("/t".as_ref()), "{line}");
+            assert_eq!(arguments.global.socket.as_deref(), Some("/s".as_ref()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_may_be_several_words_or_standard_input() {
+        for (line, words) in [
+            ("sessionctl send . hello there", &["hello", "there"][..]),
+            ("sessionctl send 5d0c2a -", &["-"]),
+        ] {
+            let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
+            let Command::Send(send) = arguments.command else {
+                panic!("{line}");
+            };
+            assert_eq!(send.text, words, "{line}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Making conversations and naming them: `new`, `fork`, `rename`.
+
+use std::path::Path;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::rpc::ConversationRpcClient;
+
+use super::{Context, conversation_ref, text_of, this_folder};
+use crate::cli::args::{Fork, New, Rename};
+use crate::cli::exit::Exit;
+use crate::cli::output::DIM;
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::words;
+
+/// Makes a conversation and prints its id.
+pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit> {
+    let folder = match options.cwd {
+        Some(folder) => real_folder(&folder)?,
+        None => this_folder()?,
+    };
+    let settings = (options.model.is_some() || options.mode.is_some()).then(|| Settings {
+        model: options.model,
+        mode: options.mode,
+        ..Settings::default()
+    });
+    let daemon = context.reach.connect().await?;
+    let answer = daemon
+        .create(
+            options.agent.map(Into::into),
+            folder,
+            options.title,
+            None,
+            options.open.then_some(true),
+            settings,
+            None,
+        )
+        .await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/new")?;
+    } else {
+        context.output.line(&answer.conversation.id.to_string())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Branches off and prints the id of the branch's conversation.
+pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let answer = daemon
+        .fork(
+            conversation,
+            options.in_place.then_some(true),
+            None,
+            None,
+            options.title,
+            None,
+            None,
+        )
+        .await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/fork")?;
+        return Ok(Exit::Done);
+    }
+    context.output.line(&answer.conversation.id.to_string())?;
+    let branch = match &answer.link {
+        Some(link) => format!(
+            "branched off as session {}, fidelity {}",
+            words::short(link.upstream_id.as_str()),
+            words::fidelity(answer.fidelity)
+        ),
+        None => {
+            "there was nothing to branch off from yet; its session starts with its first prompt".to_owned()
+        }
+    };
+    let note = context.output.note_look.paint(DIM, &branch);
+    context.output.note(&note)?;
+    Ok(Exit::Done)
+}
+
+/// Gives a conversation a title.
+pub(super) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    daemon
+        .update(conversation, Some(options.title), None, None, None)
+        .await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/update")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
+/// as it is: the daemon says what is wrong with it.
+fn real_folder(folder: &Path) -> Outcome<String> {
+    let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
+    text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
+}

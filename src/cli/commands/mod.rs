@@ -1,0 +1,113 @@
+//! The commands: each asks the daemon and says what it answered.
+//!
+//! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
+
+mod list;
+mod look;
+mod make;
+mod send;
+mod steer;
+mod tree;
+mod view;
+
+use bridge_protocol::ConversationRef;
+use bridge_protocol::rpc::ConversationRpcClient;
+
+use super::args::Command;
+use super::connect::{Daemon, Reach};
+use super::demo;
+use super::exit::Exit;
+use super::output::Output;
+use super::problem::{Outcome, Problem};
+
+pub(super) use tree::gather;
+
+/// What every command is given.
+pub(super) struct Context<'a> {
+    /// How the daemon is found.
+    pub(super) reach: Reach,
+    /// Where to write.
+    pub(super) output: &'a mut Output,
+}
+
+impl Context<'_> {
+    /// Prints the bytes of the last answer of a method.
+    pub(super) fn answer(&mut self, daemon: &Daemon, method: &str) -> Outcome {
+        match daemon.answer(method) {
+            Some(answer) => self.output.raw(&answer),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Carries a command out.
+///
+/// # Errors
+/// When it did not work; what is to be told and the exit code are in the problem.
+pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
+    match command {
+        Command::New(new) => make::new(context, new).await,
+        Command::Fork(fork) => make::fork(context, fork).await,
+        Command::Rename(rename) => make::rename(context, rename).await,
+        Command::Ls(options) => list::list(context, options).await,
+        Command::Show(one) => look::show(context, &one.conversation).await,
+        Command::Chain(one) => look::chain(context, &one.conversation).await,
+        Command::Lineage(one) => look::lineage(context, &one.conversation).await,
+        Command::Agents => look::agents(context).await,
+        Command::Status => look::status(context).await,
+        Command::Send(options) => send::send(context, options).await,
+        Command::Attach(one) => send::attach(context, &one.conversation).await,
+        Command::Cancel(cancel) => steer::cancel(context, cancel).await,
+        Command::Resume(one) => steer::resume(context, &one.conversation).await,
+        Command::Answer(answer) => steer::answer(context, answer).await,
+        Command::Close(one) => steer::close(context, &one.conversation).await,
+        Command::Reset(one) => steer::reset(context, &one.conversation).await,
+        Command::Rm(remove) => steer::remove(context, remove).await,
+        Command::Stop(stop) => steer::stop(context, stop).await,
+        Command::Tree(one) => tree::tree(context, &one.conversation).await,
+        Command::Demo(options) => demo::demo(context.output, &options).await,
+    }
+}
+
+/// What the word for a conversation means: `.` is the newest one of this folder, anything else is the daemon's to look
+/// up.
+async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
+    if word != "." {
+        return Ok(word.into());
+    }
+    let folder = this_folder()?;
+    let page = daemon
+        .list(None, None, Some(folder.clone()), None, None, None, Some(1))
+        .await?;
+    match page.conversations.first() {
+        Some(conversation) => Ok(conversation.id.into()),
+        None => Err(Problem::new(
+            Exit::NotFound,
+            format!("there is no conversation in {folder} yet"),
+        )
+        .hint("sessionctl new makes one; sessionctl ls shows those of other folders")),
+    }
+}
+
+/// The current folder, as it is sent to the daemon.
+fn this_folder() -> Outcome<String> {
+    let folder = std::env::current_dir().map_err(|error| {
+        Problem::new(
+            Exit::Failed,
+            format!("the current folder cannot be used: {error}"),
+        )
+    })?;
+    text_of(folder)
+}
+
+fn text_of(path: std::path::PathBuf) -> Outcome<String> {
+    path.into_os_string().into_string().map_err(|path| {
+        Problem::new(
+            Exit::Usage,
+            format!(
+                "the path {} is not UTF-8 and cannot be sent",
+                path.to_string_lossy()
+            ),
+        )
+    })
+}

@@ -1,0 +1,280 @@
+//! Talking: `send` follows one turn from its prompt to its end, `attach` whatever happens.
+
+use std::io::Read;
+use std::pin::pin;
+use std::time::Duration;
+
+use bridge_protocol::TurnId;
+use bridge_protocol::conversation::OnBusy;
+use bridge_protocol::event::Event;
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::TurnResult;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::view::{View, problem_of};
+use super::{Context, conversation_ref};
+use crate::cli::args::Send;
+use crate::cli::exit::Exit;
+use crate::cli::follow::{Followed, Follower};
+use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::question::Person;
+use crate::cli::words;
+
+/// The longest prompt that is read from standard input: below what the daemon takes in one line by default, with
+/// room for escapes.
+const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
+
+/// How long the events of a turn whose answer has come may still take. They come before the answer, so that they are
+/// already on this side; only a subscription that was cut off has to fetch them again.
+const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(10);
+
+/// What is known of the turn that was asked for.
+#[derive(Debug, Default)]
+struct OwnTurn {
+    id: Option<TurnId>,
+    ended: bool,
+}
+
+/// Sends a prompt and follows the turn to its end.
+pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
+    let reads_stdin = options.text == ["-"];
+    let text = if reads_stdin {
+        read_stdin()?
+    } else {
+        options.text.join(" ")
+    };
+    if text.trim().is_empty() {
+        return Err(Problem::new(Exit::Usage, "the prompt is empty")
+            .hint("give some text, or - to read it from standard input"));
+    }
+    let prompt = PromptContent::text(&text);
+
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let mut interrupts = interrupts()?;
+    // Subscribed first, so that nothing of the turn is missed.
+    let mut follower = Follower::start(&daemon, conversation.clone()).await?;
+    let json = context.output.json;
+    let person = if json { None } else { Person::find(!reads_stdin) };
+    let note_look = context.output.note_look;
+    let mut view = View::new(
+        &daemon,
+        context.output,
+        conversation.clone(),
+        &options.conversation,
+        person,
+    );
+
+    let on_busy = options.queue.then_some(OnBusy::Queue);
+    let mut answer = pin!(daemon.prompt(conversation.clone(), prompt.clone(), on_busy, None, None, None));
+    let mut own = OwnTurn::default();
+    let mut result: Option<Outcome<TurnResult>> = None;
+    let mut cancelling = None;
+    let turn = loop {
+        match result.take() {
+            // An error is the answer of a prompt that was never accepted: no event belongs to it.
+            Some(Err(problem)) => return Err(problem),
+            Some(Ok(turn)) if own.ended => break turn,
+            unfinished => result = unfinished,
+        }
+        tokio::select! {
+            biased;
+            followed = follower.next(), if !own.ended => {
+                let followed = followed?;
+                if json {
+                    view.raw(&followed.raw)?;
+                }
+                own.follow(&followed, &prompt, options.queue, &mut view, json)?;
+            }
+            ended = &mut answer, if result.is_none() => {
+                result = Some(ended.map_err(Problem::from));
+            }
+            line = view.typed(), if view.asks() => view.take_line(line).await?,
+            _ = interrupts.recv() => {
+                if cancelling.is_some() {
+                    view.note("the turn goes on in the daemon; sessionctl attach follows it")?;
+                    return Ok(Exit::Failed);
+                }
+                if options.queue && own.id.is_none() {
+                    view.note("the prompt still waits in line; sessionctl cancel --queued takes it out")?;
+                    return Ok(Exit::Failed);
+                }
+                view.note(&note_look.paint(DIM, "cancelling; Ctrl-C again leaves at once"))?;
+                cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None)));
+            }
+            cancelled = finished(&mut cancelling), if cancelling.is_some() => {
+                cancelling = None;
+                cancelled.map_err(Problem::from)?;
+            }
+            () = tokio::time::sleep(LAST_EVENTS_LIMIT), if result.is_some() => own.ended = true,
+        }
+    };
+
+    if json {
+        view.answer("conversation/prompt")?;
+        return Ok(Exit::of_turn(&turn));
+    }
+    view.end_turn()?;
+    if let Some(resumed) = &turn.resumed {
+        view.resumed(resumed)?;
+    }
+    match problem_of(&turn, Timestamp::now(), &TimeZone::system()) {
+        Some(problem) => Err(problem),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// Waits for a call that may not have been made.
+async fn finished<F: Future + Unpin>(call: &mut Option<F>) -> F::Output {
+    match call {
+        Some(call) => call.await,
+        None => std::future::pending().await,
+    }
+}
+
+impl OwnTurn {
+    /// Takes an event in, and shows it where it belongs to the turn.
+    fn follow(
+        &mut self,
+        followed: &Followed,
+        prompt: &PromptContent,
+        queued: bool,
+        view: &mut View<'_>,
+        json: bool,
+    ) -> Outcome {
+        match &followed.envelope.event {
+            Event::PromptAccepted {
+                turn_id,
+                prompt: accepted,
+            } => {
+                // Without a line to wait in, no other prompt can be accepted while this one waits for its answer.
+                if self.id.is_none() && (!queued || accepted.to_text() == prompt.to_text()) {
+                    self.id = Some(turn_id.clone());
+                }
+            }
+            Event::Update { turn_id, update } if turn_id.is_some() && *turn_id == self.id && !json => {
+                view.update(update)?;
+            }
+            Event::TurnEnded { turn } if Some(&turn.turn_id) == self.id.as_ref() => self.ended = true,
+            Event::Snapshot { running, .. } if self.id.is_some() => {
+                // Cut off and too late for the missing events: what is not running any more has ended.
+                let goes_on = running.as_ref().map(|running| &running.turn_id) == self.id.as_ref();
+                self.ended = !goes_on;
+            }
+            Event::Deleted {} => self.ended = true,
+            _ => {}
+        }
+        if json {
+            Ok(())
+        } else {
+            view.common(&followed.envelope.event)
+        }
+    }
+}
+
+/// Follows a conversation, whoever talks to it, until Ctrl-C or its end.
+pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, word).await?;
+    let mut interrupts = interrupts()?;
+    let mut follower = Follower::start(&daemon, conversation.clone()).await?;
+    let json = context.output.json;
+    let person = if json { None } else { Person::find(true) };
+    let look = context.output.look;
+    let mut view = View::new(&daemon, context.output, conversation, word, person);
+    loop {
+        let followed = tokio::select! {
+            biased;
+            _ = interrupts.recv() => {
+                view.end_turn()?;
+                return Ok(Exit::Done);
+            }
+            line = view.typed(), if view.asks() => {
+                view.take_line(line).await?;
+                continue;
+            }
+            followed = follower.next() => followed?,
+        };
+        let event = &followed.envelope.event;
+        if json {
+            view.raw(&followed.raw)?;
+        } else {
+            match event {
+                Event::Snapshot {
+                    conversation,
+                    running,
+                    ..
+                } => {
+                    let title = one_line(&conversation.title);
+                    let about = format!(
+                        "{} {title} ({})",
+                        words::short_id(conversation.id),
+                        words::state(conversation.state)
+                    );
+                    view.aside(&about)?;
+                    if let Some(running) = running {
+                        view.line(&look.paint(STRONG, &prompt_line(&running.prompt)))?;
+                        for update in &running.updates {
+                            view.update(update)?;
+                        }
+                    }
+                }
+                Event::PromptAccepted { prompt, .. } => {
+                    view.line(&look.paint(STRONG, &prompt_line(prompt)))?;
+                }
+                Event::Update { update, .. } => view.update(update)?,
+                Event::TurnEnded { turn } => {
+                    view.end_turn()?;
+                    if let Some(problem) = problem_of(turn, Timestamp::now(), &TimeZone::system()) {
+                        let told = one_line(&problem.message.unwrap_or_default());
+                        view.note(&look.paint(ATTENTION, &told))?;
+                    }
+                }
+                Event::Closed {} => view.aside("the session was closed; the next prompt brings it back")?,
+                Event::Reset {} => view.aside("a new chat was started")?,
+                Event::Deleted {} => view.aside("the conversation was deleted")?,
+                _ => {}
+            }
+            view.common(event)?;
+        }
+        if matches!(event, Event::Deleted {}) {
+            return Ok(Exit::Done);
+        }
+    }
+}
+
+fn prompt_line(prompt: &PromptContent) -> String {
+    format!("> {}", one_line(&prompt.to_text()))
+}
+
+/// Ctrl-C from here on, as a stream of wishes instead of the end of the process.
+fn interrupts() -> Outcome<Signal> {
+    signal(SignalKind::interrupt())
+        .map_err(|error| Problem::new(Exit::Failed, format!("Ctrl-C cannot be listened for: {error}")))
+}
+
+fn read_stdin() -> Outcome<String> {
+    let mut text = String::new();
+    let read = std::io::stdin()
+        .lock()
+        .take(PROMPT_LIMIT_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| {
+            Problem::new(
+                Exit::Usage,
+                format!("standard input cannot be read as text: {error}"),
+            )
+        })?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > PROMPT_LIMIT_BYTES {
+        return Err(Problem::new(
+            Exit::Usage,
+            format!("the prompt is longer than {PROMPT_LIMIT_BYTES} bytes"),
+        )
+        .hint("put the text into a file and name the file in the prompt"));
+    }
+    Ok(text.trim_end_matches('\n').to_owned())
+}

@@ -1,0 +1,129 @@
+//! Acting on what there is: `cancel`, `resume`, `answer`, `close`, `reset`, `rm`, `stop`.
+
+use bridge_protocol::conversation::TranscriptsOnDelete;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
+
+use super::{Context, conversation_ref};
+use crate::cli::args::{Answer, Cancel, Remove, Stop};
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, DIM};
+use crate::cli::problem::Outcome;
+use crate::cli::question;
+use crate::cli::start;
+use crate::cli::words;
+
+/// Stops the running turn.
+pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let answer = daemon
+        .cancel(conversation, None, options.queued.then_some(true))
+        .await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/cancel")?;
+    } else if !answer.cancelled {
+        context.output.note("there was nothing to cancel")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Opens the session and tells how.
+pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, word).await?;
+    let answer = daemon.resume(conversation, None).await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/resume")?;
+        return Ok(Exit::Done);
+    }
+    let look = context.output.look;
+    for attempt in &answer.resumed.attempts {
+        let Some(error) = &attempt.error else { continue };
+        let id = attempt
+            .upstream_id
+            .as_ref()
+            .map_or_else(String::new, |id| format!(" {}", words::short(id.as_str())));
+        let line = format!("tried{id} ({}): {error}", words::via(attempt.via));
+        context.output.line(&look.paint(DIM, &line))?;
+    }
+    let line = words::resumed(&answer.resumed);
+    let style = if answer.resumed.fidelity == Fidelity::Full {
+        None
+    } else {
+        Some(ATTENTION)
+    };
+    let line = style.map_or(line.clone(), |style| look.paint(style, &line));
+    context.output.line(&line)?;
+    Ok(Exit::Done)
+}
+
+/// Answers a question of the agent.
+pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let answer = daemon
+        .respond(
+            conversation,
+            options.interrupt.into(),
+            question::outcome(&options.option),
+        )
+        .await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/respond")?;
+    } else if let Some(turn) = answer.turn_id {
+        context.output.note(&format!(
+            "the agent that asked is gone; turn {turn} tells its successor"
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Closes the session.
+pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, word).await?;
+    ConversationRpcClient::close(&daemon, conversation).await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/close")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Starts a new chat under the same id.
+pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, word).await?;
+    daemon.reset(conversation, None).await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/reset")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Deletes a conversation.
+pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let transcripts = options.transcripts.then_some(TranscriptsOnDelete::Delete);
+    daemon.delete(conversation, transcripts, None).await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/delete")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
+pub(super) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Exit> {
+    let Some(daemon) = context.reach.find().await? else {
+        context.output.note("no daemon runs")?;
+        return Ok(Exit::Done);
+    };
+    daemon.shutdown(options.grace_ms).await?;
+    daemon.closed().await;
+    start::wait_for_end(&context.reach.paths).await?;
+    if context.output.json {
+        context.answer(&daemon, "daemon/shutdown")?;
+    }
+    Ok(Exit::Done)
+}

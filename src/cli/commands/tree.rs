@@ -1,0 +1,147 @@
+//! `tree`: gathers a conversation with everything that branched off it, and draws it.
+
+use std::collections::BTreeMap;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::rpc::ConversationRpcClient;
+use serde::Serialize;
+
+use super::{Context, conversation_ref};
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::tree::{Family, draw};
+
+/// Conversations that are asked for at once; the daemon's own limit of a page.
+const PAGE: u32 = 500;
+
+/// The most conversations in one picture: far more than anyone can read.
+const LARGEST_FAMILY: usize = 1_000;
+
+/// What `--json` prints for each conversation of the tree.
+#[derive(Serialize)]
+struct Member<'a> {
+    conversation: &'a Conversation,
+    links: &'a [Link],
+    entries: &'a [LineageEntry],
+}
+
+/// Draws the conversation's links and forks.
+pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+    let daemon = context.reach.connect().await?;
+    let conversation = conversation_ref(&daemon, word).await?;
+    let root = daemon.get(conversation).await?.conversation;
+    let family = gather(&daemon, root).await?;
+    if context.output.json {
+        return print_members(context, &family).map(|()| Exit::Done);
+    }
+    let look = context.output.look;
+    for line in draw(&family, look) {
+        context.output.line(&line)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The conversation with everything that branched off it.
+///
+/// # Errors
+/// What the daemon answers.
+pub(in crate::cli) async fn gather(daemon: &Daemon, root: Conversation) -> Outcome<Family> {
+    let mut by_parent = forks_by_parent(daemon).await?;
+    // Each conversation is visited once: it is taken out of the map when its parent is.
+    let mut visited = vec![root];
+    let mut families = Vec::new();
+    while let Some(conversation) = visited.pop() {
+        if families.len() == LARGEST_FAMILY {
+            break;
+        }
+        visited.extend(by_parent.remove(&conversation.id).unwrap_or_default());
+        families.push(member(daemon, conversation).await?);
+    }
+    // Later ones are further down, so that putting each into its parent from the end keeps whole branches together.
+    while families.len() > 1 {
+        let Some(child) = families.pop() else { break };
+        let parent = child
+            .conversation
+            .parent
+            .as_ref()
+            .map(|parent| parent.conversation_id);
+        let place = families
+            .iter_mut()
+            .find(|family| Some(family.conversation.id) == parent);
+        if let Some(parent) = place {
+            parent.forks.push(child);
+            parent.forks.sort_by_key(|fork| fork.conversation.created_at);
+        }
+    }
+    families
+        .pop()
+        .ok_or_else(|| Problem::new(Exit::NotFound, "the conversation has gone"))
+}
+
+async fn forks_by_parent(daemon: &Daemon) -> Outcome<BTreeMap<ConversationId, Vec<Conversation>>> {
+    let mut by_parent: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut cursor = None;
+    loop {
+        let page = daemon
+            .list(None, None, None, None, None, cursor.take(), Some(PAGE))
+            .await?;
+        let empty = page.conversations.is_empty();
+        for conversation in page.conversations {
+            if let Some(parent) = &conversation.parent {
+                by_parent
+                    .entry(parent.conversation_id)
+                    .or_default()
+                    .push(conversation);
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() || empty {
+            return Ok(by_parent);
+        }
+    }
+}
+
+async fn member(daemon: &Daemon, conversation: Conversation) -> Outcome<Family> {
+    let links = daemon.chain(conversation.id.into()).await?.links;
+    let mut entries = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = daemon
+            .lineage(
+                conversation.id.into(),
+                cursor.take(),
+                Some(super::look::LINEAGE_PAGE),
+            )
+            .await?;
+        let empty = page.entries.is_empty();
+        entries.extend(page.entries);
+        cursor = page.next_cursor;
+        if cursor.is_none() || empty {
+            break;
+        }
+    }
+    Ok(Family {
+        conversation,
+        links,
+        entries,
+        forks: Vec::new(),
+    })
+}
+
+fn print_members(context: &mut Context<'_>, family: &Family) -> Outcome {
+    let member = Member {
+        conversation: &family.conversation,
+        links: &family.links,
+        entries: &family.entries,
+    };
+    let json =
+        serde_json::to_string(&member).map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
+    context.output.line(&json)?;
+    for fork in &family.forks {
+        print_members(context, fork)?;
+    }
+    Ok(())
+}

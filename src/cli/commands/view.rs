@@ -1,0 +1,322 @@
+//! What a person sees of a conversation while it is followed: output, questions, and how its session came back.
+//!
+//! It owns the questions that are open and the text that is running. It must not know why the conversation is
+//! followed.
+
+use std::collections::VecDeque;
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, Resumed};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::{Interrupt, TurnResult};
+use bridge_protocol::{ConversationRef, InterruptId};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, DIM, Output, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::question::{self, Person};
+use crate::cli::render::Renderer;
+use crate::cli::words;
+
+/// A conversation as it is shown.
+pub(super) struct View<'a> {
+    daemon: &'a Daemon,
+    output: &'a mut Output,
+    renderer: Renderer,
+    conversation: ConversationRef,
+    /// How the conversation is called in what is told to do next.
+    name: String,
+    person: Option<Person>,
+    /// The open questions; the first is the one that is asked.
+    questions: VecDeque<Interrupt>,
+    told_resumed: bool,
+}
+
+impl<'a> View<'a> {
+    /// Nothing has been shown yet. Without a person, it is told how questions are answered.
+    pub(super) fn new(
+        daemon: &'a Daemon,
+        output: &'a mut Output,
+        conversation: ConversationRef,
+        name: &str,
+        person: Option<Person>,
+    ) -> Self {
+        Self {
+            renderer: Renderer::new(output.look),
+            daemon,
+            output,
+            conversation,
+            name: name.to_owned(),
+            person,
+            questions: VecDeque::new(),
+            told_resumed: false,
+        }
+    }
+
+    /// Shows something that the agent said.
+    pub(super) fn update(&mut self, update: &RawJson) -> Outcome {
+        let text = self.renderer.update(update);
+        self.output.text(&text)
+    }
+
+    /// Prints the bytes of an event, for `--json`.
+    pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
+        self.output.raw(value)
+    }
+
+    /// Prints the bytes of the last answer of a method, for `--json`.
+    pub(super) fn answer(&mut self, method: &str) -> Outcome {
+        match self.daemon.answer(method) {
+            Some(answer) => self.output.raw(&answer),
+            None => Ok(()),
+        }
+    }
+
+    /// Says something about the conversation, on standard error.
+    pub(super) fn note(&mut self, text: &str) -> Outcome {
+        let end = self.renderer.end_line();
+        self.output.text(&end)?;
+        self.output.note(text)
+    }
+
+    /// The same, dimmed.
+    pub(super) fn aside(&mut self, text: &str) -> Outcome {
+        let text = self.output.note_look.paint(DIM, text);
+        self.note(&text)
+    }
+
+    /// Shows a line among the output.
+    pub(super) fn line(&mut self, text: &str) -> Outcome {
+        let line = self.renderer.line(text);
+        self.output.text(&line)
+    }
+
+    /// Ends the running text.
+    pub(super) fn end_turn(&mut self) -> Outcome {
+        let end = self.renderer.end_turn();
+        self.output.text(&end)
+    }
+
+    /// Shows the events that look the same whoever's turn it is.
+    pub(super) fn common(&mut self, event: &Event) -> Outcome {
+        match event {
+            Event::Snapshot {
+                conversation, gap, ..
+            } => self.snapshot(conversation, *gap),
+            Event::InterruptRaised { interrupt } => self.raised(interrupt.clone()),
+            Event::InterruptResolved { interrupt_id, by, .. } => self.resolved(interrupt_id, by),
+            Event::Resumed { resumed } => self.resumed(resumed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells how the session came back, when something is missing and it has not been told yet.
+    pub(super) fn resumed(&mut self, resumed: &Resumed) -> Outcome {
+        if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.told_resumed, true) {
+            return Ok(());
+        }
+        let told = self.output.note_look.paint(ATTENTION, &words::resumed(resumed));
+        self.note(&told)
+    }
+
+    /// Whether a question waits for a line from a person.
+    pub(super) fn asks(&self) -> bool {
+        self.person.is_some() && !self.questions.is_empty()
+    }
+
+    /// The next line that a person types; never ready without one. Safe to be dropped before it is ready.
+    pub(super) async fn typed(&mut self) -> Option<String> {
+        match &mut self.person {
+            Some(person) => person.line().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes a typed line as the answer to the question that is asked.
+    pub(super) async fn take_line(&mut self, line: Option<String>) -> Outcome {
+        let Some(line) = line else {
+            self.person = None;
+            return self.ask();
+        };
+        let Some(interrupt) = self.questions.front() else {
+            return Ok(());
+        };
+        let Some(option) = question::pick(&question::choices(interrupt), &line) else {
+            return self.ask();
+        };
+        let answered = self
+            .daemon
+            .respond(
+                self.conversation.clone(),
+                interrupt.id.clone(),
+                question::outcome(&option),
+            )
+            .await;
+        match answered.map_err(Problem::from) {
+            Ok(_) => Ok(()),
+            // Somebody else was first, or the turn has ended: the event that says so removes the question.
+            Err(problem) if problem.exit == Exit::Busy => Ok(()),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    fn snapshot(&mut self, conversation: &Conversation, gap: bool) -> Outcome {
+        if gap {
+            self.aside("some of the output was missed")?;
+        }
+        self.questions.clear();
+        for interrupt in &conversation.interrupts {
+            self.questions.push_back(interrupt.clone());
+        }
+        self.ask()
+    }
+
+    fn raised(&mut self, interrupt: Interrupt) -> Outcome {
+        self.questions.push_back(interrupt);
+        if self.questions.len() == 1 || self.person.is_none() {
+            self.ask()?;
+        }
+        Ok(())
+    }
+
+    fn resolved(&mut self, id: &InterruptId, by: &str) -> Outcome {
+        let was_asked = self.questions.front().is_some_and(|question| question.id == *id);
+        self.questions.retain(|question| question.id != *id);
+        self.aside(&format!("answered ({})", one_line(by)))?;
+        if was_asked { self.ask() } else { Ok(()) }
+    }
+
+    /// Asks the first open question, or tells how the open ones are answered.
+    fn ask(&mut self) -> Outcome {
+        let look = self.output.note_look;
+        if self.person.is_none() {
+            let open: Vec<Interrupt> = self.questions.drain(..).collect();
+            for interrupt in &open {
+                self.note_lines(question::lines(interrupt))?;
+                let options: Vec<String> = question::choices(interrupt)
+                    .into_iter()
+                    .map(|choice| choice.option_id)
+                    .collect();
+                let how = format!(
+                    "  answer with: sessionctl answer {} {} OPTION (one of: {})",
+                    self.name,
+                    interrupt.id,
+                    one_line(&options.join(", "))
+                );
+                self.note(&look.paint(ATTENTION, &how))?;
+            }
+            return Ok(());
+        }
+        let Some(interrupt) = self.questions.front() else {
+            return Ok(());
+        };
+        let lines = question::lines(interrupt);
+        let answerable = !question::choices(interrupt).is_empty();
+        let how = if answerable {
+            "  type a number and Enter".to_owned()
+        } else {
+            format!(
+                "  answer with: sessionctl answer {} {} '{{…}}' (an ACP outcome)",
+                self.name, interrupt.id
+            )
+        };
+        self.note_lines(lines)?;
+        self.note(&look.paint(ATTENTION, &how))
+    }
+
+    fn note_lines(&mut self, lines: Vec<String>) -> Outcome {
+        for line in lines {
+            self.note(&line)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is told of a turn that did not simply end well.
+pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> Option<Problem> {
+    use bridge_protocol::turn::{FailureKind, StopReason};
+
+    let exit = Exit::of_turn(turn);
+    let Some(failure) = &turn.failure else {
+        let message = match turn.stop_reason {
+            StopReason::EndTurn => return None,
+            StopReason::Cancelled => "the turn was cancelled",
+            StopReason::Refusal => "the model declined to go on",
+            StopReason::MaxTokens => "the answer was cut off at the model's output limit",
+            StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
+            StopReason::Failed => "the turn failed",
+        };
+        return Some(Problem::new(exit, message));
+    };
+    let mut message = format!("{}: {}", words::failure(failure.kind), failure.message);
+    if let Some(at) = failure.resets_at {
+        message.push_str(&format!("; it is lifted at {}", words::moment(at, now, zone)));
+    }
+    let problem = Problem::new(exit, message);
+    let hint = match failure.kind {
+        FailureKind::RateLimited => {
+            "nothing is lost: send the prompt again then, and the conversation goes on with its whole history"
+        }
+        FailureKind::AuthRequired => "sign in with the agent's own program, then send the prompt again",
+        FailureKind::AgentDied | FailureKind::DaemonRestarted => {
+            "the next prompt brings the conversation back with its history"
+        }
+        FailureKind::ContextOverflow => "sessionctl fork branches off; sessionctl reset starts a new chat",
+        _ if failure.retryable => "the same prompt may work in a moment",
+        _ => return Some(problem),
+    };
+    Some(problem.hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
+    use jiff::tz::TimeZone;
+
+    use super::problem_of;
+
+    fn turn(stop_reason: StopReason, failure: Option<Failure>) -> TurnResult {
+        TurnResult {
+            turn_id: "turn".into(),
+            stop_reason,
+            failure,
+            upstream_id: "up".into(),
+            resumed: None,
+            usage: None,
+        }
+    }
+
+    #[test]
+    fn a_limit_tells_when_it_is_lifted() {
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        let failure = Failure {
+            kind: FailureKind::RateLimited,
+            message: "You've hit your limit".to_owned(),
+            resets_at: Some("2026-11-03T12:30:00Z".parse().unwrap()),
+            retryable: true,
+        };
+        let problem = problem_of(&turn(StopReason::Failed, Some(failure)), now, &TimeZone::UTC).unwrap();
+        assert_eq!(
+            problem.message.as_deref(),
+            Some("usage limit: You've hit your limit; it is lifted at 12:30:00 (in 30 min)")
+        );
+        assert_eq!(problem.exit.code(), 7);
+        assert!(problem.hint.is_some());
+    }
+
+    #[test]
+    fn a_good_end_is_no_problem_and_a_cut_answer_is() {
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        assert_eq!(
+            problem_of(&turn(StopReason::EndTurn, None), now, &TimeZone::UTC),
+            None
+        );
+        let cut = problem_of(&turn(StopReason::MaxTokens, None), now, &TimeZone::UTC).unwrap();
+        assert_eq!(cut.exit.code(), 1);
+    }
+}

@@ -1,0 +1,251 @@
+//! The connection to the daemon: found by its socket, started when none answers.
+//!
+//! It owns the order in which sockets are tried, and the bytes of the last answers, so that `--json` can print them
+//! as they came. It must not know what the answers mean.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bridge_protocol::client::{Client, ConnectError, connect};
+use bridge_protocol::raw::RawJson;
+use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
+use jsonrpsee::core::params::BatchRequestBuilder;
+use jsonrpsee::core::traits::ToRpcParams;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::exit::Exit;
+use super::problem::{Outcome, Problem};
+use super::start::{self, Launch};
+use crate::paths::Paths;
+
+/// A connected daemon. The methods are those of the contract's client traits.
+pub(super) struct Daemon {
+    client: Client,
+    /// The newest answer of each method that was called.
+    answers: Mutex<BTreeMap<String, RawJson>>,
+}
+
+/// How a daemon is found.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    /// Where things are.
+    pub(super) paths: Paths,
+    /// Whether the socket was named, so that no other is tried.
+    pub(super) socket_named: bool,
+    /// Whether one may be started.
+    pub(super) may_start: bool,
+    /// How one is started.
+    pub(super) launch: Launch,
+}
+
+/// What is read of the lock file here.
+#[derive(Deserialize)]
+struct LockFile {
+    socket: PathBuf,
+}
+
+impl Reach {
+    /// Connects, and starts a daemon when none answers.
+    ///
+    /// # Errors
+    /// When a socket cannot be used, when no daemon answers and none may be started, or when it does not start.
+    pub(super) async fn connect(&self) -> Outcome<Daemon> {
+        if let Some(daemon) = self.find().await? {
+            return Ok(daemon);
+        }
+        if !self.may_start {
+            return Err(Problem::new(
+                Exit::NoDaemon,
+                format!("no daemon answers at {}", self.paths.bridge_socket.display()),
+            )
+            .hint("start one with sessiond, or leave --no-start out"));
+        }
+        // Several commands that find no daemon at once start one together: whoever comes second finds the first's.
+        let turn = start::StartTurn::take(&self.paths).await?;
+        if let Some(daemon) = self.find().await? {
+            return Ok(daemon);
+        }
+        let started = start::start(&self.launch, &self.paths).await;
+        drop(turn);
+        if let Some(daemon) = self.find().await? {
+            return Ok(daemon);
+        }
+        started?;
+        Err(Problem::new(
+            Exit::NoDaemon,
+            format!(
+                "the daemon started, but does not answer at {}",
+                self.paths.bridge_socket.display()
+            ),
+        )
+        .hint(format!("its log is {}", self.paths.log_file().display())))
+    }
+
+    /// Connects to a running daemon and starts none.
+    ///
+    /// # Errors
+    /// When a socket is there that cannot be used.
+    pub(super) async fn find(&self) -> Outcome<Option<Daemon>> {
+        let locked = locked_socket(&self.paths.lock_file());
+        for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
+            match connect(&socket).await {
+                Ok(client) => return Ok(Some(Daemon::new(client))),
+                Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
+                Err(error @ ConnectError::PermissionDenied { .. }) => {
+                    return Err(Problem::new(Exit::NoDaemon, error.to_string())
+                        .hint("each user has a daemon of their own; is this socket somebody else's?"));
+                }
+                Err(ConnectError::Io { path, source }) => {
+                    return Err(Problem::new(
+                        Exit::NoDaemon,
+                        format!("cannot connect to the socket {}: {source}", path.display()),
+                    )
+                    .hint("name a socket with a shorter path with --socket"));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Daemon {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            answers: Mutex::default(),
+        }
+    }
+
+    /// The bytes of the last answer of this method.
+    pub(super) fn answer(&self, method: &str) -> Option<RawJson> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.get(method).cloned()
+    }
+
+    /// Waits until the connection has ended.
+    pub(super) async fn closed(&self) {
+        self.client.on_disconnect().await;
+    }
+}
+
+impl ClientT for Daemon {
+    async fn notification<Params: ToRpcParams + Send>(
+        &self,
+        method: &str,
+        params: Params,
+    ) -> Result<(), Error> {
+        self.client.notification(method, params).await
+    }
+
+    async fn request<R: DeserializeOwned, Params: ToRpcParams + Send>(
+        &self,
+        method: &str,
+        params: Params,
+    ) -> Result<R, Error> {
+        let raw: Box<RawValue> = self.client.request(method, params).await?;
+        let value = serde_json::from_str(raw.get());
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.insert(method.to_owned(), RawJson::new(raw));
+        Ok(value?)
+    }
+
+    async fn batch_request<'a, R: DeserializeOwned + std::fmt::Debug + 'a>(
+        &self,
+        batch: BatchRequestBuilder<'a>,
+    ) -> Result<BatchResponse<'a, R>, Error> {
+        self.client.batch_request(batch).await
+    }
+}
+
+impl SubscriptionClientT for Daemon {
+    async fn subscribe<'a, Notif: DeserializeOwned, Params: ToRpcParams + Send>(
+        &self,
+        subscribe_method: &'a str,
+        params: Params,
+        unsubscribe_method: &'a str,
+    ) -> Result<Subscription<Notif>, Error> {
+        self.client
+            .subscribe(subscribe_method, params, unsubscribe_method)
+            .await
+    }
+
+    async fn subscribe_to_method<Notif: DeserializeOwned>(
+        &self,
+        method: &str,
+    ) -> Result<Subscription<Notif>, Error> {
+        self.client.subscribe_to_method(method).await
+    }
+}
+
+/// The sockets to try, in order: the one that was named and no other, else the running daemon's own, then the default.
+fn candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathBuf> {
+    let mut sockets = Vec::new();
+    if !named {
+        sockets.extend(locked);
+    }
+    if !sockets.iter().any(|socket| socket == default) {
+        sockets.push(default.to_path_buf());
+    }
+    sockets
+}
+
+/// The socket that the lock file names. A file that cannot be read names none: the default is tried then.
+fn locked_socket(lock_file: &Path) -> Option<PathBuf> {
+    let text = match fs::read(lock_file) {
+        Ok(text) => text,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::debug!(path = %lock_file.display(), %error, "the lock file cannot be read");
+            }
+            return None;
+        }
+    };
+    let lock: LockFile = serde_json::from_slice(&text).ok()?;
+    Some(lock.socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::{candidates, locked_socket};
+
+    #[test]
+    fn a_named_socket_is_the_only_one() {
+        let table = [
+            (true, None, vec!["/default"]),
+            (true, Some("/locked"), vec!["/default"]),
+            (false, None, vec!["/default"]),
+            (false, Some("/locked"), vec!["/locked", "/default"]),
+            (false, Some("/default"), vec!["/default"]),
+        ];
+        for (named, locked, expected) in table {
+            let sockets = candidates(Path::new("/default"), named, locked.map(PathBuf::from));
+            assert_eq!(
+                sockets,
+                expected.into_iter().map(PathBuf::from).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn the_lock_file_names_the_socket_where_it_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sessiond.lock");
+        assert_eq!(locked_socket(&file), None);
+        for (text, expected) in [
+            ("", None),
+            ("{\"pid\":1}", None),
+            ("{\"pid\":1,\"socket\":\"/s\",\"later\":1}", Some("/s")),
+        ] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(locked_socket(&file), expected.map(PathBuf::from), "{text}");
+        }
+    }
+}

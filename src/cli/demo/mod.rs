@@ -1,0 +1,129 @@
+//! The demonstration: the main job, played step by step against a real daemon, and checked at each step.
+//!
+//! It owns the play, and a folder of its own that it removes again. It talks to the daemon over the socket, as any app
+//! would, and to the loopback agent only, whose directive `[[recall]]` tells which history it ran on. It must not know
+//! anything that the wire contract does not say.
+
+mod leftovers;
+mod stage;
+mod steps;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::args::Demo;
+use super::connect::Reach;
+use super::exit::Exit;
+use super::output::{BAD, GOOD, Output, STRONG};
+use super::problem::{Outcome, Problem};
+use super::start::{self, Launch};
+use crate::paths::{Environment, Paths};
+use bridge_protocol::rpc::DaemonRpcClient;
+use stage::Stage;
+
+/// How long the daemon may take to stop. It ends its agents within some seconds, however they behave.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Plays the main job.
+///
+/// # Errors
+/// When the stage cannot be set, or the output cannot be written. A step that does not hold is told and makes the exit
+/// code [`Exit::Failed`].
+pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
+    let folder = own_folder()?;
+    let mut stage = Stage::set(reach(&folder)?, &folder, output)?;
+    let played = tokio::select! {
+        played = steps::play(&mut stage) => played,
+        wished = tokio::signal::ctrl_c() => Err(match wished {
+            Ok(()) => Problem::new(Exit::Failed, "stopped by Ctrl-C"),
+            Err(error) => Problem::new(Exit::Failed, format!("Ctrl-C cannot be listened for: {error}")),
+        }),
+    };
+    let cleaned = clean_up(&mut stage, &folder, options.keep).await;
+    played?;
+    cleaned?;
+
+    let failed = stage.failed();
+    if failed == 0 {
+        let word = stage.output.look.paint(GOOD, "Every step holds.");
+        stage.line(&word)?;
+        return Ok(Exit::Done);
+    }
+    let word = stage.output.look.paint(BAD, "Some steps do not hold.");
+    stage.line(&word)?;
+    Err(Problem::new(Exit::Failed, format!("{failed} checks failed"))
+        .hint("sessionctl demo --keep leaves the folder behind, with the daemon's log in log/"))
+}
+
+/// Stops the daemon, looks for what it left behind, and removes the folder.
+async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> Outcome {
+    let heading = stage.output.look.paint(STRONG, "Cleaning up");
+    stage.line(&format!("\n{heading}"))?;
+    let stopped = tokio::time::timeout(STOP_LIMIT, stop(stage)).await;
+    match stopped {
+        Ok(Ok(())) => {}
+        Ok(Err(problem)) => {
+            let told = problem.message.unwrap_or_default();
+            stage.check(false, &format!("the daemon stops: {told}"))?;
+        }
+        Err(_) => stage.check(
+            false,
+            &format!("the daemon stops within {} s", STOP_LIMIT.as_secs()),
+        )?,
+    }
+    if let Some(left) = leftovers::processes_of(folder) {
+        stage.check(
+            left.is_empty(),
+            &format!("no process is left behind{}", leftovers::told(&left)),
+        )?;
+    }
+    if keep {
+        return stage.line(&format!("   the folder stays: {}", folder.display()));
+    }
+    let removed = fs::remove_dir_all(folder);
+    let told = removed
+        .as_ref()
+        .err()
+        .map_or_else(String::new, |error| format!(": {error}"));
+    stage.check(removed.is_ok(), &format!("the folder is removed{told}"))
+}
+
+async fn stop(stage: &Stage<'_>) -> Outcome {
+    if let Some(daemon) = stage.reach.find().await? {
+        daemon.shutdown(None).await?;
+        daemon.closed().await;
+    }
+    start::wait_for_end(&stage.reach.paths).await
+}
+
+/// A daemon of its own: nothing of the user's is touched, and none of the user's configuration is read.
+fn reach(folder: &Path) -> Outcome<Reach> {
+    Ok(Reach {
+        paths: Paths::resolve(Some(folder), None, None, &Environment::default())?,
+        socket_named: false,
+        may_start: true,
+        launch: Launch {
+            home: Some(folder.to_path_buf()),
+            config: None,
+            socket: None,
+        },
+    })
+}
+
+/// A new private folder. Its name is new each time, so that two demonstrations never meet.
+fn own_folder() -> Outcome<PathBuf> {
+    let temporary = std::env::temp_dir();
+    let temporary = temporary
+        .canonicalize()
+        .map_err(|error| Problem::file("use", &temporary, &error))?;
+    let unique = uuid::Uuid::new_v4().simple().to_string();
+    let short = unique.get(..8).unwrap_or(&unique);
+    let folder = temporary.join(format!("sessiond-demo-{short}"));
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
+        .map_err(|error| Problem::file("make the folder", &folder, &error))?;
+    Ok(folder)
+}

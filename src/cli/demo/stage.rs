@@ -1,0 +1,193 @@
+//! The stage of the demonstration: a folder, a daemon, and what the audience is told.
+//!
+//! It owns how one talks to the daemon in the play, and the count of checks that failed. It must not know the play.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bridge_protocol::ConversationRef;
+use bridge_protocol::event::Event;
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::TurnResult;
+use serde::Deserialize;
+
+use crate::cli::connect::{Daemon, Reach};
+use crate::cli::exit::Exit;
+use crate::cli::follow::Follower;
+use crate::cli::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
+use crate::cli::problem::{Outcome, Problem};
+
+/// How long one turn of the play may take. Each takes milliseconds, and a resume a few hundred of them.
+const TURN_LIMIT: Duration = Duration::from_secs(60);
+
+/// The directive that makes the loopback agent tell the history that it runs on.
+pub(super) const RECALL: &str = "[[recall]]";
+
+/// See the module.
+pub(super) struct Stage<'a> {
+    pub(super) reach: Reach,
+    pub(super) output: &'a mut Output,
+    /// The folder that the agent works in.
+    pub(super) project: PathBuf,
+    steps: u32,
+    failed: u32,
+}
+
+/// What came of a prompt.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// How the turn ended.
+    pub(super) turn: TurnResult,
+    /// The agent's words.
+    pub(super) words: String,
+}
+
+/// One turn of the history that the agent runs on, as `[[recall]]` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Recalled {
+    /// The prompt's text as it was sent.
+    pub(super) user: String,
+}
+
+impl<'a> Stage<'a> {
+    /// Sets the stage: the folder that the agent works in.
+    pub(super) fn set(reach: Reach, folder: &Path, output: &'a mut Output) -> Outcome<Self> {
+        let project = folder.join("project");
+        fs::create_dir(&project).map_err(|error| Problem::file("make the folder", &project, &error))?;
+        Ok(Self {
+            reach,
+            output,
+            project,
+            steps: 0,
+            failed: 0,
+        })
+    }
+
+    /// How many checks failed so far.
+    pub(super) fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// Tells a line.
+    pub(super) fn line(&mut self, text: &str) -> Outcome {
+        self.output.line(text)
+    }
+
+    /// Announces a step.
+    pub(super) fn step(&mut self, title: &str) -> Outcome {
+        self.steps += 1;
+        let heading = self
+            .output
+            .look
+            .paint(STRONG, &format!("{}. {title}", self.steps));
+        self.line(&format!("\n{heading}"))
+    }
+
+    /// Tells what happens.
+    pub(super) fn tell(&mut self, text: &str) -> Outcome {
+        self.line(&format!("   {text}"))
+    }
+
+    /// Tells whether something holds.
+    pub(super) fn check(&mut self, holds: bool, what: &str) -> Outcome {
+        let look = self.output.look;
+        let verdict = if holds {
+            look.paint(GOOD, "ok")
+        } else {
+            self.failed += 1;
+            look.paint(BAD, "FAILED")
+        };
+        self.line(&format!("   {verdict}: {what}"))
+    }
+
+    /// Sends a prompt, follows its turn to the end, and tells both.
+    pub(super) async fn say(
+        &mut self,
+        daemon: &Daemon,
+        conversation: &ConversationRef,
+        text: &str,
+    ) -> Outcome<Said> {
+        self.tell(&format!("> {text}"))?;
+        let said = say(daemon, conversation, text).await?;
+        let look = self.output.look;
+        let mut words = one_line(&said.words);
+        if let Some(failure) = &said.turn.failure {
+            words = format!("{words} [{}]", one_line(&failure.message));
+        }
+        self.tell(&look.paint(DIM, &format!("< {}", words.trim())))?;
+        Ok(said)
+    }
+
+    /// Asks the agent which history it runs on.
+    pub(super) async fn recall(
+        &mut self,
+        daemon: &Daemon,
+        conversation: &ConversationRef,
+    ) -> Outcome<Vec<Recalled>> {
+        let said = say(daemon, conversation, RECALL).await?;
+        serde_json::from_str(said.words.trim()).map_err(|error| {
+            Problem::new(
+                Exit::Failed,
+                format!(
+                    "the agent's recall is not what it should be: {error}: {}",
+                    said.words
+                ),
+            )
+        })
+    }
+}
+
+/// Sends a prompt and collects the agent's words until its turn has ended.
+async fn say(daemon: &Daemon, conversation: &ConversationRef, text: &str) -> Outcome<Said> {
+    let mut follower = Follower::start(daemon, conversation.clone()).await?;
+    let prompt = daemon.prompt(
+        conversation.clone(),
+        PromptContent::text(text),
+        None,
+        None,
+        None,
+        None,
+    );
+    // A prompt that is refused has no turn, and so no end to wait for: then its error ends both.
+    let turn = async { prompt.await.map_err(Problem::from) };
+    let both = async { tokio::try_join!(turn, collect(&mut follower)) };
+    match tokio::time::timeout(TURN_LIMIT, both).await {
+        Ok(said) => said.map(|(turn, words)| Said { turn, words }),
+        Err(_) => Err(Problem::new(
+            Exit::Failed,
+            format!("the turn has not ended after {} s", TURN_LIMIT.as_secs()),
+        )),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk {
+    session_update: String,
+    content: Option<Text>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: Option<String>,
+}
+
+async fn collect(follower: &mut Follower<'_>) -> Outcome<String> {
+    let mut words = String::new();
+    loop {
+        match follower.next().await?.envelope.event {
+            Event::Update { update, .. } => {
+                // Updates of other shapes are not words.
+                if let Ok(chunk) = update.read::<Chunk>() {
+                    if chunk.session_update == "agent_message_chunk" {
+                        words.extend(chunk.content.and_then(|content| content.text));
+                    }
+                }
+            }
+            Event::TurnEnded { .. } => return Ok(words),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Exit codes: what a script can rely on.
+//!
+//! It owns the one table from errors, failures and stop reasons to codes. It must not know how anything is printed.
+
+use std::process::ExitCode;
+
+use bridge_protocol::ErrorKind;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+
+#[cfg(test)]
+mod tests;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// It did what was asked.
+    Done,
+    /// It did not, and none of the other codes says why.
+    Failed,
+    /// It was called in a way that makes no sense.
+    Usage,
+    /// No daemon answers.
+    NoDaemon,
+    /// There is no such conversation, or no single one.
+    NotFound,
+    /// Something else is in the way.
+    Busy,
+    /// The agent failed or could not be had.
+    Agent,
+    /// A usage limit.
+    Limited,
+}
+
+impl Exit {
+    /// The code that the process ends with.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NoDaemon => 3,
+            Self::NotFound => 4,
+            Self::Busy => 5,
+            Self::Agent => 6,
+            Self::Limited => 7,
+        }
+    }
+
+    /// The code for an error of the daemon.
+    pub(super) const fn of_error(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::ParseError
+            | ErrorKind::InvalidRequest
+            | ErrorKind::MethodNotFound
+            | ErrorKind::InternalError
+            | ErrorKind::InvalidCwd
+            | ErrorKind::Unsupported
+            | ErrorKind::StoreFailed
+            | ErrorKind::TranscriptDamaged => Self::Failed,
+            ErrorKind::InvalidParams => Self::Usage,
+            ErrorKind::ShuttingDown => Self::NoDaemon,
+            ErrorKind::NotFound | ErrorKind::Ambiguous | ErrorKind::CheckpointNotFound => Self::NotFound,
+            ErrorKind::Busy
+            | ErrorKind::Conflict
+            | ErrorKind::InterruptResolved
+            | ErrorKind::RevisionMismatch => Self::Busy,
+            ErrorKind::AgentUnavailable
+            | ErrorKind::AgentError
+            | ErrorKind::AuthRequired
+            | ErrorKind::NotResumable => Self::Agent,
+            ErrorKind::Limited => Self::Limited,
+        }
+    }
+
+    /// The code for a turn that has ended.
+    pub(super) fn of_turn(turn: &TurnResult) -> Self {
+        match (&turn.failure, turn.stop_reason) {
+            (Some(failure), _) => Self::of_failure(failure.kind),
+            (None, StopReason::EndTurn) => Self::Done,
+            (
+                None,
+                StopReason::MaxTokens
+                | StopReason::MaxTurnRequests
+                | StopReason::Refusal
+                | StopReason::Cancelled
+                | StopReason::Failed,
+            ) => Self::Failed,
+        }
+    }
+
+    const fn of_failure(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::RateLimited => Self::Limited,
+            FailureKind::DaemonRestarted => Self::Failed,
+            FailureKind::Overloaded
+            | FailureKind::AuthRequired
+            | FailureKind::ContextOverflow
+            | FailureKind::Network
+            | FailureKind::InvalidRequest
+            | FailureKind::AgentDied
+            | FailureKind::Unknown => Self::Agent,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}

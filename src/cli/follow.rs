@@ -1,0 +1,120 @@
+//! Following a conversation without losing an event.
+//!
+//! It owns the subscription and the cursor behind which it goes on when it was cut off for being slow. It must not know
+//! what the events mean or how they are shown.
+
+use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ConversationRef, Cursor};
+use jsonrpsee::core::client::{Subscription, SubscriptionClientT, SubscriptionCloseReason};
+use jsonrpsee::core::params::ObjectParams;
+
+use super::connect::Daemon;
+use super::exit::Exit;
+use super::problem::{Outcome, Problem};
+
+/// How often in a row a subscription may end without having brought an event, before this gives up. More than once
+/// means that events come faster than they can be shown even right after a new start.
+const RESTARTS_WITHOUT_EVENT: u32 = 3;
+
+/// A conversation's events, one after another.
+pub(super) struct Follower<'a> {
+    daemon: &'a Daemon,
+    conversation: ConversationRef,
+    subscription: Option<Subscription<RawJson>>,
+    after: Option<Cursor>,
+    restarts: u32,
+}
+
+/// One event, as it came and as it reads.
+#[derive(Debug)]
+pub(super) struct Followed {
+    /// The bytes of the envelope.
+    pub(super) raw: RawJson,
+    /// The envelope.
+    pub(super) envelope: EventEnvelope,
+}
+
+impl<'a> Follower<'a> {
+    /// Subscribes. What happens from here on is delivered; first comes a snapshot.
+    ///
+    /// # Errors
+    /// What the daemon answers.
+    pub(super) async fn start(daemon: &'a Daemon, conversation: ConversationRef) -> Outcome<Self> {
+        let mut follower = Self {
+            daemon,
+            conversation,
+            subscription: None,
+            after: None,
+            restarts: 0,
+        };
+        follower.subscribe().await?;
+        Ok(follower)
+    }
+
+    /// The next event. Nothing is lost when the future is dropped before it is ready.
+    ///
+    /// # Errors
+    /// When the daemon has gone, or its events cannot be read.
+    pub(super) async fn next(&mut self) -> Outcome<Followed> {
+        loop {
+            let Some(subscription) = &mut self.subscription else {
+                self.subscribe().await?;
+                continue;
+            };
+            match subscription.next().await {
+                Some(Ok(raw)) => {
+                    let envelope: EventEnvelope = raw.read().map_err(|error| {
+                        Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
+                    })?;
+                    if let Event::Lagged { cursor } = &envelope.event {
+                        self.after = Some(cursor.clone());
+                        self.cut_off()?;
+                        continue;
+                    }
+                    self.restarts = 0;
+                    self.after = Some(envelope.cursor.clone());
+                    return Ok(Followed { raw, envelope });
+                }
+                Some(Err(error)) => {
+                    return Err(Problem::new(
+                        Exit::Failed,
+                        format!("an event could not be read: {error}"),
+                    ));
+                }
+                None => match subscription.close_reason() {
+                    Some(SubscriptionCloseReason::Lagged) => self.cut_off()?,
+                    _ => return Err(Problem::connection_lost()),
+                },
+            }
+        }
+    }
+
+    /// Leaves the subscription behind, so that the next call goes on behind the last event.
+    fn cut_off(&mut self) -> Outcome {
+        self.subscription = None;
+        self.restarts += 1;
+        if self.restarts > RESTARTS_WITHOUT_EVENT {
+            return Err(
+                Problem::new(Exit::Failed, "events come faster than they can be shown")
+                    .hint("the turn goes on; sessionctl show tells when it has ended"),
+            );
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&mut self) -> Outcome {
+        let mut params = ObjectParams::new();
+        let built = params
+            .insert("conversationId", &self.conversation)
+            .and_then(|()| params.insert("after", &self.after));
+        built.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
+        // The generated method would decode each event and lose the bytes that `--json` prints.
+        let subscription = self
+            .daemon
+            .subscribe("conversation/subscribe", params, "conversation/unsubscribe")
+            .await?;
+        self.subscription = Some(subscription);
+        Ok(())
+    }
+}

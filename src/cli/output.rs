@@ -1,0 +1,206 @@
+//! Writing: what a command says, as text for people or as JSON for programs.
+//!
+//! It owns the two streams, whether they are coloured, how wide a terminal is and which signs it can show. It must not
+//! know what is said. What was asked for goes to standard output; everything about how it went goes to standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use bridge_protocol::raw::RawJson;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::problem::{Outcome, Problem};
+
+#[cfg(test)]
+mod tests;
+
+/// Secondary: ids of links, times, thoughts.
+pub(super) const DIM: Style = Style::new().dimmed();
+/// What the eye should find first.
+pub(super) const STRONG: Style = Style::new().bold();
+/// It worked.
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+/// It did not.
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+/// It needs attention.
+pub(super) const ATTENTION: Style = AnsiColor::Yellow.on_default();
+
+/// How text is shown: decided once, from the streams and the environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Whether styles are written.
+    pub(super) coloured: bool,
+    /// Whether signs outside ASCII can be shown.
+    pub(super) unicode: bool,
+    /// The columns of the terminal; nothing when the output is not one.
+    pub(super) columns: Option<usize>,
+}
+
+impl Look {
+    /// The text in a style, where styles are shown.
+    pub(super) fn paint(self, style: Style, text: &str) -> String {
+        if self.coloured {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// The first sign where it can be shown, else the second.
+    pub(super) fn sign(self, unicode: &'static str, ascii: &'static str) -> &'static str {
+        if self.unicode { unicode } else { ascii }
+    }
+
+    /// Text that a terminal may be given: without the control characters with which it could be steered. What goes to
+    /// a file or a pipe stays as it is.
+    pub(super) fn safe(self, text: &str) -> String {
+        if self.columns.is_some() {
+            without_controls(text)
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// The streams of a command.
+pub(super) struct Output {
+    /// How standard output shows text.
+    pub(super) look: Look,
+    /// How standard error shows text.
+    pub(super) note_look: Look,
+    /// Whether JSON was asked for.
+    pub(super) json: bool,
+    answers: Box<dyn Write + Send>,
+    notes: Box<dyn Write + Send>,
+}
+
+impl Output {
+    /// The streams of this process.
+    pub(super) fn of_this_process(json: bool) -> Self {
+        let unicode = shows_unicode(["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok()));
+        let stdout = io::stdout();
+        let stderr = io::stderr();
+        Self {
+            look: Look {
+                coloured: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
+                unicode,
+                columns: stdout.is_terminal().then(|| columns_of(&stdout)).flatten(),
+            },
+            note_look: Look {
+                coloured: anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never,
+                unicode,
+                columns: stderr.is_terminal().then(|| columns_of(&stderr)).flatten(),
+            },
+            json,
+            answers: Box::new(stdout),
+            notes: Box::new(stderr),
+        }
+    }
+
+    /// Writes to standard output as it is, at once.
+    pub(super) fn text(&mut self, text: &str) -> Outcome {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.answers
+            .write_all(text.as_bytes())
+            .and_then(|()| self.answers.flush())
+            .map_err(|error| Problem::writing(&error))
+    }
+
+    /// Writes one line to standard output.
+    pub(super) fn line(&mut self, text: &str) -> Outcome {
+        self.text(&format!("{text}\n"))
+    }
+
+    /// Writes one JSON value as one line to standard output, its bytes as they came. Line breaks between its members
+    /// are the only thing that is taken away, since a line is one value.
+    pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
+        if value.get().contains('\n') {
+            self.line(&value.get().replace('\n', " "))
+        } else {
+            self.line(value.get())
+        }
+    }
+
+    /// Writes one line to standard error.
+    pub(super) fn note(&mut self, text: &str) -> Outcome {
+        self.notes
+            .write_all(format!("{text}\n").as_bytes())
+            .and_then(|()| self.notes.flush())
+            .map_err(|error| Problem::writing(&error))
+    }
+
+    /// Tells a problem on standard error. One that cannot be told there has nowhere else to go.
+    pub(super) fn problem(&mut self, problem: &Problem) {
+        let Some(message) = &problem.message else { return };
+        let message = one_line(message);
+        let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
+        if let Some(hint) = &problem.hint {
+            let hint_word = self.note_look.paint(ATTENTION, "hint:");
+            lines.push_str(&format!("{hint_word} {}\n", one_line(hint)));
+        }
+        if self.notes.write_all(lines.as_bytes()).is_err() {
+            tracing::debug!("standard error is closed");
+        }
+    }
+}
+
+/// The text on one line, without control characters.
+pub(super) fn one_line(text: &str) -> String {
+    let spaced: Vec<&str> = text.split_whitespace().collect();
+    without_controls(&spaced.join(" "))
+}
+
+/// Cuts text to a width in columns, with a sign that says so.
+pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let more = look.sign("…", "~");
+    let room = columns.saturating_sub(more.width());
+    let mut taken = 0;
+    let mut kept: String = text
+        .chars()
+        .take_while(|character| {
+            taken += character.width().unwrap_or(0);
+            taken <= room
+        })
+        .collect();
+    kept.push_str(more);
+    kept
+}
+
+/// Fills text up to a width in columns.
+pub(super) fn pad(text: &str, columns: usize) -> String {
+    let missing = columns.saturating_sub(text.width());
+    format!("{text}{}", " ".repeat(missing))
+}
+
+fn without_controls(text: &str) -> String {
+    text.chars()
+        .filter(|character| !character.is_control() || matches!(character, '\n' | '\t'))
+        .collect()
+}
+
+/// Whether the locale can show more than ASCII; the variables in the order in which they decide.
+fn shows_unicode(variables: [Option<String>; 3]) -> bool {
+    variables
+        .into_iter()
+        .flatten()
+        .find(|value| !value.is_empty())
+        .is_some_and(|value| {
+            let value = value.to_ascii_lowercase();
+            value.contains("utf-8") || value.contains("utf8")
+        })
+}
+
+fn columns_of(stream: impl std::os::fd::AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    // A terminal that does not know its width says 0.
+    Some(if size.ws_col == 0 {
+        80
+    } else {
+        usize::from(size.ws_col)
+    })
+}

@@ -1,0 +1,164 @@
+//! What is told when a command does not work: one line that says what is wrong, and one that says what to do.
+//!
+//! It owns the way from each error to its words, hint and exit code. It must not know where they are printed.
+
+use std::io;
+use std::path::Path;
+
+use bridge_protocol::{BridgeError, ErrorKind};
+use jsonrpsee::core::client::Error as ClientError;
+
+use super::exit::Exit;
+use crate::paths::PathsError;
+
+/// Why a command did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// The code that the process ends with.
+    pub(super) exit: Exit,
+    /// What is wrong, on one line; nothing when the reader of the output has left and there is nobody to tell.
+    pub(super) message: Option<String>,
+    /// What to do next.
+    pub(super) hint: Option<String>,
+}
+
+/// What a step of a command gives.
+pub(super) type Outcome<T = ()> = Result<T, Problem>;
+
+impl Problem {
+    /// A problem with these words.
+    pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: Some(message.into()),
+            hint: None,
+        }
+    }
+
+    /// The same, with what to do next.
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A file or folder could not be used.
+    pub(super) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
+        Self::new(
+            Exit::Failed,
+            format!("could not {doing} {}: {error}", path.display()),
+        )
+    }
+
+    /// The output could not be written. A reader that has left wants nothing more: that is no failure.
+    pub(super) fn writing(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self {
+                exit: Exit::Done,
+                message: None,
+                hint: None,
+            };
+        }
+        Self::new(Exit::Failed, format!("could not write the output: {error}"))
+    }
+
+    /// The daemon has gone while it was needed.
+    pub(super) fn connection_lost() -> Self {
+        Self::new(Exit::NoDaemon, "the daemon closed the connection")
+            .hint("try again; if it happens again, the end of its log says why (sessionctl status names its folder)")
+    }
+}
+
+impl From<BridgeError> for Problem {
+    fn from(error: BridgeError) -> Self {
+        Self {
+            exit: Exit::of_error(error.kind),
+            hint: hint_for(error.kind).map(str::to_owned),
+            message: Some(error.message),
+        }
+    }
+}
+
+impl From<ClientError> for Problem {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Call(error) => BridgeError::from(error).into(),
+            ClientError::Transport(_) | ClientError::RestartNeeded(_) | ClientError::ServiceDisconnect => {
+                Self::connection_lost()
+            }
+            ClientError::ParseError(error) => Self::new(
+                Exit::Failed,
+                format!("the daemon's answer could not be read: {error}"),
+            )
+            .hint("sessionctl and sessiond are of different versions; stop the daemon with sessionctl stop"),
+            other => Self::new(Exit::Failed, other.to_string()),
+        }
+    }
+}
+
+impl From<PathsError> for Problem {
+    fn from(error: PathsError) -> Self {
+        Self::new(Exit::Usage, error.to_string())
+    }
+}
+
+/// What to do next after an error of the daemon, where its message does not always say so itself.
+fn hint_for(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::NotFound => Some("sessionctl ls shows the conversations there are"),
+        ErrorKind::Ambiguous => Some("give more of the id; sessionctl ls --long shows whole ids"),
+        ErrorKind::Busy => {
+            Some("wait for the running turn, stop it with sessionctl cancel, or send with --queue")
+        }
+        ErrorKind::InvalidCwd => Some("the folder must exist; give another one with --cwd"),
+        ErrorKind::AgentUnavailable => {
+            Some("sessionctl agents shows which agents there are and what was found")
+        }
+        ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
+        ErrorKind::Limited => Some("the same command works again when the limit has been lifted"),
+        ErrorKind::NotResumable => Some(
+            "sessionctl lineage shows what was tried; sessionctl reset starts a new chat under the same id",
+        ),
+        ErrorKind::InterruptResolved => Some("sessionctl show tells which questions are open"),
+        ErrorKind::ShuttingDown => Some("try again in a moment"),
+        ErrorKind::StoreFailed => {
+            Some("sessionctl status says what is wrong with the store; is the disk full?")
+        }
+        ErrorKind::RevisionMismatch => Some("somebody else changed it; look again and repeat the command"),
+        ErrorKind::MethodNotFound => Some(
+            "the daemon is older than sessionctl; sessionctl stop ends it, the next command starts the new one",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use bridge_protocol::{BridgeError, ErrorKind};
+
+    use super::{Exit, Problem};
+
+    #[test]
+    fn a_reader_that_left_is_no_failure() {
+        let problem = Problem::writing(&io::ErrorKind::BrokenPipe.into());
+        assert_eq!((problem.exit, problem.message), (Exit::Done, None));
+        let problem = Problem::writing(&io::ErrorKind::StorageFull.into());
+        assert_eq!(problem.exit, Exit::Failed);
+    }
+
+    #[test]
+    fn what_the_caller_can_change_has_a_hint() {
+        let table = [
+            (ErrorKind::NotFound, true),
+            (ErrorKind::Busy, true),
+            (ErrorKind::AgentUnavailable, true),
+            (ErrorKind::InternalError, false),
+        ];
+        for (kind, hinted) in table {
+            let problem = Problem::from(BridgeError::new(kind, "no"));
+            assert_eq!(problem.hint.is_some(), hinted, "{kind:?}");
+            assert_eq!(problem.message.as_deref(), Some("no"));
+        }
+    }
+}

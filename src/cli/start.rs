@@ -1,0 +1,325 @@
+//! Starting a daemon in the background, and waiting until it is ready.
+//!
+//! It owns the agreement with the daemon's hidden way of being called: the program's own file with the first argument
+//! `daemon` and `--ready-fd N`, where `N` is the write end of a pipe. The daemon writes `ready` there when its sockets
+//! listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::FdFlags;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+
+use super::exit::Exit;
+use super::problem::{Outcome, Problem};
+use crate::paths::Paths;
+
+/// The hidden first argument that makes the program the daemon.
+const DAEMON_ARGUMENT: &str = "daemon";
+
+/// How long a start may take. A daemon answers within milliseconds, but first ends what a killed one left behind, and
+/// may have to rebuild its store.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// What the daemon writes when its sockets listen.
+const READY: &[u8] = b"ready";
+
+/// The most that is read of the pipe: the word and a line end.
+const READY_LIMIT_BYTES: u64 = 64;
+
+/// The most that is read of the log for what a daemon said before it died.
+const LAST_WORDS_LIMIT_BYTES: u64 = 16 * 1024;
+
+/// How a daemon is started: the options that it is given.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Launch {
+    /// `--home`, absolute.
+    pub(super) home: Option<PathBuf>,
+    /// `--config`, absolute.
+    pub(super) config: Option<PathBuf>,
+    /// `--socket`, absolute.
+    pub(super) socket: Option<PathBuf>,
+}
+
+impl Launch {
+    fn arguments(&self, ready_fd: i32) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![
+            DAEMON_ARGUMENT.into(),
+            "--ready-fd".into(),
+            ready_fd.to_string().into(),
+        ];
+        let options = [
+            ("--home", &self.home),
+            ("--config", &self.config),
+            ("--socket", &self.socket),
+        ];
+        for (name, value) in options {
+            if let Some(value) = value {
+                arguments.push(name.into());
+                arguments.push(value.into());
+            }
+        }
+        arguments
+    }
+}
+
+/// The turn to start a daemon for a data folder: one command at a time. It ends when it is dropped.
+pub(super) struct StartTurn(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File);
+
+impl StartTurn {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// When the data folder cannot be made, or another command has been starting a daemon for too long.
+    pub(super) async fn take(paths: &Paths) -> Outcome<Self> {
+        make_private(&paths.data)?;
+        let path = paths.data.join("start.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| Problem::file("open", &path, &error))?;
+        locked(file, FlockOperation::LockExclusive, &path).await.map(Self)
+    }
+}
+
+/// Waits until no process holds the daemon's lock, so that the daemon has ended altogether.
+///
+/// # Errors
+/// When it still holds the lock after [`START_LIMIT`].
+pub(super) async fn wait_for_end(paths: &Paths) -> Outcome {
+    let path = paths.lock_file();
+    match File::open(&path) {
+        Ok(file) => locked(file, FlockOperation::LockShared, &path).await.map(drop),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Problem::file("open", &path, &error)),
+    }
+}
+
+async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<File> {
+    let waiting = tokio::task::spawn_blocking(move || {
+        loop {
+            match flock(&file, operation) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return other.map(|()| file),
+            }
+        }
+    });
+    match tokio::time::timeout(START_LIMIT, waiting).await {
+        Ok(Ok(Ok(file))) => Ok(file),
+        Ok(Ok(Err(error))) => Err(Problem::file("lock", path, &error.into())),
+        Ok(Err(error)) => Err(Problem::new(Exit::Failed, error.to_string())),
+        Err(_) => Err(Problem::new(
+            Exit::NoDaemon,
+            format!("another process has held {} for too long", path.display()),
+        )
+        .hint("end the process that starts or stops a daemon there, then try again")),
+    }
+}
+
+/// Starts a daemon and waits until its sockets listen.
+///
+/// # Errors
+/// When it cannot be started, dies at the start, or is not ready within [`START_LIMIT`]; what it said is in the
+/// message.
+pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome<Child> {
+    make_private(&paths.log)?;
+    let log_path = paths.log_file();
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log_path)
+        .map_err(|error| Problem::file("open", &log_path, &error))?;
+    let said_before = log.metadata().map_or(0, |metadata| metadata.len());
+
+    let (mut child, ready) = spawn(launch, log)?;
+    let mut told = Vec::new();
+    let mut ready = ready.take(READY_LIMIT_BYTES);
+    let result = tokio::time::timeout(START_LIMIT, ready.read_to_end(&mut told)).await;
+    match result {
+        Ok(Ok(_)) if told.starts_with(READY) => Ok(child),
+        Ok(_) => {
+            let status = child
+                .wait()
+                .await
+                .map_or_else(|error| error.to_string(), |status| status.to_string());
+            let words = last_words(&log_path, said_before);
+            Err(failed(words, &status, &log_path))
+        }
+        Err(_) => Err(Problem::new(
+            Exit::NoDaemon,
+            format!("the daemon is not ready after {} s", START_LIMIT.as_secs()),
+        )
+        .hint(format!("its log is {}", log_path.display()))),
+    }
+}
+
+fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
+    let program = std::env::current_exe().map_err(|error| {
+        Problem::new(
+            Exit::NoDaemon,
+            format!("cannot find this program's own file: {error}"),
+        )
+    })?;
+    let pipe_failed = |error: io::Error| {
+        Problem::new(
+            Exit::NoDaemon,
+            format!("cannot make a pipe to the daemon: {error}"),
+        )
+    };
+    let (reader, writer) = io::pipe().map_err(pipe_failed)?;
+    let writer = OwnedFd::from(writer);
+    // The daemon has to inherit this end. No other process is started before it is closed here.
+    rustix::io::fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| pipe_failed(error.into()))?;
+    let receiver = pipe::Receiver::from_owned_fd(reader.into()).map_err(pipe_failed)?;
+
+    let errors = log.try_clone().map_err(pipe_failed)?;
+    let child = Command::new(&program)
+        .args(launch.arguments(writer.as_raw_fd()))
+        // It outlives this command, and must not keep the folder that this was called in.
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .map_err(|error| Problem::file("start", &program, &error))?;
+    Ok((child, receiver))
+}
+
+fn failed(words: Option<LastWords>, status: &str, log_path: &Path) -> Problem {
+    let log_hint = format!("its log is {}", log_path.display());
+    match words {
+        Some(words) => Problem::new(
+            Exit::NoDaemon,
+            format!("the daemon did not start: {}", words.message),
+        )
+        .hint(words.hint.unwrap_or(log_hint)),
+        None => {
+            Problem::new(Exit::NoDaemon, format!("the daemon died at its start ({status})")).hint(log_hint)
+        }
+    }
+}
+
+/// What a daemon said before it died.
+#[derive(Debug, PartialEq, Eq)]
+struct LastWords {
+    message: String,
+    hint: Option<String>,
+}
+
+fn last_words(log_path: &Path, from: u64) -> Option<LastWords> {
+    let mut text = Vec::new();
+    let read = File::open(log_path).and_then(|mut log| {
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(
+            from.max(length.saturating_sub(LAST_WORDS_LIMIT_BYTES)),
+        ))?;
+        log.take(LAST_WORDS_LIMIT_BYTES).read_to_end(&mut text)
+    });
+    match read {
+        Ok(_) => pick_words(&String::from_utf8_lossy(&text)),
+        Err(error) => {
+            tracing::debug!(path = %log_path.display(), %error, "the log cannot be read");
+            None
+        }
+    }
+}
+
+/// The last line that says what was wrong, and the last that says what to do; without such, the last line.
+fn pick_words(text: &str) -> Option<LastWords> {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let marked = |mark: &str| lines.iter().rev().find_map(|line| line.strip_prefix(mark));
+    let message = marked("error: ").or(lines.last().copied())?;
+    Some(LastWords {
+        message: message.to_owned(),
+        hint: marked("hint: ").map(str::to_owned),
+    })
+}
+
+/// Makes a folder that only its owner may enter; one that exists stays as it is.
+fn make_private(folder: &Path) -> Outcome {
+    if fs::metadata(folder).is_ok_and(|metadata| metadata.is_dir()) {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| Problem::file("make the folder", folder, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::{LastWords, Launch, last_words, make_private, pick_words};
+
+    #[test]
+    fn the_daemon_is_given_what_was_named() {
+        let launch = Launch {
+            home: Some("/h".into()),
+            config: None,
+            socket: Some("/s".into()),
+        };
+        assert_eq!(
+            launch.arguments(7),
+            ["daemon", "--ready-fd", "7", "--home", "/h", "--socket", "/s"]
+        );
+    }
+
+    #[test]
+    fn the_words_that_say_what_was_wrong_are_found() {
+        let table = [
+            ("", None),
+            ("\n", None),
+            ("just died\n\n", Some(("just died", None))),
+            (
+                "INFO starting\nerror: no room\nhint: make room\nINFO ended\n",
+                Some(("no room", Some("make room"))),
+            ),
+        ];
+        for (text, expected) in table {
+            let expected = expected.map(|(message, hint)| LastWords {
+                message: message.to_owned(),
+                hint: hint.map(str::to_owned),
+            });
+            assert_eq!(pick_words(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_of_an_earlier_daemon_are_not_this_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("sessiond.log");
+        std::fs::write(&log, "error: old\n").unwrap();
+        assert_eq!(last_words(&log, 11), None);
+        std::fs::write(&log, "error: old\nerror: new\n").unwrap();
+        assert_eq!(last_words(&log, 11).unwrap().message, "new");
+    }
+
+    #[test]
+    fn a_new_folder_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("a/b");
+        make_private(&made).unwrap();
+        let mode = std::fs::metadata(&made).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+}

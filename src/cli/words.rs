@@ -1,0 +1,191 @@
+//! Times, counts and names in words.
+//!
+//! It owns how a value of the contract is called in a sentence. Pure: the present moment is passed in.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::{Fidelity, LineageReason, Relation, Resumed, RollCause, Via};
+use bridge_protocol::turn::FailureKind;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+#[cfg(test)]
+mod tests;
+
+/// How many characters of an id are shown: enough to be looked up and hardly ever the same for two.
+const SHORT_ID_CHARS: usize = 8;
+
+/// The beginning of a conversation's id.
+pub(super) fn short_id(id: ConversationId) -> String {
+    short(&id.to_string())
+}
+
+/// The beginning of any id.
+pub(super) fn short(id: &str) -> String {
+    id.chars().take(SHORT_ID_CHARS).collect()
+}
+
+/// How long ago, in the largest unit that fits.
+pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(at.as_second()).max(0);
+    let (count, unit) = match seconds {
+        0..60 => (seconds, "s"),
+        60..3_600 => (seconds / 60, "min"),
+        3_600..86_400 => (seconds / 3_600, "h"),
+        _ => (seconds / 86_400, "d"),
+    };
+    format!("{count} {unit}")
+}
+
+/// A moment on the clock of the reader, and how far away it is.
+pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
+    let local = at.to_zoned(zone.clone());
+    let same_day = local.date() == now.to_zoned(zone.clone()).date();
+    let clock = if same_day {
+        local.strftime("%H:%M:%S").to_string()
+    } else {
+        local.strftime("%a %d %b %H:%M").to_string()
+    };
+    let seconds = at.as_second().saturating_sub(now.as_second());
+    if seconds <= 0 {
+        format!("{clock} (now)")
+    } else {
+        format!("{clock} (in {})", span(seconds))
+    }
+}
+
+/// A number and its noun.
+pub(super) fn count(number: u64, one: &str, many: &str) -> String {
+    if number == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{number} {many}")
+    }
+}
+
+/// What a conversation is doing.
+pub(super) fn state(state: ConversationState) -> &'static str {
+    match state {
+        ConversationState::Idle => "idle",
+        ConversationState::Prompting => "running",
+        ConversationState::Awaiting => "asking",
+        ConversationState::Cancelling => "cancelling",
+        ConversationState::Limited => "limited",
+        ConversationState::Interrupted => "interrupted",
+        ConversationState::Moving => "moving",
+        ConversationState::Failed => "failed",
+    }
+}
+
+/// What went wrong with a turn.
+pub(super) fn failure(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::RateLimited => "usage limit",
+        FailureKind::Overloaded => "the model's service is overloaded",
+        FailureKind::AuthRequired => "the agent wants you to sign in",
+        FailureKind::ContextOverflow => "the history no longer fits the model",
+        FailureKind::Network => "the model's service could not be reached",
+        FailureKind::InvalidRequest => "the model's service refused the request",
+        FailureKind::AgentDied => "the agent's process ended",
+        FailureKind::DaemonRestarted => "the daemon ended during the turn",
+        FailureKind::Unknown => "the turn failed",
+    }
+}
+
+/// Why an entry is in the lineage.
+pub(super) fn reason(reason: LineageReason) -> &'static str {
+    match reason {
+        LineageReason::Created => "created",
+        LineageReason::Forked => "forked",
+        LineageReason::Edited => "edited",
+        LineageReason::Moved => "moved",
+        LineageReason::Rolled => "rolled",
+        LineageReason::Adopted => "adopted",
+        LineageReason::Restored => "restored",
+        LineageReason::Copied => "copied",
+        LineageReason::Rebuilt => "rebuilt",
+        LineageReason::Undone => "undone",
+        LineageReason::Reset => "reset",
+        LineageReason::Deleted => "deleted",
+        LineageReason::Abandoned => "abandoned",
+        LineageReason::Updated => "updated",
+    }
+}
+
+/// What a link has to do with the one before it.
+pub(super) fn relation(relation: Relation) -> &'static str {
+    match relation {
+        Relation::Carries => "carries the history",
+        Relation::Follows => "follows on it",
+        Relation::Fresh => "fresh",
+    }
+}
+
+/// Why a conversation rolled.
+pub(super) fn cause(cause: RollCause) -> &'static str {
+    match cause {
+        RollCause::Limit => "limit",
+        RollCause::Forgotten => "forgotten",
+        RollCause::Lost => "lost",
+        RollCause::Damaged => "damaged",
+        RollCause::Cleared => "cleared",
+        RollCause::Foreign => "another program",
+        RollCause::AgentDied => "agent died",
+        RollCause::Other => "other",
+    }
+}
+
+/// How much of the history came along.
+pub(super) fn fidelity(fidelity: Fidelity) -> &'static str {
+    match fidelity {
+        Fidelity::Full => "full",
+        Fidelity::Partial => "partial",
+        Fidelity::Text => "text",
+        Fidelity::None => "none",
+    }
+}
+
+/// How a session was brought back.
+pub(super) fn via(via: Via) -> &'static str {
+    match via {
+        Via::Live => "it was still open",
+        Via::Resume => "resumed",
+        Via::Load => "loaded",
+        Via::FreshProcess => "resumed in a new process",
+        Via::Located => "found in another folder",
+        Via::Archive => "restored from the kept copy",
+        Via::Copied => "an exact copy under a new id",
+        Via::Rebuilt => "a repaired copy under a new id",
+        Via::OlderLink => "an older session of the chain",
+        Via::Text => "a new session that was told the history in words",
+        Via::Fresh => "a new session",
+    }
+}
+
+/// How a session was brought back, and what is missing.
+pub(super) fn resumed(resumed: &Resumed) -> String {
+    let how = via(resumed.via);
+    let id = short(resumed.upstream_id.as_str());
+    let missing = count(resumed.missing_turns, "turn", "turns");
+    match resumed.fidelity {
+        Fidelity::Full => format!("resumed from {id} ({how}), nothing missing"),
+        Fidelity::Partial => format!("resumed from {id} ({how}), {missing} missing"),
+        Fidelity::Text if resumed.missing_turns == 0 => {
+            format!("resumed from {id} ({how}): text only, without tool calls")
+        }
+        Fidelity::Text => {
+            format!("resumed from {id} ({how}): text only, without tool calls, {missing} missing")
+        }
+        Fidelity::None => format!("started afresh as {id}, without the history ({missing})"),
+    }
+}
+
+/// A length of time, rounded to what matters.
+fn span(seconds: i64) -> String {
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", (seconds + 30) / 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}

@@ -1,0 +1,82 @@
+//! Words for times and for what was lost.
+
+use bridge_protocol::link::{Fidelity, Resumed, Via};
+use jiff::Timestamp;
+use jiff::tz::{Offset, TimeZone};
+
+use super::{age, moment, resumed, short};
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+#[test]
+fn ages_are_in_the_largest_unit_that_fits() {
+    let now = time("2026-11-03T12:00:00Z");
+    let table = [
+        ("2026-11-03T12:00:05Z", "0 s"),
+        ("2026-11-03T11:59:01Z", "59 s"),
+        ("2026-11-03T11:59:00Z", "1 min"),
+        ("2026-11-03T10:01:00Z", "1 h"),
+        ("2026-11-01T11:00:00Z", "2 d"),
+    ];
+    for (at, expected) in table {
+        assert_eq!(age(time(at), now), expected, "{at}");
+    }
+}
+
+#[test]
+fn moments_are_told_on_the_readers_clock() {
+    let now = time("2026-11-03T12:00:00Z");
+    let zone = TimeZone::fixed(Offset::constant(1));
+    let table = [
+        ("2026-11-03T12:00:42Z", "13:00:42 (in 42 s)"),
+        ("2026-11-03T14:30:00Z", "15:30:00 (in 2 h 30 min)"),
+        ("2026-11-03T11:59:00Z", "12:59:00 (now)"),
+        ("2026-11-05T08:00:00Z", "Thu 05 Nov 09:00 (in 1 d 20 h)"),
+    ];
+    for (at, expected) in table {
+        assert_eq!(moment(time(at), now, &zone), expected, "{at}");
+    }
+}
+
+#[test]
+fn what_was_lost_is_told() {
+    let table = [
+        (
+            Via::Resume,
+            Fidelity::Full,
+            0,
+            "resumed from 0123abcd (resumed), nothing missing",
+        ),
+        (
+            Via::OlderLink,
+            Fidelity::Partial,
+            2,
+            "resumed from 0123abcd (an older session of the chain), 2 turns missing",
+        ),
+        (
+            Via::Text,
+            Fidelity::Text,
+            1,
+            "resumed from 0123abcd (a new session that was told the history in words): text only, without tool calls, \
+             1 turn missing",
+        ),
+    ];
+    for (via, fidelity, missing_turns, expected) in table {
+        let told = resumed(&Resumed {
+            upstream_id: "0123abcd-and-more".into(),
+            via,
+            fidelity,
+            missing_turns,
+            attempts: Vec::new(),
+        });
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn short_ids_may_be_short_already() {
+    assert_eq!(short("up-1"), "up-1");
+    assert_eq!(short("0123456789"), "01234567");
+}
