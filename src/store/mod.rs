@@ -1,1 +1,367 @@
-//! To be written.
+//! The store: what has to outlive the daemon, made durable before anyone hears of it.
+//!
+//! Two sides. The journal (`journal.jsonl`) has one line for each change, synced before the change is acknowledged; it
+//! is believed. The trees (sled, in `store/`) are what is queried; each batch of changes goes there whole, together with
+//! the journal's position, so that a start replays what they lack and rebuilds them when they are damaged. They are not
+//! synced with each commit: what they lose is in the journal, and the modules `commit` and `trust` say why that is
+//! enough. What is too large for a value is a file in `bodies/`, named by its content.
+//!
+//! The store owns these files and every index over them. It must not know what a turn, an agent or a client does with a
+//! record, nor any wire code. Reads are synchronous and take microseconds; changes go through one thread, in order.
+
+mod apply;
+mod body;
+mod commit;
+mod compact;
+mod digest;
+mod error;
+mod journal;
+mod keyspace;
+mod lookup;
+mod open;
+mod packed;
+mod record;
+mod shared;
+mod trust;
+mod value;
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
+use tokio::sync::{mpsc, oneshot};
+
+pub use commit::{
+    COMMIT_LINE_LIMIT, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
+    UPSTREAM_ID_LIMIT_BYTES,
+};
+pub use error::{Lookup, StoreError};
+pub use journal::BadRegion;
+pub use open::{OpenReport, RebuildReason};
+pub use record::{
+    Anchor, Change, ConversationRecord, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, RequestId,
+    RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase,
+};
+pub use value::VALUE_LIMIT_BYTES;
+
+use apply::Mark;
+use body::Bodies;
+use commit::{Job, Writer};
+use journal::{Journal, Position};
+use keyspace::Keyspace;
+use shared::Shared;
+use trust::Trust;
+
+/// How many conversations an iteration by time reads at once.
+const RECENT_PAGE: usize = 64;
+
+/// How a store is opened. There is nothing to choose yet.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct StoreOptions {}
+
+/// The open store. Clones are the same store; the last one to go closes it.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+    writer: Arc<WriterThread>,
+}
+
+/// Figures of a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreStatus {
+    /// The last change that is durable.
+    pub sequence: Sequence,
+    /// How many conversations there are, without deleted ones.
+    pub conversations: u64,
+    /// How long the journal is, in bytes.
+    pub journal_bytes: u64,
+    /// How long it would be after a compaction, roughly, in bytes.
+    pub live_bytes: u64,
+    /// Whether nothing is on disk.
+    pub is_ephemeral: bool,
+    /// Why the last commit failed; none when it did not.
+    pub failure: Option<StoreError>,
+}
+
+/// The thread that commits, and the line in front of it.
+struct WriterThread {
+    /// None once the last store has gone.
+    line: Option<mpsc::Sender<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the store in this folder, or makes it there. Blocks while it reads.
+    ///
+    /// The caller holds the lock that keeps a second daemon out of the folder.
+    ///
+    /// # Errors
+    /// When a file can be neither read nor written. Damage is no error: it is mended, and told in the report.
+    pub fn open(folder: &Path, _options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
+        let opened = open::open(folder)?;
+        let store = Self::start(
+            opened.keyspace,
+            Some(opened.bodies),
+            Some((opened.journal, opened.trust)),
+            opened.mark,
+        )?;
+        Ok((store, opened.report))
+    }
+
+    /// A store that keeps everything in memory and touches no file.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn ephemeral() -> Result<Self, StoreError> {
+        let nowhere = Position {
+            generation: uuid::Uuid::nil(),
+            sequence: 0,
+            line_offset: 0,
+            end_offset: 0,
+        };
+        Self::start(Keyspace::in_memory(), None, None, Mark::at(nowhere))
+    }
+
+    /// Makes a change durable and then visible, all of it or nothing.
+    ///
+    /// The change is in line when this returns, so that two calls are carried out in their order however their futures
+    /// are awaited. Dropping the future does not take the change back.
+    ///
+    /// # Errors
+    /// The change was not made: it is too large or rewrites a newer version's record, the line is full, or it could not
+    /// be written. A later call is tried again.
+    pub fn commit(
+        &self,
+        change: Change,
+    ) -> impl Future<Output = Result<Sequence, StoreError>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        let entered = self.enter(Job::Commit {
+            change: Box::new(change),
+            answer,
+        });
+        async move {
+            entered?;
+            answered.await.map_err(|_| StoreError::Closed)?
+        }
+    }
+
+    /// Carries out what is in line, syncs the database, and ends the thread. Later commits are refused.
+    ///
+    /// # Errors
+    /// When the database could not be synced; nothing is lost, the next start replays or rebuilds.
+    pub async fn shutdown(&self) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.enter(Job::Shutdown { answer })?;
+        let closed = answered.await.map_err(|_| StoreError::Closed)?;
+        self.writer.join();
+        closed
+    }
+
+    /// The record of a conversation, also of a deleted one.
+    ///
+    /// # Errors
+    /// When the record, or a body that it names, cannot be read.
+    pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
+        self.shared.conversation(id)
+    }
+
+    /// The conversation that a name leads to: its whole id, a prefix of it, or an upstream id that it ever held.
+    ///
+    /// A whole id comes first. What is a prefix of one and an upstream id of another is ambiguous, and so is a prefix of
+    /// several, deleted ones among them: a short name must not come to mean another conversation by a deletion.
+    ///
+    /// # Errors
+    /// See [`Lookup`].
+    pub fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
+        self.shared.resolve(reference)
+    }
+
+    /// The conversations that hold or held an upstream id, under one root or under any.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn owners(
+        &self,
+        upstream_id: &UpstreamId,
+        root: Option<&TranscriptRoot>,
+    ) -> Result<Vec<ConversationId>, StoreError> {
+        self.shared.owners(upstream_id, root)
+    }
+
+    /// Conversations by the time of their last change, newest first, without deleted ones; those behind a cursor, or all.
+    ///
+    /// A conversation that changes while one iterates moves to the front, where the iteration does not come by again.
+    pub fn recent(
+        &self,
+        after: Option<RecentCursor>,
+    ) -> impl Iterator<Item = Result<(RecentCursor, ConversationRecord), StoreError>> + use<> {
+        Recent {
+            shared: Arc::clone(&self.shared),
+            after,
+            page: Vec::new().into_iter(),
+            has_ended: false,
+        }
+    }
+
+    /// The first conversations behind a cursor, as [`Store::recent`], `limit` at most and read at once.
+    ///
+    /// # Errors
+    /// When a record cannot be read.
+    pub fn recent_page(
+        &self,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
+        self.shared.recent_page(after, limit)
+    }
+
+    /// The lineage of a conversation behind a `seq` (0: from the beginning), oldest first, `limit` entries at most.
+    ///
+    /// # Errors
+    /// When an entry cannot be read.
+    pub fn lineage(
+        &self,
+        id: ConversationId,
+        after_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<LineageEntry>, StoreError> {
+        self.shared.lineage(id, after_seq, limit)
+    }
+
+    /// The whole lineage of a conversation, oldest first.
+    ///
+    /// # Errors
+    /// When an entry cannot be read.
+    pub fn lineage_all(&self, id: ConversationId) -> Result<Vec<LineageEntry>, StoreError> {
+        self.shared.lineage(id, 0, usize::MAX)
+    }
+
+    /// What is remembered of a request; without a conversation, of one that makes a conversation.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn request(
+        &self,
+        conversation_id: Option<ConversationId>,
+        request_id: &RequestId,
+    ) -> Result<Option<RequestRecord>, StoreError> {
+        self.shared.request(conversation_id, request_id)
+    }
+
+    /// All processes that are remembered.
+    ///
+    /// # Errors
+    /// When a record cannot be read.
+    pub fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
+        self.shared.processes()
+    }
+
+    /// The conversations with a pending turn, an open question or a continuation that is due.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
+        self.shared.unfinished()
+    }
+
+    /// How many conversations there are, without deleted ones. Reads one number.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.shared.figures().conversations
+    }
+
+    /// Figures of the store as of the last commit.
+    #[must_use]
+    pub fn status(&self) -> StoreStatus {
+        self.shared.figures()
+    }
+
+    fn start(
+        keyspace: Keyspace,
+        bodies: Option<Bodies>,
+        durable: Option<(Journal, Trust)>,
+        mark: Mark,
+    ) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared::new(keyspace, bodies, &mark));
+        let (journal, trust) = durable.unzip();
+        let writer = Writer::new(Arc::clone(&shared), journal, trust, mark);
+        // Sent by whoever commits, received by the thread alone.
+        let (line, jobs) = mpsc::channel(COMMIT_LINE_LIMIT);
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || writer.run(jobs))
+            .map_err(StoreError::io("start a thread for", Path::new("the store")))?;
+        Ok(Self {
+            shared,
+            writer: Arc::new(WriterThread {
+                line: Some(line),
+                thread: Mutex::new(Some(thread)),
+            }),
+        })
+    }
+
+    /// Takes a place in line, at once or not at all: who had to wait for one could be overtaken by a later change.
+    fn enter(&self, job: Job) -> Result<(), StoreError> {
+        let line = self.writer.line.as_ref().ok_or(StoreError::Closed)?;
+        line.try_send(job).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => StoreError::LineFull,
+            mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
+        })
+    }
+}
+
+impl WriterThread {
+    fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's thread panicked; its next start replays or rebuilds");
+        }
+    }
+}
+
+impl Drop for WriterThread {
+    /// Closes the line and waits for the thread, so that the folder is free when the last store has gone.
+    fn drop(&mut self) {
+        self.line = None;
+        self.join();
+    }
+}
+
+/// See [`Store::recent`].
+struct Recent {
+    shared: Arc<Shared>,
+    after: Option<RecentCursor>,
+    page: std::vec::IntoIter<(RecentCursor, ConversationRecord)>,
+    has_ended: bool,
+}
+
+impl Iterator for Recent {
+    type Item = Result<(RecentCursor, ConversationRecord), StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.len() == 0 && !self.has_ended {
+            match self.shared.recent_page(self.after, RECENT_PAGE) {
+                Ok(page) => {
+                    self.has_ended = page.len() < RECENT_PAGE;
+                    self.page = page.into_iter();
+                }
+                Err(error) => {
+                    self.has_ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        let (cursor, record) = self.page.next()?;
+        self.after = Some(cursor);
+        Some(Ok((cursor, record)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

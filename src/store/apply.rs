@@ -1,0 +1,338 @@
+//! What a journalled change does to the trees: records, indexes and counters, the same when it is committed and when it
+//! is replayed.
+//!
+//! This module owns the keys of all trees and which index follows from which record. It must not know the journal's
+//! file, and decides nothing: what a change does depends on the change and the trees alone.
+
+use bridge_protocol::{ConversationId, UpstreamId};
+use jiff::Timestamp;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::journal::Position;
+use super::keyspace::{Draft, Keyspace, Space};
+use super::packed;
+use super::record::{ProcessRecord, RequestId, TranscriptRoot};
+use super::value::Value;
+
+/// The form of the trees that this program writes.
+pub(super) const FORMAT: u32 = 1;
+
+/// The key of [`Mark`] in [`Space::Meta`].
+const MARK_KEY: &[u8] = b"mark";
+
+/// What an entry of a packed tree costs in the journal beside its value, roughly, in bytes.
+const LINE_SHARE_BYTES: u64 = 120;
+
+/// A change as the journal holds it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Entry {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) conversations: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) lineage: Vec<LineageValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) upstream: Vec<Held>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) requests: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) requests_removed: Vec<RequestKey>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) processes: Vec<ProcessRecord>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) processes_removed: Vec<String>,
+}
+
+/// An entry of a lineage and where it goes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LineageValue {
+    pub(super) id: ConversationId,
+    pub(super) seq: u64,
+    pub(super) value: Value,
+}
+
+/// An upstream id that a conversation holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Held {
+    pub(super) upstream_id: UpstreamId,
+    pub(super) root: TranscriptRoot,
+    pub(super) id: ConversationId,
+}
+
+/// What names a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RequestKey {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) conversation_id: Option<ConversationId>,
+    pub(super) request_id: RequestId,
+}
+
+/// How far the trees are, written with each batch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Mark {
+    pub(super) format: u32,
+    pub(super) position: Position,
+    /// Conversations that are not deleted.
+    pub(super) conversations: u64,
+    /// How long a journal of nothing but what is in the trees would be, roughly, in bytes.
+    pub(super) live_bytes: u64,
+}
+
+/// The members of a conversation record from which indexes follow.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConversationHeader {
+    pub(super) version: u32,
+    pub(super) id: ConversationId,
+    updated_at: Timestamp,
+    #[serde(default)]
+    pub(super) deleted_at: Option<Timestamp>,
+    #[serde(default)]
+    turn: Option<IgnoredAny>,
+    #[serde(default)]
+    continuation: Option<IgnoredAny>,
+    #[serde(default)]
+    interrupts: Option<Vec<IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestHeader {
+    #[serde(default)]
+    conversation_id: Option<ConversationId>,
+    request_id: RequestId,
+    at: Timestamp,
+}
+
+impl Mark {
+    /// The mark of trees that hold nothing of this journal yet.
+    pub(super) fn at(position: Position) -> Self {
+        Self {
+            format: FORMAT,
+            position,
+            conversations: 0,
+            live_bytes: 0,
+        }
+    }
+
+    pub(super) fn read(keyspace: &Keyspace) -> Result<Option<Self>, StoreError> {
+        keyspace
+            .get(Space::Meta, MARK_KEY)?
+            .map(|bytes| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("mark")))
+            .transpose()
+    }
+
+    pub(super) fn write(&self, draft: &mut Draft<'_>) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(self).map_err(StoreError::unwritable("mark"))?;
+        draft.put(Space::Meta, MARK_KEY, bytes);
+        Ok(())
+    }
+
+    fn grow(&mut self, by: usize) {
+        self.live_bytes = self.live_bytes.saturating_add(by as u64 + LINE_SHARE_BYTES);
+    }
+
+    fn shrink(&mut self, by: usize) {
+        self.live_bytes = self.live_bytes.saturating_sub(by as u64 + LINE_SHARE_BYTES);
+    }
+}
+
+/// Carries a change out on a draft. On an error the draft is of no use any more.
+pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Result<(), StoreError> {
+    for value in &entry.conversations {
+        put_conversation(draft, mark, value)?;
+    }
+    for lineage in &entry.lineage {
+        let bytes = lineage.value.to_bytes("lineage entry")?;
+        let key = lineage_key(lineage.id, lineage.seq);
+        if let Some(previous) = packed::insert(draft, Space::Lineage, &key, &bytes)? {
+            mark.shrink(previous.len());
+        }
+        mark.grow(bytes.len());
+    }
+    for held in &entry.upstream {
+        let key = upstream_key(held);
+        if packed::insert(draft, Space::Upstream, &key, &[])?.is_none() {
+            mark.grow(key.len());
+        }
+    }
+    for value in &entry.requests {
+        let header: RequestHeader = value.read_header("request")?;
+        let key = RequestKey {
+            conversation_id: header.conversation_id,
+            request_id: header.request_id,
+        };
+        remove_request(draft, mark, &key)?;
+        let bytes = value.to_bytes("request")?;
+        packed::insert(draft, Space::TurnOrder, &request_order_key(&key, header.at), &[])?;
+        mark.grow(bytes.len());
+        draft.put(Space::Turns, &request_key(&key), bytes);
+    }
+    for key in &entry.requests_removed {
+        remove_request(draft, mark, key)?;
+    }
+    for process in &entry.processes {
+        let bytes = serde_json::to_vec(process).map_err(StoreError::unwritable("process"))?;
+        draft.put(Space::Processes, process.mark.as_bytes(), bytes);
+    }
+    for name in &entry.processes_removed {
+        draft.remove(Space::Processes, name.as_bytes());
+    }
+    Ok(())
+}
+
+/// The header of a conversation's record, where there is one.
+pub(super) fn conversation_header(
+    draft: &Draft<'_>,
+    id: ConversationId,
+) -> Result<Option<ConversationHeader>, StoreError> {
+    let stored = draft.get(Space::Conversations, id.as_bytes())?;
+    stored
+        .map(|bytes| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+        .transpose()
+}
+
+/// The key of a lineage entry; the entries of a conversation stand together, in order.
+pub(super) fn lineage_key(id: ConversationId, seq: u64) -> Vec<u8> {
+    let mut key = id.as_bytes().to_vec();
+    key.extend_from_slice(&seq.to_be_bytes());
+    key
+}
+
+/// Reads the key of a lineage entry.
+pub(super) fn read_lineage_key(key: &[u8]) -> Option<(ConversationId, u64)> {
+    let (id, seq) = key.split_first_chunk::<16>()?;
+    Some((
+        ConversationId::from_bytes(*id),
+        u64::from_be_bytes(seq.try_into().ok()?),
+    ))
+}
+
+/// What the keys of an upstream id begin with, under all roots.
+pub(super) fn upstream_prefix(upstream_id: &UpstreamId) -> Vec<u8> {
+    let mut key = upstream_id.as_str().as_bytes().to_vec();
+    key.push(0);
+    key
+}
+
+/// What the keys of an upstream id begin with under one root.
+pub(super) fn upstream_root_prefix(upstream_id: &UpstreamId, root: &TranscriptRoot) -> Vec<u8> {
+    let mut key = upstream_prefix(upstream_id);
+    key.extend_from_slice(root.as_str().as_bytes());
+    key.push(0);
+    key
+}
+
+fn upstream_key(held: &Held) -> Vec<u8> {
+    let mut key = upstream_root_prefix(&held.upstream_id, &held.root);
+    key.extend_from_slice(held.id.as_bytes());
+    key
+}
+
+/// Reads the key of an upstream id.
+pub(super) fn read_upstream_key(key: &[u8]) -> Option<Held> {
+    let (texts, id) = key.split_last_chunk::<16>()?;
+    let texts = std::str::from_utf8(texts.strip_suffix(&[0])?).ok()?;
+    let (upstream_id, root) = texts.split_once('\0')?;
+    Some(Held {
+        upstream_id: UpstreamId::new(upstream_id),
+        root: TranscriptRoot::new(root),
+        id: ConversationId::from_bytes(*id),
+    })
+}
+
+/// The key of a request record.
+pub(super) fn request_key(key: &RequestKey) -> Vec<u8> {
+    let mut bytes = request_prefix(key.conversation_id);
+    bytes.extend_from_slice(key.request_id.as_str().as_bytes());
+    bytes
+}
+
+/// What the keys of a conversation's requests begin with; zeroes where a request makes one.
+pub(super) fn request_prefix(conversation_id: Option<ConversationId>) -> Vec<u8> {
+    conversation_id.map_or_else(|| vec![0; 16], |id| id.as_bytes().to_vec())
+}
+
+/// The key that orders a conversation's requests by time.
+pub(super) fn request_order_key(key: &RequestKey, at: Timestamp) -> Vec<u8> {
+    let mut bytes = request_prefix(key.conversation_id);
+    bytes.extend_from_slice(&ascending(at).to_be_bytes());
+    bytes.extend_from_slice(key.request_id.as_str().as_bytes());
+    bytes
+}
+
+/// Reads time and id from the key that orders requests.
+pub(super) fn read_request_order_key(key: &[u8]) -> Option<(u64, RequestId)> {
+    let (at, request_id) = key.get(16..)?.split_first_chunk::<8>()?;
+    let request_id = std::str::from_utf8(request_id).ok()?;
+    Some((u64::from_be_bytes(*at), RequestId::new(request_id)))
+}
+
+/// A number that grows with the time; microseconds, as a store's life is far within their range.
+pub(super) fn ascending(at: Timestamp) -> u64 {
+    at.as_microsecond().cast_unsigned() ^ (1 << 63)
+}
+
+fn recent_key(id: ConversationId, updated_at: Timestamp) -> [u8; 24] {
+    let mut key = [0; 24];
+    key[..8].copy_from_slice(&(!ascending(updated_at)).to_be_bytes());
+    key[8..].copy_from_slice(id.as_bytes());
+    key
+}
+
+fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Result<(), StoreError> {
+    let header: ConversationHeader = value.read_header("conversation")?;
+    let key = *header.id.as_bytes();
+    if let Some(bytes) = draft.get(Space::Conversations, &key)? {
+        let old: ConversationHeader =
+            Value::from_bytes("conversation", &bytes)?.read_header("conversation")?;
+        mark.shrink(bytes.len());
+        if old.deleted_at.is_none() {
+            mark.conversations = mark.conversations.saturating_sub(1);
+            packed::remove(draft, Space::Recent, &recent_key(old.id, old.updated_at))?;
+        }
+    }
+    let is_alive = header.deleted_at.is_none();
+    if is_alive {
+        mark.conversations += 1;
+        packed::insert(
+            draft,
+            Space::Recent,
+            &recent_key(header.id, header.updated_at),
+            &[],
+        )?;
+    }
+    let is_unfinished = header.turn.is_some()
+        || header.continuation.is_some()
+        || header.interrupts.is_some_and(|open| !open.is_empty())
+        || ["turn", "interrupts"]
+            .iter()
+            .any(|member| value.has_body_in(member));
+    if is_alive && is_unfinished {
+        draft.put(Space::Unfinished, &key, Vec::new());
+    } else if draft.get(Space::Unfinished, &key)?.is_some() {
+        draft.remove(Space::Unfinished, &key);
+    }
+    let bytes = value.to_bytes("conversation")?;
+    mark.grow(bytes.len());
+    draft.put(Space::Conversations, &key, bytes);
+    Ok(())
+}
+
+fn remove_request(draft: &mut Draft<'_>, mark: &mut Mark, key: &RequestKey) -> Result<(), StoreError> {
+    let tree_key = request_key(key);
+    let Some(bytes) = draft.get(Space::Turns, &tree_key)? else {
+        return Ok(());
+    };
+    let old: RequestHeader = Value::from_bytes("request", &bytes)?.read_header("request")?;
+    packed::remove(draft, Space::TurnOrder, &request_order_key(key, old.at))?;
+    draft.remove(Space::Turns, &tree_key);
+    mark.shrink(bytes.len());
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! Committing: the thread that makes changes durable, and the line in front of it.
+//!
+//! This module owns the order of a commit: bodies synced, journal lines written and synced, one batch applied to the
+//! trees together with the journal's position, answer given. Whatever waits is taken together: one write, one sync, one
+//! batch. It must not know how the trees are read.
+//!
+//! The trees are not synced here. That is sound because the batch carries the journal's position and is recovered whole
+//! or not at all: trees that lost their newest batches say so by their position, and the start replays from there; trees
+//! that may have lost anything else are not believed (see the module `trust`).
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError};
+
+use bridge_protocol::ConversationId;
+use tokio::sync::{mpsc, oneshot};
+
+use super::apply::{self, Entry, Held, LineageValue, Mark, RequestKey};
+use super::error::StoreError;
+use super::journal::{self, Journal};
+use super::keyspace::{Draft, Space};
+use super::packed;
+use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
+use super::shared::Shared;
+use super::trust::Trust;
+use super::value::Value;
+
+/// How many changes may wait to be made durable; past it a commit is refused.
+///
+/// As many as the requests that the daemon admits at once at least (256 connections with 64 each): one that was let in is
+/// not turned away here. A change is some kilobytes.
+pub const COMMIT_LINE_LIMIT: usize = 16_384;
+
+/// How many changes are made durable together.
+const GROUP_LIMIT: usize = 1_024;
+
+/// How many bytes of lines are written at once; what waits beyond that is the next group.
+const GROUP_LIMIT_BYTES: usize = 4 << 20;
+
+/// For how many days a request is remembered.
+pub const REQUEST_MEMORY_DAYS: u64 = 7;
+
+/// How many requests of one conversation are remembered.
+pub const REQUEST_MEMORY_COUNT: usize = 1_000;
+
+/// The longest upstream id, in bytes. Ids are uuids or short words; an agent that sends more sends no id.
+pub const UPSTREAM_ID_LIMIT_BYTES: usize = 1_024;
+
+/// The longest transcript root, in bytes: the longest path on Linux.
+const ROOT_LIMIT_BYTES: usize = 4_096;
+
+/// The longest request id, in bytes.
+pub const REQUEST_ID_LIMIT_BYTES: usize = 512;
+
+/// Members of a conversation record that are structures of ours.
+const CONVERSATION_STRUCTURES: &[&str] = &["settings", "turn"];
+
+/// One thing for the thread to do.
+pub(super) enum Job {
+    Commit {
+        change: Box<Change>,
+        answer: oneshot::Sender<Result<Sequence, StoreError>>,
+    },
+    Shutdown {
+        answer: oneshot::Sender<Result<(), StoreError>>,
+    },
+}
+
+/// Everything that only the thread changes.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    /// None in memory.
+    journal: Option<Journal>,
+    trust: Option<Trust>,
+    mark: Mark,
+    is_out_of_service: bool,
+}
+
+/// Where one answer goes.
+type Answer = oneshot::Sender<Result<Sequence, StoreError>>;
+
+impl Writer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        journal: Option<Journal>,
+        trust: Option<Trust>,
+        mark: Mark,
+    ) -> Self {
+        Self {
+            shared,
+            journal,
+            trust,
+            mark,
+            is_out_of_service: false,
+        }
+    }
+
+    /// The thread's whole life: until it is told to stop, or until nobody is left who could ask.
+    pub(super) fn run(mut self, mut line: mpsc::Receiver<Job>) {
+        // Done here, off the path of the start; a commit that comes before it succeeded tries again.
+        if let Some(trust) = &mut self.trust
+            && let Err(error) = trust.mark_open()
+        {
+            tracing::warn!(%error, "the store cannot be marked as in use yet");
+        }
+        let mut stop = None;
+        while stop.is_none()
+            && let Some(first) = line.blocking_recv()
+        {
+            let mut group = Vec::new();
+            let mut next = Some(first);
+            while let Some(job) = next {
+                match job {
+                    Job::Commit { change, answer } => group.push((*change, answer)),
+                    Job::Shutdown { answer } => {
+                        stop = Some(answer);
+                        break;
+                    }
+                }
+                next = (group.len() < COMMIT_LINE_LIMIT)
+                    .then(|| line.try_recv().ok())
+                    .flatten();
+            }
+            self.commit(group);
+        }
+        // Whoever waits in line behind a stop is told so.
+        line.close();
+        while let Ok(job) = line.try_recv() {
+            match job {
+                Job::Commit { answer, .. } => give(answer, Err(StoreError::Closed)),
+                Job::Shutdown { answer } => drop(answer.send(Err(StoreError::Closed))),
+            }
+        }
+        let closed = self.close();
+        if let Err(error) = &closed {
+            tracing::error!(%error, "the store did not close cleanly; its next start replays or rebuilds");
+        }
+        drop(self);
+        if let Some(answer) = stop {
+            // Who asked for the stop may be gone; the store is closed all the same.
+            drop(answer.send(closed));
+        }
+    }
+
+    /// Makes changes durable together, in their order. A change that cannot be written down fails alone; what fails in
+    /// writing fails for all.
+    pub(super) fn commit(&mut self, group: Vec<(Change, Answer)>) {
+        let mut waiting = group.into_iter();
+        while waiting.len() > 0 {
+            let mut answers = Vec::new();
+            let outcome = self.commit_some(&mut waiting, &mut answers);
+            let failure = outcome.as_ref().err().cloned();
+            self.shared.set_figures(&self.mark, failure);
+            for (sequence, answer) in answers {
+                give(answer, outcome.clone().map(|()| sequence));
+            }
+        }
+    }
+
+    fn commit_some(
+        &mut self,
+        waiting: &mut impl Iterator<Item = (Change, Answer)>,
+        answers: &mut Vec<(Sequence, Answer)>,
+    ) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let mut draft = Draft::over(&shared.keyspace);
+        let mut mark = self.mark.clone();
+        let mut lines: Vec<u8> = Vec::new();
+        let mut last_line_bytes = 0;
+        while lines.len() < GROUP_LIMIT_BYTES
+            && let Some((change, answer)) = waiting.next()
+        {
+            if self.is_out_of_service {
+                give(answer, Err(StoreError::OutOfService));
+                continue;
+            }
+            if change.is_empty() {
+                answers.push((Sequence(mark.position.sequence), answer));
+                continue;
+            }
+            let next = mark.position.sequence + 1;
+            let prepared = prepare(&shared, &draft, change).and_then(|entry| {
+                let line = write_line(next, &entry)?;
+                Ok((entry, line))
+            });
+            match prepared {
+                Ok((entry, line)) => {
+                    mark.position.sequence = next;
+                    answers.push((Sequence(next), answer));
+                    apply::apply(&mut draft, &mut mark, &entry)?;
+                    last_line_bytes = line.len();
+                    lines.extend_from_slice(&line);
+                }
+                Err(error) => give(answer, Err(error)),
+            }
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if let Some(trust) = &mut self.trust {
+            trust.mark_open()?;
+        }
+        let before = self.journal.as_ref().map(|journal| journal.position().clone());
+        if let Some(journal) = &mut self.journal {
+            journal.append(&lines, mark.position.sequence, last_line_bytes)?;
+            mark.position = journal.position().clone();
+        }
+        mark.write(&mut draft)?;
+        let applied = {
+            let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
+            shared.keyspace.apply(draft.into_writes())
+        };
+        if let Err(error) = applied {
+            self.leave_service(before);
+            return Err(error);
+        }
+        self.mark = mark;
+        Ok(())
+    }
+
+    /// The trees failed after the journal had the lines: take those back, and let the next start rebuild.
+    ///
+    /// Part of the batch may be in the trees' memory, so nothing more is built on them.
+    fn leave_service(&mut self, before: Option<journal::Position>) {
+        self.is_out_of_service = true;
+        if let (Some(journal), Some(before)) = (&mut self.journal, before)
+            && let Err(error) = journal.take_back(before)
+        {
+            tracing::error!(%error, "lines that were not carried out stay in the journal");
+        }
+        if let Some(trust) = &mut self.trust
+            && let Err(error) = trust.revoke()
+        {
+            tracing::error!(%error, "the database cannot be marked as not to be believed");
+        }
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        if self.is_out_of_service {
+            return Err(StoreError::OutOfService);
+        }
+        self.shared.keyspace.sync()?;
+        self.trust.as_mut().map_or(Ok(()), Trust::mark_closed)
+    }
+}
+
+/// Checks a change and writes its values down, bodies included. Nothing is changed in the trees.
+fn prepare(shared: &Shared, draft: &Draft<'_>, change: Change) -> Result<Entry, StoreError> {
+    let bodies = shared.bodies.as_ref();
+    let mut entry = Entry::default();
+    if let Some(mut record) = change.conversation {
+        let stored = apply::conversation_header(draft, record.id)?.map_or(0, |header| header.version);
+        let newest = stored.max(record.version);
+        if newest > RECORD_VERSION {
+            return Err(StoreError::NewerRecord {
+                id: record.id,
+                version: newest,
+            });
+        }
+        record.version = RECORD_VERSION;
+        let value = Value::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
+        entry.conversations.push(value);
+    }
+    for (id, mut lineage) in change.lineage {
+        // It follows from the chain at the time of reading.
+        lineage.in_chain = false;
+        entry.lineage.push(LineageValue {
+            id,
+            seq: lineage.seq,
+            value: Value::of("lineage entry", &lineage, &[], bodies)?,
+        });
+    }
+    for (id, root, upstream_id) in change.upstream {
+        check_length("upstream id", upstream_id.as_str(), UPSTREAM_ID_LIMIT_BYTES)?;
+        check_length("transcript root", root.as_str(), ROOT_LIMIT_BYTES)?;
+        if upstream_id.as_str().contains('\0') || root.as_str().contains('\0') {
+            return Err(StoreError::NulInKey);
+        }
+        entry.upstream.push(Held {
+            upstream_id,
+            root,
+            id,
+        });
+    }
+    for request in &change.requests {
+        check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
+        entry.requests.push(Value::of("request", request, &[], bodies)?);
+    }
+    entry.requests_removed = forgotten(shared, &change.requests)?;
+    entry.processes = change.processes_put;
+    entry.processes_removed = change.processes_removed;
+    Ok(entry)
+}
+
+/// The requests that are forgotten as these come: those past their time, by the newcomers' time, and the oldest past
+/// the count. It is part of the change, so that a replay forgets the same ones.
+fn forgotten(shared: &Shared, requests: &[RequestRecord]) -> Result<Vec<RequestKey>, StoreError> {
+    const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
+    let conversations: BTreeSet<Option<ConversationId>> =
+        requests.iter().map(|request| request.conversation_id).collect();
+    let mut forgotten = Vec::new();
+    for conversation_id in conversations {
+        let new: Vec<&RequestRecord> = requests
+            .iter()
+            .filter(|request| request.conversation_id == conversation_id)
+            .collect();
+        let newest = new.iter().map(|request| apply::ascending(request.at)).max();
+        let oldest_kept = newest.unwrap_or_default().saturating_sub(MEMORY_MICROSECONDS);
+        let prefix = apply::request_prefix(conversation_id);
+        // One page holds all: no conversation ever has more than this beyond its count.
+        let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
+        let known = packed::page(
+            &shared.keyspace,
+            Space::TurnOrder,
+            Bound::Included(&prefix),
+            &prefix,
+            limit,
+        )?;
+        let known: Vec<_> = known
+            .into_iter()
+            .filter_map(|(key, _)| apply::read_request_order_key(&key))
+            .filter(|(_, request_id)| new.iter().all(|request| request.request_id != *request_id))
+            .collect();
+        let too_many = (known.len() + new.len()).saturating_sub(REQUEST_MEMORY_COUNT);
+        let leaving = known
+            .into_iter()
+            .enumerate()
+            .filter(|(index, (at, _))| *index < too_many || *at < oldest_kept);
+        forgotten.extend(leaving.map(|(_, (_, request_id))| RequestKey {
+            conversation_id,
+            request_id,
+        }));
+    }
+    Ok(forgotten)
+}
+
+/// The journal's line of a change.
+fn write_line(sequence: u64, entry: &Entry) -> Result<Vec<u8>, StoreError> {
+    let change = serde_json::to_string(entry).map_err(StoreError::unwritable("change"))?;
+    let line = journal::encode_line(sequence, &change);
+    if line.len() > journal::LINE_LIMIT_BYTES {
+        return Err(StoreError::TooLarge {
+            what: "change",
+            bytes: line.len(),
+            limit_bytes: journal::LINE_LIMIT_BYTES,
+        });
+    }
+    Ok(line)
+}
+
+fn check_length(what: &'static str, text: &str, limit_bytes: usize) -> Result<(), StoreError> {
+    if text.len() > limit_bytes {
+        return Err(StoreError::TooLarge {
+            what,
+            bytes: text.len(),
+            limit_bytes,
+        });
+    }
+    Ok(())
+}
+
+fn give(answer: Answer, outcome: Result<Sequence, StoreError>) {
+    // Who asked may be gone; the change stands or fell all the same.
+    drop(answer.send(outcome));
+}
+
+#[cfg(test)]
+mod tests;

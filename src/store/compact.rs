@@ -1,0 +1,146 @@
+//! Compaction: a new journal that holds what is in the trees and nothing that was replaced.
+//!
+//! This module owns the steps and their order, each of which can be the last before a crash: write the new journal under
+//! a temporary name and sync it; rename it into place and sync the folder; write its position to the trees; remove
+//! bodies that nothing names. Before the rename the old journal counts. After it the new one does, and the trees, whose
+//! mark still speaks of the old one, are brought up to date from it. The lineage is copied whole: it is never cut.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::path::Path;
+
+use super::apply::{self, Entry, LineageValue, Mark};
+use super::body::Bodies;
+use super::error::StoreError;
+use super::journal::NewJournal;
+use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Pair, Space};
+use super::packed;
+use super::value::Value;
+
+/// A journal shorter than this is left alone: reading it costs less than replacing it.
+const SMALLEST_JOURNAL_BYTES: u64 = 1 << 20;
+
+/// A new journal, synced, beside the old one.
+pub(super) struct Compacted {
+    journal: NewJournal,
+    mark: Mark,
+    /// The bodies that the new journal names.
+    named: HashSet<String>,
+}
+
+/// Whether the journal is at least twice as long as what lives in it.
+pub(super) fn is_due(mark: &Mark) -> bool {
+    let length = mark.position.end_offset;
+    length > SMALLEST_JOURNAL_BYTES && length / 2 >= mark.live_bytes
+}
+
+/// Writes down what is in the trees. Nothing may be committed meanwhile.
+pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Compacted, StoreError> {
+    let mut compacted = Compacted {
+        journal: NewJournal::begin(path, mark.position.sequence)?,
+        mark: mark.clone(),
+        named: HashSet::new(),
+    };
+    compacted.copy(
+        |from| keyspace.page(Space::Conversations, from, PAGE_ENTRIES),
+        |entry, (_, bytes)| {
+            entry
+                .conversations
+                .push(Value::from_bytes("conversation", &bytes)?);
+            Ok(())
+        },
+    )?;
+    compacted.copy(
+        |from| packed::page(keyspace, Space::Lineage, from, &[], PAGE_ENTRIES),
+        |entry, (key, bytes)| {
+            let (id, seq) = apply::read_lineage_key(&key).ok_or(damaged(Space::Lineage))?;
+            let value = Value::from_bytes("lineage entry", &bytes)?;
+            entry.lineage.push(LineageValue { id, seq, value });
+            Ok(())
+        },
+    )?;
+    compacted.copy(
+        |from| packed::page(keyspace, Space::Upstream, from, &[], PAGE_ENTRIES),
+        |entry, (key, _)| {
+            entry
+                .upstream
+                .push(apply::read_upstream_key(&key).ok_or(damaged(Space::Upstream))?);
+            Ok(())
+        },
+    )?;
+    compacted.copy(
+        |from| keyspace.page(Space::Turns, from, PAGE_ENTRIES),
+        |entry, (_, bytes)| {
+            entry.requests.push(Value::from_bytes("request", &bytes)?);
+            Ok(())
+        },
+    )?;
+    compacted.copy(
+        |from| keyspace.page(Space::Processes, from, PAGE_ENTRIES),
+        |entry, (_, bytes)| {
+            let process = serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process"))?;
+            entry.processes.push(process);
+            Ok(())
+        },
+    )?;
+    compacted.journal.sync()?;
+    Ok(compacted)
+}
+
+impl Compacted {
+    /// Puts the new journal in the place of the old one. What is returned is where the trees stand in it.
+    pub(super) fn put_in_place(self) -> Result<(Mark, HashSet<String>), StoreError> {
+        let position = self.journal.put_in_place()?;
+        let mark = Mark {
+            live_bytes: position.end_offset,
+            position,
+            ..self.mark
+        };
+        Ok((mark, self.named))
+    }
+
+    fn copy(
+        &mut self,
+        mut page: impl FnMut(Bound<&[u8]>) -> Result<Vec<Pair>, StoreError>,
+        mut add: impl FnMut(&mut Entry, Pair) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let pairs = page(last.as_deref().map_or(Bound::Unbounded, Bound::Excluded))?;
+            let Some((key, _)) = pairs.last() else {
+                return Ok(());
+            };
+            last = Some(key.clone());
+            let mut entry = Entry::default();
+            for pair in pairs {
+                add(&mut entry, pair)?;
+            }
+            let values = entry.conversations.iter().chain(&entry.requests);
+            let values = values.chain(entry.lineage.iter().map(|lineage| &lineage.value));
+            let named = values.flat_map(|value| value.bodies.values());
+            self.named.extend(named.map(|body| body.sha256.clone()));
+            let text = serde_json::to_string(&entry).map_err(StoreError::unwritable("change"))?;
+            self.journal.push(&text)?;
+        }
+    }
+}
+
+/// Tells the trees where they stand in the journal that is now in place.
+pub(super) fn adopt(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
+    let mut draft = Draft::over(keyspace);
+    mark.write(&mut draft)?;
+    keyspace.apply(draft.into_writes())
+}
+
+/// Removes the bodies that the journal in place does not name.
+pub(super) fn sweep(bodies: &Bodies, named: &HashSet<String>) -> usize {
+    bodies.sweep(named).unwrap_or_else(|error| {
+        // They take room and nothing else; the next compaction tries again.
+        tracing::warn!(%error, "unused bodies stay");
+        0
+    })
+}
+
+fn damaged(space: Space) -> StoreError {
+    StoreError::DamagedChunk { space: space.name() }
+}

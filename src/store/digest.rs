@@ -1,0 +1,36 @@
+//! Digests and their text: SHA-256 of bodies, and hexadecimal both ways.
+
+use sha2::{Digest as _, Sha256};
+
+/// The SHA-256 of the bytes as 64 lower-case hexadecimal digits.
+pub(super) fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Lower-case hexadecimal digits, two a byte.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes
+        .iter()
+        .flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0x0F)]])
+        .map(char::from)
+        .collect()
+}
+
+/// The bytes of hexadecimal digits; none when the text is anything else.
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if digits.len() % 2 != 0 {
+        return None;
+    }
+    digits
+        .chunks_exact(2)
+        .map(|pair| Some((digit(pair[0])? << 4) | digit(pair[1])?))
+        .collect()
+}
+
+fn digit(character: u8) -> Option<u8> {
+    char::from(character)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}

@@ -1,0 +1,143 @@
+//! What can go wrong in the store. It must not know wire codes; the server maps these.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use jiff::Timestamp;
+use thiserror::Error;
+
+/// A read or a commit that did not happen.
+///
+/// One failed write can fail every commit that waited in the same group, so the error can be cloned; the cause it
+/// carries is shared.
+#[derive(Clone, Debug, Error)]
+pub enum StoreError {
+    /// A file could not be read, written, synced, renamed or removed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: std::sync::Arc<io::Error>,
+    },
+    /// The query side answered with an error.
+    #[error("the database in {} failed", path.display())]
+    Database {
+        /// Its folder; empty in memory.
+        path: PathBuf,
+        /// Its own error.
+        #[source]
+        source: sled::Error,
+    },
+    /// A stored value does not have the shape that its place asks for.
+    #[error("a stored {what} cannot be read")]
+    Unreadable {
+        /// What kind of value.
+        what: &'static str,
+        /// The parser's error.
+        #[source]
+        source: std::sync::Arc<serde_json::Error>,
+    },
+    /// A value could not be written down as JSON.
+    #[error("a {what} cannot be written down")]
+    Unwritable {
+        /// What kind of value.
+        what: &'static str,
+        /// The serializer's error.
+        #[source]
+        source: std::sync::Arc<serde_json::Error>,
+    },
+    /// A chunk of packed entries is not in the form in which it is written.
+    #[error("packed entries in {space} are damaged")]
+    DamagedChunk {
+        /// The tree that holds it.
+        space: &'static str,
+    },
+    /// A body file does not hold what its name says.
+    #[error("the body {} does not match its name", path.display())]
+    DamagedBody {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The record was written by a newer version: it can be read, not rewritten.
+    #[error("conversation {id} was written by a newer version (record version {version})")]
+    NewerRecord {
+        /// The conversation.
+        id: ConversationId,
+        /// The version of its record.
+        version: u32,
+    },
+    /// Something is over its limit.
+    #[error("{what} has {bytes} bytes, the limit is {limit_bytes}")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// An upstream id or a transcript root holds a NUL, which no file name can and which separates them in a key.
+    #[error("an upstream id or transcript root holds a NUL character")]
+    NulInKey,
+    /// Too many changes wait to be made durable.
+    #[error("{} changes wait to be written already", super::COMMIT_LINE_LIMIT)]
+    LineFull,
+    /// The store is closed, or its thread ended.
+    #[error("the store is closed")]
+    Closed,
+    /// An earlier change could not be applied and the database could not be opened again; the next start rebuilds it.
+    #[error("the store refuses changes until the next start")]
+    OutOfService,
+}
+
+/// Why a name did not lead to one conversation.
+#[derive(Clone, Debug, Error)]
+pub enum Lookup {
+    /// Nothing has this name.
+    #[error("no conversation has this name")]
+    NotFound,
+    /// Several have it; a few of them.
+    #[error("several conversations have this name")]
+    Ambiguous(Vec<ConversationId>),
+    /// The one that had it was deleted.
+    #[error("conversation {id} was deleted")]
+    Deleted {
+        /// Its id, which is never used again.
+        id: ConversationId,
+        /// When.
+        at: Timestamp,
+    },
+    /// The store could not be read.
+    #[error("the store could not be read")]
+    Store(#[from] StoreError),
+}
+
+impl StoreError {
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source: source.into(),
+        }
+    }
+
+    pub(super) fn unreadable(what: &'static str) -> impl FnOnce(serde_json::Error) -> Self {
+        move |source| Self::Unreadable {
+            what,
+            source: source.into(),
+        }
+    }
+
+    pub(super) fn unwritable(what: &'static str) -> impl FnOnce(serde_json::Error) -> Self {
+        move |source| Self::Unwritable {
+            what,
+            source: source.into(),
+        }
+    }
+}

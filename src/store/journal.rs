@@ -1,0 +1,411 @@
+//! The journal: one line for each durable change, and the side of the store that is believed.
+//!
+//! This module owns the file's form, its appending and its reading. The first line is a header with the file's
+//! generation; each further line is `{"seq":N,"sum":"<crc32>","change":{…}}`, the checksum over sequence and change. A
+//! line counts once it was synced. It must not know what a change holds.
+//!
+//! **A failed append leaves nothing.** What a failed write or sync may have left behind is cut off again; where that
+//! fails too, it is tried before the next append, which otherwise overwrites it. Linux reports a failed sync once and
+//! may then forget about the pages, so nothing that was part of it is relied on: the lines are written anew or not at all,
+//! and all earlier ones were synced before.
+//!
+//! **A torn tail is cut off.** Lines at the very end that do not check out were never acknowledged. A bad line with a good
+//! one behind it is another matter: it is told, the file is kept aside, and the good lines count.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::body::rename_durably;
+use super::error::StoreError;
+
+/// The form of the file that this program writes.
+const FORMAT: u32 = 1;
+
+/// The longest line, in bytes: what a change holds is at most some kilobytes an item, and a damaged file is not read
+/// into memory whole.
+pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
+
+/// What the journal needs of its file; tests put a failing one in its place.
+pub(super) trait Medium: Send {
+    /// Writes all bytes at this offset.
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes data and length durable.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts the file to this length.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// The first line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Header {
+    /// [`FORMAT`].
+    journal: u32,
+    /// Tells this file from the one that a compaction replaces.
+    pub(super) generation: Uuid,
+    /// The sequence that the compacted lines at the beginning bring one up to; 0 in a new journal.
+    pub(super) base: u64,
+}
+
+/// A place in a journal: right behind the line of this sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Position {
+    pub(super) generation: Uuid,
+    pub(super) sequence: u64,
+    /// Where the last line begins; the same as `end_offset` when there is none.
+    pub(super) line_offset: u64,
+    /// Where the next line goes.
+    pub(super) end_offset: u64,
+}
+
+/// The journal, open for appending.
+pub(super) struct Journal {
+    medium: Box<dyn Medium>,
+    path: PathBuf,
+    position: Position,
+    /// Whether a failed append may have left bytes behind the end.
+    may_have_rest: bool,
+}
+
+/// A part of the file that is no good line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRegion {
+    /// Where it begins, in bytes from the start of the file.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// What was found in the file.
+#[derive(Clone, Debug)]
+pub(super) struct Scanned {
+    /// Right behind the last good line.
+    pub(super) position: Position,
+    /// Regions with a good line behind them.
+    pub(super) damaged: Vec<BadRegion>,
+    /// What stands behind the last good line.
+    pub(super) torn: Option<BadRegion>,
+    /// Sequences that no good line has.
+    pub(super) missing: u64,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    seq: u64,
+    #[serde(borrow)]
+    sum: &'a str,
+    #[serde(borrow)]
+    change: &'a RawValue,
+}
+
+/// One line, with its line break.
+pub(super) fn encode_line(sequence: u64, change: &str) -> Vec<u8> {
+    let sum = checksum(sequence, change);
+    format!("{{\"seq\":{sequence},\"sum\":\"{sum:08x}\",\"change\":{change}}}\n").into_bytes()
+}
+
+/// A journal in the making, beside the one whose place it is to take.
+pub(super) struct NewJournal {
+    file: BufWriter<File>,
+    temporary: PathBuf,
+    path: PathBuf,
+    position: Position,
+}
+
+impl NewJournal {
+    /// Begins a journal whose lines together bring one up to the sequence `base`.
+    pub(super) fn begin(path: &Path, base: u64) -> Result<Self, StoreError> {
+        let temporary = path.with_extension("new");
+        let header = Header {
+            journal: FORMAT,
+            generation: Uuid::new_v4(),
+            base,
+        };
+        let mut line = serde_json::to_vec(&header).map_err(StoreError::unwritable("journal header"))?;
+        line.push(b'\n');
+        let end_offset = line.len() as u64;
+        let file = File::create(&temporary).map_err(StoreError::io("create", &temporary))?;
+        let mut journal = Self {
+            file: BufWriter::with_capacity(1 << 18, file),
+            temporary,
+            path: path.to_owned(),
+            position: Position {
+                generation: header.generation,
+                sequence: base,
+                line_offset: end_offset,
+                end_offset,
+            },
+        };
+        journal.write(&line)?;
+        Ok(journal)
+    }
+
+    /// Adds a line; all lines of a compacted journal have its base as their sequence.
+    pub(super) fn push(&mut self, change: &str) -> Result<(), StoreError> {
+        let line = encode_line(self.position.sequence, change);
+        self.write(&line)?;
+        self.position.line_offset = self.position.end_offset;
+        self.position.end_offset += line.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the file durable, still under its temporary name.
+    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+        self.file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all())
+            .map_err(StoreError::io("write", &self.temporary))
+    }
+
+    /// Puts the file in its place, durably. The caller has synced it.
+    pub(super) fn put_in_place(self) -> Result<Position, StoreError> {
+        rename_durably(&self.temporary, &self.path)?;
+        Ok(self.position)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file
+            .write_all(bytes)
+            .map_err(StoreError::io("write", &self.temporary))
+    }
+}
+
+/// Makes an empty journal.
+pub(super) fn create(path: &Path) -> Result<Position, StoreError> {
+    let mut journal = NewJournal::begin(path, 0)?;
+    journal.sync()?;
+    journal.put_in_place()
+}
+
+/// Reads the first line and where the next begins; none when it is no header.
+pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreError> {
+    /// A header has fixed members only.
+    const HEADER_LIMIT_BYTES: u64 = 1_024;
+    let file = File::open(path).map_err(StoreError::io("open", path))?;
+    let mut line = Vec::new();
+    BufReader::new(file.take(HEADER_LIMIT_BYTES))
+        .read_until(b'\n', &mut line)
+        .map_err(StoreError::io("read", path))?;
+    if line.last() != Some(&b'\n') {
+        return Ok(None);
+    }
+    let header = serde_json::from_slice::<Header>(&line).ok();
+    Ok(header
+        .filter(|header| header.journal == FORMAT)
+        .map(|header| (header, line.len() as u64)))
+}
+
+/// Whether the line that the position stands behind is there, whole and the last that it knows of.
+pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError> {
+    let (Some(length), true) = (
+        position.end_offset.checked_sub(position.line_offset),
+        position.end_offset.saturating_sub(position.line_offset) <= LINE_LIMIT_BYTES as u64,
+    ) else {
+        return Ok(false);
+    };
+    let file = File::open(path).map_err(StoreError::io("open", path))?;
+    let file_length = file.metadata().map_err(StoreError::io("inspect", path))?.len();
+    if position.end_offset > file_length {
+        return Ok(false);
+    }
+    if length == 0 {
+        return Ok(true);
+    }
+    let mut line = vec![0; usize::try_from(length).unwrap_or(LINE_LIMIT_BYTES)];
+    file.read_exact_at(&mut line, position.line_offset)
+        .map_err(StoreError::io("read", path))?;
+    Ok(decode_line(&line).is_some_and(|line| line.seq == position.sequence))
+}
+
+/// Reads the lines behind a position and hands each good one with a sequence that is news to `each`.
+///
+/// `base` is the header's: lines up to it may repeat one sequence, as a compaction writes them.
+pub(super) fn scan(
+    path: &Path,
+    from: &Position,
+    base: u64,
+    mut each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
+) -> Result<Scanned, StoreError> {
+    let mut file = File::open(path).map_err(StoreError::io("open", path))?;
+    file.seek(SeekFrom::Start(from.end_offset))
+        .map_err(StoreError::io("read", path))?;
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut scanned = Scanned {
+        position: from.clone(),
+        damaged: Vec::new(),
+        torn: None,
+        missing: 0,
+    };
+    let mut offset = from.end_offset;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut reader)
+            .take(LINE_LIMIT_BYTES as u64)
+            .read_until(b'\n', &mut line)
+            .map_err(StoreError::io("read", path))?;
+        if read == 0 {
+            return Ok(scanned);
+        }
+        let start = offset;
+        offset += read as u64;
+        let last = scanned.position.sequence;
+        let good =
+            decode_line(&line).filter(|line| line.seq > last || (line.seq == last && line.seq <= base));
+        let Some(good) = good else {
+            match &mut scanned.torn {
+                Some(region) => region.bytes += read as u64,
+                None => {
+                    scanned.torn = Some(BadRegion {
+                        offset: start,
+                        bytes: read as u64,
+                    });
+                }
+            }
+            continue;
+        };
+        scanned.damaged.extend(scanned.torn.take());
+        if good.seq > base {
+            scanned.missing += good.seq - last.max(base) - 1;
+        }
+        scanned.position.sequence = good.seq;
+        scanned.position.line_offset = start;
+        scanned.position.end_offset = offset;
+        each(&scanned.position, good.change.get())?;
+    }
+}
+
+/// Whether a region holds more than one unfinished line.
+pub(super) fn has_line_break(path: &Path, region: &BadRegion) -> Result<bool, StoreError> {
+    let mut file = File::open(path).map_err(StoreError::io("open", path))?;
+    file.seek(SeekFrom::Start(region.offset))
+        .map_err(StoreError::io("read", path))?;
+    let mut reader = BufReader::new(file);
+    loop {
+        let buffer = reader.fill_buf().map_err(StoreError::io("read", path))?;
+        if buffer.is_empty() {
+            return Ok(false);
+        }
+        if memchr::memchr(b'\n', buffer).is_some() {
+            return Ok(true);
+        }
+        let length = buffer.len();
+        reader.consume(length);
+    }
+}
+
+impl Journal {
+    /// Opens the file for appending at this position. What stands behind it is cut off.
+    pub(super) fn open(path: &Path, position: Position) -> Result<Self, StoreError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .map_err(StoreError::io("open", path))?;
+        let length = file.metadata().map_err(StoreError::io("inspect", path))?.len();
+        if length > position.end_offset {
+            file.set_len(position.end_offset)
+                .and_then(|()| file.sync_data())
+                .map_err(StoreError::io("cut", path))?;
+        }
+        Ok(Self::over(Box::new(file), path, position))
+    }
+
+    pub(super) fn over(medium: Box<dyn Medium>, path: &Path, position: Position) -> Self {
+        Self {
+            medium,
+            path: path.to_owned(),
+            position,
+            may_have_rest: false,
+        }
+    }
+
+    /// Right behind the last line that was synced.
+    pub(super) fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Appends lines with one write and one sync; `sequence` is that of the last, which begins `last_line_bytes` before
+    /// the end. On an error none of them counts.
+    pub(super) fn append(
+        &mut self,
+        lines: &[u8],
+        sequence: u64,
+        last_line_bytes: usize,
+    ) -> Result<(), StoreError> {
+        if self.may_have_rest {
+            self.cut_rest()?;
+        }
+        let end = self.position.end_offset;
+        self.may_have_rest = true;
+        let written = self
+            .medium
+            .write_at(lines, end)
+            .map_err(StoreError::io("write", &self.path))
+            .and_then(|()| self.medium.sync().map_err(StoreError::io("sync", &self.path)));
+        if let Err(error) = written {
+            if let Err(cutting) = self.cut_rest() {
+                tracing::warn!(%cutting, "what a failed append left is cut off before the next");
+            }
+            return Err(error);
+        }
+        self.may_have_rest = false;
+        self.position.sequence = sequence;
+        self.position.end_offset = end + lines.len() as u64;
+        self.position.line_offset = self.position.end_offset - last_line_bytes as u64;
+        Ok(())
+    }
+
+    /// Takes the last append back, because what it says could not be carried out.
+    pub(super) fn take_back(&mut self, before: Position) -> Result<(), StoreError> {
+        self.position = before;
+        self.may_have_rest = true;
+        self.cut_rest()
+    }
+
+    fn cut_rest(&mut self) -> Result<(), StoreError> {
+        self.medium
+            .cut(self.position.end_offset)
+            .and_then(|()| self.medium.sync())
+            .map_err(StoreError::io("cut", &self.path))?;
+        self.may_have_rest = false;
+        Ok(())
+    }
+}
+
+fn decode_line(bytes: &[u8]) -> Option<Line<'_>> {
+    let text = bytes.strip_suffix(b"\n")?;
+    let line: Line<'_> = serde_json::from_slice(text).ok()?;
+    let sum = u32::from_str_radix(line.sum, 16).ok()?;
+    (sum == checksum(line.seq, line.change.get())).then_some(line)
+}
+
+fn checksum(sequence: u64, change: &str) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&sequence.to_be_bytes());
+    hasher.update(change.as_bytes());
+    hasher.finalize()
+}
+
+#[cfg(test)]
+pub(super) mod tests;

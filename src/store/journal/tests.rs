@@ -1,0 +1,341 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+/// A file in memory whose writes, syncs and cuts fail when they are told to.
+#[derive(Clone, Default)]
+pub(crate) struct FaultyFile {
+    pub(crate) state: Arc<Mutex<FaultyState>>,
+}
+
+#[derive(Default)]
+pub(crate) struct FaultyState {
+    pub(crate) bytes: Vec<u8>,
+    /// How many bytes of the next writes still fit.
+    pub(crate) room: Option<usize>,
+    pub(crate) sync_fails: bool,
+    pub(crate) cut_fails: bool,
+}
+
+impl Medium for FaultyFile {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap();
+        let fitting = state.room.unwrap_or(usize::MAX).min(bytes.len());
+        let start = usize::try_from(offset).unwrap();
+        let length = state.bytes.len().max(start + fitting);
+        state.bytes.resize(length, 0);
+        state.bytes[start..start + fitting].copy_from_slice(&bytes[..fitting]);
+        if fitting < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.state.lock().unwrap().sync_fails {
+            return Err(io::Error::other("the sync failed"));
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap();
+        if state.cut_fails {
+            return Err(io::Error::other("the cut failed"));
+        }
+        let length = usize::try_from(length).unwrap();
+        state.bytes.resize(length, 0);
+        Ok(())
+    }
+}
+
+pub(crate) fn nowhere() -> Position {
+    Position {
+        generation: Uuid::nil(),
+        sequence: 0,
+        line_offset: 0,
+        end_offset: 0,
+    }
+}
+
+fn append(journal: &mut Journal, change: &str) -> Result<(), StoreError> {
+    let sequence = journal.position().sequence + 1;
+    let line = encode_line(sequence, change);
+    journal.append(&line, sequence, line.len())
+}
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    begin: Position,
+}
+
+/// A journal with the changes `1`, `2`, … `count`.
+fn journal_of(count: u64) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.jsonl");
+    let begin = create(&path).unwrap();
+    let mut journal = Journal::open(&path, begin.clone()).unwrap();
+    for number in 1..=count {
+        append(&mut journal, &number.to_string()).unwrap();
+    }
+    Fixture {
+        _folder: folder,
+        path,
+        begin,
+    }
+}
+
+fn scan_all(fixture: &Fixture, base: u64) -> (Vec<String>, Scanned) {
+    let mut changes = Vec::new();
+    let scanned = scan(&fixture.path, &fixture.begin, base, |_, change| {
+        changes.push(change.to_owned());
+        Ok(())
+    })
+    .unwrap();
+    (changes, scanned)
+}
+
+fn edit(fixture: &Fixture, with: impl FnOnce(Vec<u8>) -> Vec<u8>) {
+    let bytes = std::fs::read(&fixture.path).unwrap();
+    std::fs::write(&fixture.path, with(bytes)).unwrap();
+}
+
+#[test]
+fn what_was_appended_is_read_in_order() {
+    let fixture = journal_of(3);
+    let (changes, scanned) = scan_all(&fixture, 0);
+    assert_eq!(changes, ["1", "2", "3"]);
+    assert_eq!(scanned.position.sequence, 3);
+    assert_eq!(
+        (scanned.torn, scanned.damaged, scanned.missing),
+        (None, vec![], 0)
+    );
+    assert!(holds(&fixture.path, &scanned.position).unwrap());
+}
+
+#[test]
+fn a_torn_end_is_told_from_damage() {
+    let line_3 = encode_line(3, "3").len() as u64;
+    /// What happened to a journal of three lines.
+    type Damage = fn(Vec<u8>) -> Vec<u8>;
+    let cases: [(&str, Damage, &[&str], Option<u64>, usize, u64); 6] = [
+        (
+            "unfinished line",
+            |mut bytes| {
+                bytes.truncate(bytes.len() - 4);
+                bytes
+            },
+            &["1", "2"],
+            Some(line_3 - 4),
+            0,
+            0,
+        ),
+        (
+            "bad checksum at the end",
+            |mut bytes| {
+                let at = bytes.len() - 3;
+                bytes[at] = b'9';
+                bytes
+            },
+            &["1", "2"],
+            Some(line_3),
+            0,
+            0,
+        ),
+        (
+            "zeroes behind the end",
+            |mut bytes| {
+                bytes.extend([0; 100]);
+                bytes
+            },
+            &["1", "2", "3"],
+            Some(100),
+            0,
+            0,
+        ),
+        (
+            "garbage with line breaks behind the end",
+            |mut bytes| {
+                bytes.extend(b"a\nb\nc");
+                bytes
+            },
+            &["1", "2", "3"],
+            Some(5),
+            0,
+            0,
+        ),
+        (
+            "a bad line in the middle",
+            |bytes| {
+                let text = String::from_utf8(bytes).unwrap();
+                text.replace("\"change\":2", "\"change\":7").into_bytes()
+            },
+            &["1", "3"],
+            None,
+            1,
+            1,
+        ),
+        (
+            "a line that is gone",
+            |bytes| {
+                let text = String::from_utf8(bytes).unwrap();
+                let lines = text
+                    .split_inclusive('\n')
+                    .filter(|line| !line.contains("\"change\":2"));
+                lines.collect::<String>().into_bytes()
+            },
+            &["1", "3"],
+            None,
+            0,
+            1,
+        ),
+    ];
+    for (name, damage, expected, torn, damaged, missing) in cases {
+        let fixture = journal_of(3);
+        edit(&fixture, damage);
+        let (changes, scanned) = scan_all(&fixture, 0);
+        assert_eq!(changes, expected, "{name}");
+        assert_eq!(scanned.torn.map(|region| region.bytes), torn, "{name}");
+        assert_eq!(scanned.damaged.len(), damaged, "{name}");
+        assert_eq!(scanned.missing, missing, "{name}");
+    }
+}
+
+#[test]
+fn a_line_that_comes_twice_counts_once() {
+    let fixture = journal_of(2);
+    edit(&fixture, |mut bytes| {
+        bytes.extend(encode_line(2, "2"));
+        bytes.extend(encode_line(3, "3"));
+        bytes
+    });
+    let (changes, scanned) = scan_all(&fixture, 0);
+    assert_eq!(changes, ["1", "2", "3"]);
+    assert_eq!(scanned.damaged.len(), 1);
+}
+
+#[test]
+fn compacted_lines_share_their_sequence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.jsonl");
+    let mut new = NewJournal::begin(&path, 40).unwrap();
+    for change in ["10", "20", "30"] {
+        new.push(change).unwrap();
+    }
+    new.sync().unwrap();
+    assert!(!path.exists(), "nothing is in place before it is put there");
+    let position = new.put_in_place().unwrap();
+    assert!(holds(&path, &position).unwrap());
+    let mut journal = Journal::open(&path, position).unwrap();
+    append(&mut journal, "41").unwrap();
+    let (header, begin) = read_header(&path).unwrap().unwrap();
+    assert_eq!(header.base, 40);
+    let begin = Position {
+        generation: header.generation,
+        sequence: 0,
+        line_offset: begin,
+        end_offset: begin,
+    };
+    let fixture = Fixture {
+        _folder: folder,
+        path,
+        begin,
+    };
+    let (changes, scanned) = scan_all(&fixture, 40);
+    assert_eq!(changes, ["10", "20", "30", "41"]);
+    assert_eq!((scanned.position.sequence, scanned.missing), (41, 0));
+}
+
+#[test]
+fn a_position_is_held_only_where_its_line_stands() {
+    let fixture = journal_of(3);
+    let (_, scanned) = scan_all(&fixture, 0);
+    let good = scanned.position;
+    assert!(
+        holds(&fixture.path, &fixture.begin).unwrap(),
+        "before the first line"
+    );
+    let other_sequence = Position {
+        sequence: 9,
+        ..good.clone()
+    };
+    let beyond = Position {
+        line_offset: good.end_offset,
+        end_offset: good.end_offset + 50,
+        ..good.clone()
+    };
+    let backwards = Position {
+        line_offset: good.end_offset + 1,
+        ..good.clone()
+    };
+    for wrong in [other_sequence, beyond, backwards] {
+        assert!(!holds(&fixture.path, &wrong).unwrap(), "{wrong:?}");
+    }
+    edit(&fixture, |mut bytes| {
+        bytes.truncate(bytes.len() - 1);
+        bytes
+    });
+    assert!(!holds(&fixture.path, &good).unwrap());
+}
+
+#[test]
+fn a_header_is_told_from_anything_else() {
+    let fixture = journal_of(1);
+    assert!(read_header(&fixture.path).unwrap().is_some());
+    for content in [
+        "",
+        "{",
+        "{}\n",
+        "{\"journal\":2,\"generation\":\"00000000-0000-0000-0000-000000000000\",\"base\":0}\n",
+    ] {
+        std::fs::write(&fixture.path, content).unwrap();
+        assert_eq!(read_header(&fixture.path).unwrap(), None, "{content:?}");
+    }
+}
+
+#[test]
+fn a_failed_append_leaves_nothing() {
+    type Fault = fn(&mut FaultyState);
+    let faults: [(&str, Fault); 3] = [
+        ("a full disk", |state| state.room = Some(7)),
+        ("a failed sync", |state| state.sync_fails = true),
+        ("neither writable nor cuttable", |state| {
+            state.room = Some(7);
+            state.cut_fails = true;
+        }),
+    ];
+    for (name, fault) in faults {
+        let file = FaultyFile::default();
+        let mut journal = Journal::over(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
+        append(&mut journal, "1").unwrap();
+        let before = (
+            journal.position().clone(),
+            file.state.lock().unwrap().bytes.clone(),
+        );
+        fault(&mut file.state.lock().unwrap());
+        assert!(append(&mut journal, "\"never\"").is_err(), "{name}");
+        assert!(append(&mut journal, "\"never either\"").is_err(), "{name}");
+        assert_eq!(journal.position(), &before.0, "{name}");
+        {
+            let mut state = file.state.lock().unwrap();
+            state.room = None;
+            state.sync_fails = false;
+            state.cut_fails = false;
+        }
+        append(&mut journal, "2").unwrap();
+        let expected = [before.1, encode_line(2, "2")].concat();
+        assert_eq!(file.state.lock().unwrap().bytes, expected, "{name}");
+    }
+}
+
+#[test]
+fn an_append_can_be_taken_back() {
+    let fixture = journal_of(2);
+    let (_, scanned) = scan_all(&fixture, 0);
+    let mut journal = Journal::open(&fixture.path, scanned.position.clone()).unwrap();
+    append(&mut journal, "3").unwrap();
+    journal.take_back(scanned.position).unwrap();
+    append(&mut journal, "\"another\"").unwrap();
+    assert_eq!(scan_all(&fixture, 0).0, ["1", "2", "\"another\""]);
+}

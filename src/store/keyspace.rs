@@ -1,0 +1,328 @@
+//! Ordered trees of bytes that change together: sled on disk, or maps in memory for a store that leaves nothing behind.
+//!
+//! This module owns the choice between the two and the atomicity of a batch. It must not know what the bytes mean.
+//!
+//! A batch over several sled trees is one sled transaction. sled 0.34 serializes those behind one lock, pins its log
+//! while it applies the writes and seals them with a manifest, so that recovery takes all of them or none; each insert
+//! reads the old value first, which the caller has in the cache anyway. No sync happens here: the journal was synced
+//! before, and what sled loses with the machine's power is replayed from there.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use sled::Transactional as _;
+use sled::transaction::{ConflictableTransactionError, TransactionError};
+
+use super::error::StoreError;
+
+/// Memory that sled may use for pages, in bytes: at the lower end of what is allowed, as pages cost more in memory than
+/// the size that sled counts.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// How long sled may keep writes before it hands them to the operating system, in milliseconds.
+///
+/// Nothing waits for it: the journal is the durable side. It only bounds how much a start has to replay.
+const FLUSH_EVERY_MS: u64 = 1_000;
+
+/// The size of sled's segments, in bytes. A page of more than a quarter of it goes to a file that sled never syncs;
+/// a page holds 17 values at most, and no value is over [`super::VALUE_LIMIT_BYTES`].
+const SEGMENT_BYTES: usize = 1 << 20;
+
+/// How many entries are read at once where many are walked through.
+pub(super) const PAGE_ENTRIES: usize = 256;
+
+/// The trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Space {
+    /// Conversation id → record.
+    Conversations,
+    /// Packed: upstream id, root, conversation id.
+    Upstream,
+    /// Packed: conversation id, seq → entry.
+    Lineage,
+    /// Conversation id (or zeroes), request id → request record.
+    Turns,
+    /// Packed: time, conversation id, request id: the order in which requests are forgotten.
+    TurnOrder,
+    /// Mark → process record.
+    Processes,
+    /// Packed: inverted time of the last change, conversation id.
+    Recent,
+    /// Conversation id, of those that a start has to look after.
+    Unfinished,
+    /// The format and the position in the journal.
+    Meta,
+}
+
+impl Space {
+    /// All trees; the position of a tree here is its number.
+    pub(super) const ALL: [Self; 9] = [
+        Self::Conversations,
+        Self::Upstream,
+        Self::Lineage,
+        Self::Turns,
+        Self::TurnOrder,
+        Self::Processes,
+        Self::Recent,
+        Self::Unfinished,
+        Self::Meta,
+    ];
+
+    /// The tree's name on disk.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Conversations => "conversations",
+            Self::Upstream => "upstream",
+            Self::Lineage => "lineage",
+            Self::Turns => "turns",
+            Self::TurnOrder => "turnOrder",
+            Self::Processes => "processes",
+            Self::Recent => "recent",
+            Self::Unfinished => "unfinished",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// A key and its value.
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
+
+/// What is to become of some keys: a value, or nothing.
+pub(super) type Writes = BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>;
+
+/// All trees of one store.
+pub(super) enum Keyspace {
+    /// On disk.
+    Sled(SledTrees),
+    /// In memory.
+    Memory(RwLock<BTreeMap<(Space, Vec<u8>), Vec<u8>>>),
+}
+
+/// The open database.
+pub(super) struct SledTrees {
+    path: PathBuf,
+    database: sled::Db,
+    trees: Vec<sled::Tree>,
+}
+
+impl Keyspace {
+    pub(super) fn in_memory() -> Self {
+        Self::Memory(RwLock::default())
+    }
+
+    /// Opens the database in this folder, or makes it.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Database {
+            path: path.to_owned(),
+            source,
+        };
+        let database = sled::Config::new()
+            .path(path)
+            .cache_capacity(CACHE_BYTES)
+            .segment_size(SEGMENT_BYTES)
+            .mode(sled::Mode::HighThroughput)
+            .flush_every_ms(Some(FLUSH_EVERY_MS))
+            .open()
+            .map_err(failed)?;
+        let trees = Space::ALL
+            .iter()
+            .map(|space| database.open_tree(space.name()))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(failed)?;
+        Ok(Self::Sled(SledTrees {
+            path: path.to_owned(),
+            database,
+            trees,
+        }))
+    }
+
+    pub(super) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        match self {
+            Self::Sled(trees) => {
+                let found = trees.tree(space).get(key).map_err(|error| trees.failed(error))?;
+                Ok(found.map(|value| value.to_vec()))
+            }
+            Self::Memory(map) => {
+                let map = map.read().unwrap_or_else(PoisonError::into_inner);
+                Ok(map.get(&(space, key.to_vec())).cloned())
+            }
+        }
+    }
+
+    /// The last pair up to this key.
+    pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
+        match self {
+            Self::Sled(trees) => trees
+                .tree(space)
+                .range::<&[u8], _>((Bound::Unbounded, until))
+                .next_back()
+                .transpose()
+                .map(|pair| pair.map(owned))
+                .map_err(|error| trees.failed(error)),
+            Self::Memory(map) => {
+                let map = map.read().unwrap_or_else(PoisonError::into_inner);
+                let from = Bound::Included((space, Vec::new()));
+                let until = until.map(|key| (space, key.to_vec()));
+                let found = map.range((from, until)).next_back();
+                Ok(found.map(|((_, key), value)| (key.clone(), value.clone())))
+            }
+        }
+    }
+
+    /// The first pairs from this key on, `limit` at most.
+    pub(super) fn page(
+        &self,
+        space: Space,
+        from: Bound<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Pair>, StoreError> {
+        match self {
+            Self::Sled(trees) => trees
+                .tree(space)
+                .range::<&[u8], _>((from, Bound::Unbounded))
+                .take(limit)
+                .map(|pair| pair.map(owned).map_err(|error| trees.failed(error)))
+                .collect(),
+            Self::Memory(map) => {
+                let from = match from {
+                    Bound::Unbounded => Bound::Included((space, Vec::new())),
+                    bound => bound.map(|key| (space, key.to_vec())),
+                };
+                let map = map.read().unwrap_or_else(PoisonError::into_inner);
+                let found = map.range((from, Bound::Unbounded));
+                Ok(found
+                    .take_while(|((found_in, _), _)| *found_in == space)
+                    .take(limit)
+                    .map(|((_, key), value)| (key.clone(), value.clone()))
+                    .collect())
+            }
+        }
+    }
+
+    /// Applies all writes, or none of them.
+    pub(super) fn apply(&self, writes: Writes) -> Result<(), StoreError> {
+        match self {
+            Self::Sled(trees) => trees.apply(&writes),
+            Self::Memory(map) => {
+                let mut map = map.write().unwrap_or_else(PoisonError::into_inner);
+                for (place, value) in writes {
+                    match value {
+                        Some(value) => map.insert(place, value),
+                        None => map.remove(&place),
+                    };
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands everything to the operating system and syncs the database's file.
+    ///
+    /// sled's own flush does not sync the file on Linux, so that is done here. A start after this can trust the
+    /// database whatever happens to the machine.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        let Self::Sled(trees) = self else {
+            return Ok(());
+        };
+        trees.database.flush().map_err(|error| trees.failed(error))?;
+        let file = trees.path.join("db");
+        std::fs::File::open(&file)
+            .and_then(|opened| opened.sync_all())
+            .map_err(StoreError::io("sync", &file))
+    }
+}
+
+impl SledTrees {
+    fn tree(&self, space: Space) -> &sled::Tree {
+        // The enum's order is the order in which the trees were opened.
+        &self.trees[space as usize]
+    }
+
+    fn failed(&self, source: sled::Error) -> StoreError {
+        StoreError::Database {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn apply(&self, writes: &Writes) -> Result<(), StoreError> {
+        let outcome: Result<(), TransactionError<sled::Error>> = self.trees.as_slice().transaction(|trees| {
+            for ((space, key), value) in writes {
+                let tree = &trees[*space as usize];
+                match value {
+                    Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
+                    None => tree.remove(key.as_slice())?,
+                };
+            }
+            Ok::<(), ConflictableTransactionError<sled::Error>>(())
+        });
+        outcome.map_err(|error| match error {
+            TransactionError::Abort(source) | TransactionError::Storage(source) => self.failed(source),
+        })
+    }
+}
+
+fn owned((key, value): (sled::IVec, sled::IVec)) -> Pair {
+    (key.to_vec(), value.to_vec())
+}
+
+/// A batch in the making: reads see its own writes before those of the trees below.
+pub(super) struct Draft<'a> {
+    below: &'a Keyspace,
+    writes: Writes,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn over(below: &'a Keyspace) -> Self {
+        Self {
+            below,
+            writes: Writes::new(),
+        }
+    }
+
+    pub(super) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.writes.get(&(space, key.to_vec())) {
+            Some(written) => Ok(written.clone()),
+            None => self.below.get(space, key),
+        }
+    }
+
+    pub(super) fn put(&mut self, space: Space, key: &[u8], value: Vec<u8>) {
+        self.writes.insert((space, key.to_vec()), Some(value));
+    }
+
+    pub(super) fn remove(&mut self, space: Space, key: &[u8]) {
+        self.writes.insert((space, key.to_vec()), None);
+    }
+
+    /// The last pair up to this key, as it will be.
+    pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
+        let in_space = (
+            Bound::Included((space, Vec::new())),
+            until.map(|key| (space, key.to_vec())),
+        );
+        let written = self
+            .writes
+            .range(in_space)
+            .rev()
+            .find_map(|((_, key), value)| value.as_ref().map(|value| (key.clone(), value.clone())));
+        let mut below = self.below.last(space, until)?;
+        while let Some((found, _)) = &below {
+            // What this batch writes is in `written`, what it removes is gone: look further down for either.
+            if !self.writes.contains_key(&(space, found.clone())) {
+                break;
+            }
+            below = self.below.last(space, Bound::Excluded(found))?;
+        }
+        Ok(match (written, below) {
+            (Some(written), Some(below)) => Some(if written.0 > below.0 { written } else { below }),
+            (written, below) => written.or(below),
+        })
+    }
+
+    pub(super) fn into_writes(self) -> Writes {
+        self.writes
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading: by id, by name, by time. Each answer is of one moment.
+//!
+//! This module owns which names lead to which conversation. It must not know how a change comes about.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::{PoisonError, RwLockReadGuard};
+
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
+use serde::de::DeserializeOwned;
+
+use super::apply::{self, ConversationHeader, RequestKey};
+use super::error::{Lookup, StoreError};
+use super::keyspace::Space;
+use super::packed;
+use super::record::{
+    ConversationRecord, IdText, ProcessRecord, RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy,
+    TranscriptRoot,
+};
+use super::shared::Shared;
+use super::value::Value;
+
+/// How many candidates an ambiguous name is told with.
+const CANDIDATES_LIMIT: usize = 16;
+
+/// How many owners of one upstream id are looked at.
+///
+/// Side-by-side forks of one transcript each have an id of their own, so an id has one owner, and a few more after it
+/// was adopted again.
+const OWNERS_LIMIT: usize = 1_024;
+
+impl Shared {
+    pub(super) fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
+        self.record(Space::Conversations, "conversation", id.as_bytes())
+    }
+
+    pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
+        let _moment = self.moment();
+        let owners = self.owner_ids(&apply::upstream_prefix(&UpstreamId::new(reference.as_str())))?;
+        match IdText::read(reference) {
+            IdText::Whole(id) => {
+                if let Some(header) = self.header(id)? {
+                    return settle(&[header], ResolvedBy::Id);
+                }
+            }
+            IdText::Prefix(lowest, highest) => {
+                let page =
+                    self.keyspace
+                        .page(Space::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
+                let mut fitting = page
+                    .into_iter()
+                    .take_while(|(key, _)| key.as_slice() <= highest.as_slice())
+                    .map(|(_, bytes)| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+                    .collect::<Result<Vec<ConversationHeader>, StoreError>>()?;
+                if !fitting.is_empty() {
+                    for id in owners {
+                        if fitting.iter().all(|header| header.id != id) {
+                            fitting.extend(self.header(id)?);
+                        }
+                    }
+                    return settle(&fitting, ResolvedBy::Prefix);
+                }
+            }
+            IdText::Other => {}
+        }
+        let mut holders = Vec::new();
+        for id in owners {
+            holders.extend(self.header(id)?);
+        }
+        // A transcript whose conversation was deleted can be adopted again; its id then leads to the one that is there.
+        if holders.iter().any(|header| header.deleted_at.is_none()) {
+            holders.retain(|header| header.deleted_at.is_none());
+        }
+        settle(&holders, ResolvedBy::UpstreamId)
+    }
+
+    pub(super) fn owners(
+        &self,
+        upstream_id: &UpstreamId,
+        root: Option<&TranscriptRoot>,
+    ) -> Result<Vec<ConversationId>, StoreError> {
+        let _moment = self.moment();
+        let prefix = match root {
+            Some(root) => apply::upstream_root_prefix(upstream_id, root),
+            None => apply::upstream_prefix(upstream_id),
+        };
+        Ok(self.owner_ids(&prefix)?.into_iter().collect())
+    }
+
+    pub(super) fn recent_page(
+        &self,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
+        let _moment = self.moment();
+        let from = after
+            .as_ref()
+            .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
+        let mut page = Vec::new();
+        for (key, _) in packed::page(&self.keyspace, Space::Recent, from, &[], limit)? {
+            let damaged = || StoreError::DamagedChunk {
+                space: Space::Recent.name(),
+            };
+            let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
+            let record = self
+                .record(Space::Conversations, "conversation", &key[8..])?
+                .ok_or_else(damaged)?;
+            page.push((RecentCursor(key), record));
+        }
+        Ok(page)
+    }
+
+    pub(super) fn lineage(
+        &self,
+        id: ConversationId,
+        after_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<LineageEntry>, StoreError> {
+        let _moment = self.moment();
+        let Some(record) = self.conversation(id)? else {
+            return Ok(Vec::new());
+        };
+        let after = apply::lineage_key(id, after_seq);
+        packed::page(
+            &self.keyspace,
+            Space::Lineage,
+            Bound::Excluded(&after),
+            id.as_bytes(),
+            limit,
+        )?
+        .into_iter()
+        .map(|(_, bytes)| {
+            let value = Value::from_bytes("lineage entry", &bytes)?;
+            let mut entry: LineageEntry = value.read("lineage entry", self.bodies.as_ref())?;
+            entry.in_chain = record.chain.contains(&entry.upstream_id);
+            Ok(entry)
+        })
+        .collect()
+    }
+
+    pub(super) fn request(
+        &self,
+        conversation_id: Option<ConversationId>,
+        request_id: &RequestId,
+    ) -> Result<Option<RequestRecord>, StoreError> {
+        let key = apply::request_key(&RequestKey {
+            conversation_id,
+            request_id: request_id.clone(),
+        });
+        self.record(Space::Turns, "request", &key)
+    }
+
+    pub(super) fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
+        self.keyspace
+            .page(Space::Processes, Bound::Unbounded, usize::MAX)?
+            .into_iter()
+            .map(|(_, bytes)| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process")))
+            .collect()
+    }
+
+    pub(super) fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
+        let pairs = self
+            .keyspace
+            .page(Space::Unfinished, Bound::Unbounded, usize::MAX)?;
+        Ok(pairs
+            .into_iter()
+            .filter_map(|(key, _)| key.try_into().ok().map(ConversationId::from_bytes))
+            .collect())
+    }
+
+    fn moment(&self) -> RwLockReadGuard<'_, ()> {
+        self.consistent.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record<T: DeserializeOwned>(
+        &self,
+        space: Space,
+        what: &'static str,
+        key: &[u8],
+    ) -> Result<Option<T>, StoreError> {
+        self.keyspace
+            .get(space, key)?
+            .map(|bytes| Value::from_bytes(what, &bytes)?.read(what, self.bodies.as_ref()))
+            .transpose()
+    }
+
+    fn header(&self, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
+        self.keyspace
+            .get(Space::Conversations, id.as_bytes())?
+            .map(|bytes| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+            .transpose()
+    }
+
+    fn owner_ids(&self, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
+        let held = packed::page(
+            &self.keyspace,
+            Space::Upstream,
+            Bound::Included(prefix),
+            prefix,
+            OWNERS_LIMIT,
+        )?;
+        Ok(held
+            .iter()
+            .filter_map(|(key, _)| apply::read_upstream_key(key))
+            .map(|held| held.id)
+            .collect())
+    }
+}
+
+fn settle(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolved, Lookup> {
+    match candidates {
+        [] => Err(Lookup::NotFound),
+        [only] => match only.deleted_at {
+            Some(at) => Err(Lookup::Deleted { id: only.id, at }),
+            None => Ok(Resolved { id: only.id, by }),
+        },
+        several => Err(Lookup::Ambiguous(
+            several
+                .iter()
+                .take(CANDIDATES_LIMIT)
+                .map(|header| header.id)
+                .collect(),
+        )),
+    }
+}

@@ -1,0 +1,192 @@
+//! Many small entries in few values: an ordered map whose neighbours share a chunk.
+//!
+//! sled keeps some twenty bytes to half a kilobyte of bookkeeping for each key and reads its page table at each start,
+//! so a hundred thousand conversations with a key each in four trees would cost most of the start's time and memory.
+//! Packed, the trees besides `conversations` have a few keys a hundred entries.
+//!
+//! This module owns the form of a chunk and its splitting and joining. A chunk's key is the lowest entry that it may
+//! hold, after a tag; the first chunk of a tree has the tag alone. It must not know what the entries mean.
+
+use std::ops::Bound;
+
+use super::error::StoreError;
+use super::keyspace::{Draft, Keyspace, Pair, Space};
+
+/// How large a chunk may become before it is split, in bytes.
+///
+/// Each change of an entry writes its chunk anew, so it is half of what a value may have at most.
+const CHUNK_LIMIT_BYTES: usize = 4 << 10;
+
+/// A chunk of fewer bytes is joined with the one before it, if that leaves room to grow.
+const SMALL_CHUNK_BYTES: usize = CHUNK_LIMIT_BYTES / 4;
+
+/// The key of a tree's first chunk.
+const FIRST: &[u8] = &[0];
+
+/// Precedes the lowest entry in the key of each further chunk.
+const FURTHER: u8 = 1;
+
+/// Adds an entry, or gives it another value. Returns the value that it had.
+pub(super) fn insert(
+    draft: &mut Draft<'_>,
+    space: Space,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let (chunk_key, mut entries) = chunk_for(draft, space, key)?;
+    let previous = match search(&entries, key) {
+        Ok(index) => Some(std::mem::replace(&mut entries[index].1, value.to_vec())),
+        Err(index) => {
+            entries.insert(index, (key.to_vec(), value.to_vec()));
+            None
+        }
+    };
+    put_chunk(draft, space, &chunk_key, entries);
+    Ok(previous)
+}
+
+/// Removes an entry. Returns the value that it had.
+pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    let (chunk_key, mut entries) = chunk_for(draft, space, key)?;
+    let Ok(index) = search(&entries, key) else {
+        return Ok(None);
+    };
+    let (_, removed) = entries.remove(index);
+    if chunk_key == FIRST || size(&entries) >= SMALL_CHUNK_BYTES {
+        draft.put(space, &chunk_key, encode(&entries));
+        return Ok(Some(removed));
+    }
+    match draft.last(space, Bound::Excluded(&chunk_key))? {
+        Some((before_key, before)) if before.len() + size(&entries) <= CHUNK_LIMIT_BYTES / 2 => {
+            let mut joined = decode(space, &before)?;
+            joined.append(&mut entries);
+            draft.remove(space, &chunk_key);
+            draft.put(space, &before_key, encode(&joined));
+        }
+        _ if entries.is_empty() => draft.remove(space, &chunk_key),
+        _ => draft.put(space, &chunk_key, encode(&entries)),
+    }
+    Ok(Some(removed))
+}
+
+/// The first entries from this key on whose keys begin with the prefix, `limit` at most. `from` is not below the prefix.
+pub(super) fn page(
+    keyspace: &Keyspace,
+    space: Space,
+    from: Bound<&[u8]>,
+    prefix: &[u8],
+    limit: usize,
+) -> Result<Vec<Pair>, StoreError> {
+    let is_before = |key: &[u8]| match from {
+        Bound::Included(bound) => key < bound,
+        Bound::Excluded(bound) => key <= bound,
+        Bound::Unbounded => false,
+    };
+    let start = match from {
+        Bound::Included(bound) | Bound::Excluded(bound) => further(bound),
+        Bound::Unbounded => FIRST.to_vec(),
+    };
+    let mut found = Vec::new();
+    let mut chunk = keyspace.last(space, Bound::Included(&start))?;
+    while let Some((chunk_key, value)) = chunk {
+        for (key, value) in decode(space, &value)? {
+            if is_before(&key) {
+                continue;
+            }
+            if found.len() >= limit || !key.starts_with(prefix) {
+                return Ok(found);
+            }
+            found.push((key, value));
+        }
+        chunk = keyspace.page(space, Bound::Excluded(&chunk_key), 1)?.pop();
+    }
+    Ok(found)
+}
+
+/// Writes a chunk, split until each part is within the limit or holds one entry.
+fn put_chunk(draft: &mut Draft<'_>, space: Space, chunk_key: &[u8], mut entries: Vec<Pair>) {
+    if size(&entries) > CHUNK_LIMIT_BYTES && entries.len() > 1 {
+        let upper = entries.split_off(middle(&entries));
+        if let Some((lowest, _)) = upper.first() {
+            let upper_key = further(lowest);
+            put_chunk(draft, space, &upper_key, upper);
+        }
+        put_chunk(draft, space, chunk_key, entries);
+        return;
+    }
+    draft.put(space, chunk_key, encode(&entries));
+}
+
+/// The chunk that holds the key, or would.
+fn chunk_for(draft: &Draft<'_>, space: Space, key: &[u8]) -> Result<(Vec<u8>, Vec<Pair>), StoreError> {
+    match draft.last(space, Bound::Included(&further(key)))? {
+        Some((chunk_key, value)) => Ok((chunk_key, decode(space, &value)?)),
+        None => Ok((FIRST.to_vec(), Vec::new())),
+    }
+}
+
+fn further(lowest: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(lowest.len() + 1);
+    key.push(FURTHER);
+    key.extend_from_slice(lowest);
+    key
+}
+
+fn search(entries: &[Pair], key: &[u8]) -> Result<usize, usize> {
+    entries.binary_search_by(|(entry, _)| entry.as_slice().cmp(key))
+}
+
+/// The bytes of two lengths before each entry.
+const LENGTHS_BYTES: usize = 4;
+
+fn size(entries: &[Pair]) -> usize {
+    entries
+        .iter()
+        .map(|(key, value)| LENGTHS_BYTES + key.len() + value.len())
+        .sum()
+}
+
+/// The entry at which the chunk is split: the first past half of its bytes, never the first or beyond the last.
+fn middle(entries: &[Pair]) -> usize {
+    let half = size(entries) / 2;
+    let mut before = 0;
+    let found = entries.iter().position(|(key, value)| {
+        before += LENGTHS_BYTES + key.len() + value.len();
+        before > half
+    });
+    found
+        .unwrap_or(1)
+        .clamp(1, entries.len().saturating_sub(1).max(1))
+}
+
+fn encode(entries: &[Pair]) -> Vec<u8> {
+    let mut chunk = Vec::with_capacity(size(entries));
+    for (key, value) in entries {
+        // Keys and values over their limits were refused before; saturating keeps this total.
+        for part in [key, value] {
+            chunk.extend_from_slice(&u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
+        }
+        chunk.extend_from_slice(key);
+        chunk.extend_from_slice(value);
+    }
+    chunk
+}
+
+fn decode(space: Space, chunk: &[u8]) -> Result<Vec<Pair>, StoreError> {
+    let damaged = || StoreError::DamagedChunk { space: space.name() };
+    let mut entries = Vec::new();
+    let mut rest = chunk;
+    while !rest.is_empty() {
+        let (lengths, after) = rest.split_at_checked(LENGTHS_BYTES).ok_or_else(damaged)?;
+        let key_length = usize::from(u16::from_be_bytes([lengths[0], lengths[1]]));
+        let value_length = usize::from(u16::from_be_bytes([lengths[2], lengths[3]]));
+        let (key, after) = after.split_at_checked(key_length).ok_or_else(damaged)?;
+        let (value, after) = after.split_at_checked(value_length).ok_or_else(damaged)?;
+        entries.push((key.to_vec(), value.to_vec()));
+        rest = after;
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,375 @@
+//! The records that the store holds, each with its version, and the change that carries them.
+//!
+//! Members that a later version adds are optional here (`#[serde(default)]`), so that records without them stay
+//! readable. A record of a newer version is read as far as its members are known and never written again.
+
+use bridge_protocol::conversation::{Continuation, Limit, Parent, Settings};
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::Interrupt;
+use bridge_protocol::{AgentName, ConversationId, ConversationRef, TurnId, UpstreamId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::chain::Chain;
+
+/// The version of the records that this program writes.
+pub const RECORD_VERSION: u32 = 1;
+
+/// What the store keeps of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConversationRecord {
+    /// [`RECORD_VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// Its id: the same for life.
+    pub id: ConversationId,
+    /// The app that it belongs to; empty when none was given.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The agent that it talks to.
+    pub agent: AgentName,
+    /// The absolute folder in which it runs.
+    pub cwd: String,
+    /// What people call it; empty when nobody has named it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// Its upstream sessions; the last is the head.
+    #[serde(default)]
+    pub chain: Chain,
+    /// The conversation that it branched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// How its session is set up.
+    #[serde(default)]
+    pub settings: Settings,
+    /// The limit that it has run into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// The prompt that goes out by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
+    /// The questions that wait for a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupts: Vec<Interrupt>,
+    /// The turn that has begun and has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<PendingTurn>,
+    /// Its state while no turn runs.
+    #[serde(default)]
+    pub resting: Resting,
+    /// Why it failed, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it last changed: the order of the list.
+    pub updated_at: Timestamp,
+    /// Counts its durable changes.
+    #[serde(default)]
+    pub revision: u64,
+    /// When it was deleted. The record stays, so that its id resolves for ever and is never used again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// A turn that has been accepted and has not ended, as far as it is known to have come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingTurn {
+    /// The turn.
+    pub turn_id: TurnId,
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// When it was accepted.
+    pub accepted_at: Timestamp,
+    /// The session that it goes to; absent while that is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_id: Option<UpstreamId>,
+    /// How far it has come.
+    pub phase: TurnPhase,
+    /// What stood at the end of the transcript before it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<Anchor>,
+    /// The request that started it, when the caller named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+}
+
+/// How far a pending turn is known to have come. Each step is durable before the next begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TurnPhase {
+    /// It stands in the store and nowhere else.
+    Accepted,
+    /// It may have reached the agent.
+    Sent,
+    /// The agent has begun to answer.
+    Started,
+    /// A tool has begun to run: it is never sent again.
+    ToolStarted,
+}
+
+/// The end of a transcript before a prompt was sent: a human record behind it means that the prompt arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Anchor {
+    /// The uuid of the transcript's last record; absent when there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_uuid: Option<String>,
+}
+
+/// The state of a conversation while no turn runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Resting {
+    /// A prompt is welcome.
+    #[default]
+    Idle,
+    /// The last prompt met a usage limit.
+    Limited,
+    /// A turn was cut short, or its question is still open.
+    Interrupted,
+    /// It could not go on.
+    Failed,
+}
+
+/// A caller's own id of a request, unique within its conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RequestId(String);
+
+impl RequestId {
+    /// Takes the text as it is.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The id's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What became of a request that its caller gave an id, so that the same one is not carried out twice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestRecord {
+    /// [`RECORD_VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// The conversation that it is about; none for a request that makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    /// The caller's id of it.
+    pub request_id: RequestId,
+    /// A digest of its content: the same id with another content is a conflict.
+    pub fingerprint: String,
+    /// The turn that it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+    /// Its result, once it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<RawJson>,
+    /// Its error, once it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RawJson>,
+    /// When it came; it is forgotten [`super::REQUEST_MEMORY_DAYS`] later.
+    pub at: Timestamp,
+}
+
+/// A process that was started for an agent, recorded so that the next life of the daemon can end it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessRecord {
+    /// [`RECORD_VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// The random mark in its environment, by which it and its descendants are known.
+    pub mark: String,
+    /// Its process id.
+    pub pid: u32,
+    /// When the kernel says that it started, in the kernel's own unit; absent where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time_ticks: Option<u64>,
+    /// The boot in which it was started: process ids and start times mean nothing in another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// The agent.
+    pub agent: AgentName,
+    /// When it was started.
+    pub spawned_at: Timestamp,
+}
+
+/// Where an agent keeps its transcripts: an upstream id is unique within one root.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TranscriptRoot(String);
+
+impl TranscriptRoot {
+    /// Takes the text as it is: the absolute path of the folder, or any other name that tells roots apart.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The root's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What is to become durable together: all of it or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The conversation as it is to stand, its chain inline.
+    pub conversation: Option<ConversationRecord>,
+    /// Entries to add to lineages.
+    pub lineage: Vec<(ConversationId, LineageEntry)>,
+    /// Upstream ids that the conversation holds from now on; never taken back.
+    pub upstream: Vec<(ConversationId, TranscriptRoot, UpstreamId)>,
+    /// Requests to remember.
+    pub requests: Vec<RequestRecord>,
+    /// Processes to remember.
+    pub processes_put: Vec<ProcessRecord>,
+    /// Marks of processes to forget.
+    pub processes_removed: Vec<String>,
+}
+
+/// The number of a change in the journal. Counts from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Sequence(pub u64);
+
+/// The conversation that a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its id.
+    pub id: ConversationId,
+    /// What the name was.
+    pub by: ResolvedBy,
+}
+
+/// What kind of name led to a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResolvedBy {
+    /// Its whole id.
+    Id,
+    /// A prefix of its id.
+    Prefix,
+    /// An upstream id that it holds or held.
+    UpstreamId,
+}
+
+/// A place in the list of conversations by the time of their last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentCursor(pub(super) [u8; 24]);
+
+impl ConversationRecord {
+    /// A record of a conversation that has not been opened yet.
+    #[must_use]
+    pub fn new(id: ConversationId, agent: AgentName, cwd: String, at: Timestamp) -> Self {
+        Self {
+            version: RECORD_VERSION,
+            id,
+            namespace: String::new(),
+            agent,
+            cwd,
+            title: String::new(),
+            chain: Chain::default(),
+            parent: None,
+            settings: Settings::default(),
+            limit: None,
+            continuation: None,
+            interrupts: Vec::new(),
+            turn: None,
+            resting: Resting::Idle,
+            failure: None,
+            created_at: at,
+            updated_at: at,
+            revision: 0,
+            deleted_at: None,
+        }
+    }
+
+    /// Whether something is open that a start of the daemon has to look after.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.deleted_at.is_none()
+            && (self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some())
+    }
+}
+
+impl Change {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl RecentCursor {
+    /// The cursor as text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        super::digest::hex(&self.0)
+    }
+
+    /// Reads what [`RecentCursor::to_text`] wrote; none when it is anything else.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        super::digest::from_hex(text)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(Self)
+    }
+}
+
+/// A text that may be all or the beginning of a conversation id.
+pub(super) enum IdText {
+    Whole(ConversationId),
+    /// The lowest and the highest id that begin with it.
+    Prefix([u8; 16], [u8; 16]),
+    Other,
+}
+
+impl IdText {
+    /// Reads hexadecimal digits, with hyphens where the id's text has them or without any.
+    pub(super) fn read(reference: &ConversationRef) -> Self {
+        const HYPHENS_AT: [usize; 4] = [8, 13, 18, 23];
+        let text = reference.as_str();
+        let hyphenated = text.contains('-');
+        let mut digits = Vec::with_capacity(32);
+        for (index, character) in text.chars().enumerate() {
+            if hyphenated && HYPHENS_AT.contains(&index) {
+                if character != '-' {
+                    return Self::Other;
+                }
+                continue;
+            }
+            let Some(digit) = character.to_digit(16).and_then(|digit| u8::try_from(digit).ok()) else {
+                return Self::Other;
+            };
+            if digits.len() == 32 {
+                return Self::Other;
+            }
+            digits.push(digit);
+        }
+        if digits.len() < bridge_protocol::id::MIN_PREFIX_CHARS {
+            return Self::Other;
+        }
+        let (mut lowest, mut highest) = ([0x00_u8; 16], [0xFF_u8; 16]);
+        for (index, digit) in digits.iter().enumerate() {
+            let (byte, shift) = (index / 2, if index % 2 == 0 { 4 } else { 0 });
+            lowest[byte] |= digit << shift;
+            highest[byte] &= !(0x0F << shift) | (digit << shift);
+        }
+        if digits.len() == 32 {
+            return Self::Whole(ConversationId::from_bytes(lowest));
+        }
+        Self::Prefix(lowest, highest)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! What the readers and the committing thread have in common.
+
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use super::StoreStatus;
+use super::apply::Mark;
+use super::body::Bodies;
+use super::error::StoreError;
+use super::keyspace::Keyspace;
+use super::record::Sequence;
+
+/// The trees, and what is said about them.
+pub(super) struct Shared {
+    pub(super) keyspace: Keyspace,
+    /// Held by a reader for as long as its answer has to be of one moment, and by the thread while it applies a batch:
+    /// microseconds either way, as no file is synced under it.
+    pub(super) consistent: RwLock<()>,
+    /// None in memory, where nothing is too large.
+    pub(super) bodies: Option<Bodies>,
+    figures: Mutex<StoreStatus>,
+}
+
+impl Shared {
+    pub(super) fn new(keyspace: Keyspace, bodies: Option<Bodies>, mark: &Mark) -> Self {
+        let shared = Self {
+            keyspace,
+            consistent: RwLock::new(()),
+            bodies,
+            figures: Mutex::new(StoreStatus::default()),
+        };
+        shared.set_figures(mark, None);
+        shared
+    }
+
+    pub(super) fn set_figures(&self, mark: &Mark, failure: Option<StoreError>) {
+        *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = StoreStatus {
+            sequence: Sequence(mark.position.sequence),
+            conversations: mark.conversations,
+            journal_bytes: mark.position.end_offset,
+            live_bytes: mark.live_bytes,
+            is_ephemeral: self.bodies.is_none(),
+            failure,
+        };
+    }
+
+    pub(super) fn figures(&self) -> StoreStatus {
+        self.figures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}

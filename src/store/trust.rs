@@ -1,0 +1,103 @@
+//! Whether the database that lies there can be believed, or has to be rebuilt from the journal.
+//!
+//! sled is not synced with each change, so its file may hold any mixture of old and new pages after the machine lost its
+//! power. After a mere crash of the process it holds what was written. This module owns the file that tells the two
+//! apart: it names the boot in which the database was last open, or says that it was closed and synced. A database
+//! without that file, or from another boot, is not believed. Where the system does not name its boots, only a closed
+//! one is.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use super::body::{sync_folder_of, write_durably};
+use super::error::StoreError;
+
+const CLOSED: &str = "closed";
+
+/// The file that says whether the database can be believed.
+pub(super) struct Trust {
+    path: PathBuf,
+    is_marked_open: bool,
+}
+
+impl Trust {
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self {
+            path,
+            is_marked_open: false,
+        }
+    }
+
+    /// Whether the database is as its last user left it.
+    pub(super) fn is_given(&self) -> Result<bool, StoreError> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) if text == CLOSED => Ok(true),
+            Ok(text) => Ok(boot_id().is_some_and(|boot| text == boot)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StoreError::io("read", &self.path)(error)),
+        }
+    }
+
+    /// Says durably that the database is in use, once; before the first batch goes there.
+    pub(super) fn mark_open(&mut self) -> Result<(), StoreError> {
+        if !self.is_marked_open {
+            write_durably(&self.path, boot_id().unwrap_or_default().as_bytes())?;
+            self.is_marked_open = true;
+        }
+        Ok(())
+    }
+
+    /// Says durably that the database was synced and is no longer in use.
+    pub(super) fn mark_closed(&mut self) -> Result<(), StoreError> {
+        self.is_marked_open = false;
+        write_durably(&self.path, CLOSED.as_bytes())
+    }
+
+    /// Makes the next start rebuild the database. Works on a full disk too.
+    pub(super) fn revoke(&mut self) -> Result<(), StoreError> {
+        self.is_marked_open = false;
+        match fs::remove_file(&self.path) {
+            Ok(()) => sync_folder_of(&self.path),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(StoreError::io("remove", &self.path)(error)),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot_id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let id = text.trim();
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn boot_id() -> Option<String> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_boot_or_a_clean_end_is_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.trust");
+        let mut trust = Trust::at(path.clone());
+        assert!(!trust.is_given().unwrap(), "nothing is said");
+        trust.mark_open().unwrap();
+        assert_eq!(trust.is_given().unwrap(), boot_id().is_some());
+        trust.mark_closed().unwrap();
+        assert!(trust.is_given().unwrap());
+        fs::write(&path, "another boot").unwrap();
+        assert!(!trust.is_given().unwrap());
+        fs::write(&path, "").unwrap();
+        assert!(!trust.is_given().unwrap(), "an unknown boot is no boot");
+        trust.mark_closed().unwrap();
+        trust.revoke().unwrap();
+        trust.revoke().unwrap();
+        assert!(!trust.is_given().unwrap());
+    }
+}

@@ -1,0 +1,188 @@
+//! Values: a record as JSON, with what is too large for the database moved to bodies.
+//!
+//! This module owns the form `{"record": …, "bodies": {"/turn/prompt": {"sha256": …}}}`: a member that moved is `null`
+//! in the record, and its place is a JSON pointer. It descends only into members that it is told are plain structures
+//! of ours, so that JSON which passes through unread keeps its bytes. It must not know which record it holds.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::body::{Bodies, BodyRef};
+use super::error::StoreError;
+
+/// The largest value that goes into the database, in bytes: sled moves a page that grows past its own limit to a file
+/// which it never syncs, and up to 17 values share a page.
+pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
+
+/// What a value needs besides its record, at most, for each body that it names.
+const REFERENCE_BYTES: usize = 160;
+
+/// A member under this size is not worth a file.
+const SMALLEST_BODY_BYTES: usize = 512;
+
+/// A record in the form in which database and journal hold it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Value {
+    pub(super) record: Box<RawValue>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) bodies: BTreeMap<String, BodyRef>,
+}
+
+type Members = BTreeMap<String, Box<RawValue>>;
+
+impl Value {
+    /// Writes a record down. Without a place for bodies (in memory) nothing is too large.
+    ///
+    /// `structures` names the members that are structures of ours, whose own members may move one by one.
+    pub(super) fn of<T: Serialize>(
+        what: &'static str,
+        record: &T,
+        structures: &[&str],
+        bodies: Option<&Bodies>,
+    ) -> Result<Self, StoreError> {
+        let mut value = Self {
+            record: serde_json::value::to_raw_value(record).map_err(StoreError::unwritable(what))?,
+            bodies: BTreeMap::new(),
+        };
+        if let Some(bodies) = bodies
+            && value.size() > VALUE_LIMIT_BYTES
+        {
+            value.shrink(what, structures, bodies)?;
+        }
+        Ok(value)
+    }
+
+    /// Reads a value as the database holds it.
+    pub(super) fn from_bytes(what: &'static str, bytes: &[u8]) -> Result<Self, StoreError> {
+        serde_json::from_slice(bytes).map_err(StoreError::unreadable(what))
+    }
+
+    /// The value as the database holds it.
+    pub(super) fn to_bytes(&self, what: &'static str) -> Result<Vec<u8>, StoreError> {
+        serde_json::to_vec(self).map_err(StoreError::unwritable(what))
+    }
+
+    /// Reads the record, with what moved to bodies.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        what: &'static str,
+        bodies: Option<&Bodies>,
+    ) -> Result<T, StoreError> {
+        let unreadable = StoreError::unreadable(what);
+        let (Some(folder), false) = (bodies, self.bodies.is_empty()) else {
+            return serde_json::from_str(self.record.get()).map_err(unreadable);
+        };
+        let mut members: Members =
+            serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what))?;
+        for (pointer, body) in &self.bodies {
+            let content = RawValue::from_string(folder.get(body)?).map_err(StoreError::unreadable(what))?;
+            let mut names = pointer.split('/').skip(1);
+            match (names.next(), names.next()) {
+                (Some(name), None) => {
+                    members.insert(name.to_owned(), content);
+                }
+                (Some(name), Some(inner)) => {
+                    let outer = members.get(name).map_or("{}", |outer| outer.get());
+                    let mut inside: Members =
+                        serde_json::from_str(outer).map_err(StoreError::unreadable(what))?;
+                    inside.insert(inner.to_owned(), content);
+                    members.insert(name.to_owned(), raw(what, &inside)?);
+                }
+                (None, _) => {}
+            }
+        }
+        let whole = serde_json::to_string(&members).map_err(StoreError::unwritable(what))?;
+        serde_json::from_str(&whole).map_err(unreadable)
+    }
+
+    /// Reads some members of the record that never move: those that are small by their nature.
+    pub(super) fn read_header<'a, T: Deserialize<'a>>(&'a self, what: &'static str) -> Result<T, StoreError> {
+        serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what))
+    }
+
+    /// Whether a member, or a part of it, moved to a body.
+    pub(super) fn has_body_in(&self, member: &str) -> bool {
+        self.bodies
+            .keys()
+            .any(|pointer| pointer.split('/').nth(1) == Some(member))
+    }
+
+    fn size(&self) -> usize {
+        self.record.get().len() + (self.bodies.len() + 1) * REFERENCE_BYTES
+    }
+
+    /// Moves the largest members until the rest fits.
+    fn shrink(&mut self, what: &'static str, structures: &[&str], bodies: &Bodies) -> Result<(), StoreError> {
+        let mut members: Members =
+            serde_json::from_str(self.record.get()).map_err(StoreError::unwritable(what))?;
+        while self.size() > VALUE_LIMIT_BYTES {
+            let Some((name, largest)) = take_largest(&mut members) else {
+                return Err(self.too_large(what));
+            };
+            if largest.get().len() < SMALLEST_BODY_BYTES {
+                return Err(self.too_large(what));
+            }
+            let mut remains = RawValue::NULL.to_owned();
+            let (pointer, content) = match self.largest_inside(what, &name, &largest, structures)? {
+                Some((inner, content, rest)) => {
+                    remains = rest;
+                    (format!("/{name}/{inner}"), content)
+                }
+                None => (format!("/{name}"), largest),
+            };
+            self.bodies.insert(pointer, bodies.put(content.get().as_bytes())?);
+            members.insert(name, remains);
+            self.record = raw(what, &members)?;
+        }
+        Ok(())
+    }
+
+    /// The largest member of a structure, if it is worth a file, and the structure without it.
+    fn largest_inside(
+        &self,
+        what: &'static str,
+        name: &str,
+        structure: &RawValue,
+        structures: &[&str],
+    ) -> Result<Option<(String, Box<RawValue>, Box<RawValue>)>, StoreError> {
+        if !structures.contains(&name) {
+            return Ok(None);
+        }
+        let mut inside: Members =
+            serde_json::from_str(structure.get()).map_err(StoreError::unwritable(what))?;
+        let Some((inner, content)) = take_largest(&mut inside) else {
+            return Ok(None);
+        };
+        if content.get().len() < SMALLEST_BODY_BYTES {
+            return Ok(None);
+        }
+        inside.insert(inner.clone(), RawValue::NULL.to_owned());
+        Ok(Some((inner, content, raw(what, &inside)?)))
+    }
+
+    fn too_large(&self, what: &'static str) -> StoreError {
+        StoreError::TooLarge {
+            what,
+            bytes: self.size(),
+            limit_bytes: VALUE_LIMIT_BYTES,
+        }
+    }
+}
+
+fn take_largest(members: &mut Members) -> Option<(String, Box<RawValue>)> {
+    let name = members
+        .iter()
+        .max_by_key(|(_, value)| value.get().len())
+        .map(|(name, _)| name.clone())?;
+    members.remove_entry(&name)
+}
+
+fn raw<T: Serialize>(what: &'static str, value: &T) -> Result<Box<RawValue>, StoreError> {
+    serde_json::value::to_raw_value(value).map_err(StoreError::unwritable(what))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::{AgentName, ConversationId, TurnId};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::store::{ConversationRecord, PendingTurn, TurnPhase};
+
+const STRUCTURES: &[&str] = &["settings", "turn"];
+
+fn record() -> ConversationRecord {
+    ConversationRecord::new(
+        ConversationId::from_bytes([7; 16]),
+        AgentName::new("claude"),
+        "/home/u/project".to_owned(),
+        Timestamp::UNIX_EPOCH,
+    )
+}
+
+fn with_prompt(text: &str) -> ConversationRecord {
+    let turn = PendingTurn {
+        turn_id: TurnId::new("turn"),
+        prompt: PromptContent::text(text),
+        accepted_at: Timestamp::UNIX_EPOCH,
+        upstream_id: None,
+        phase: TurnPhase::Accepted,
+        anchor: None,
+        request_id: None,
+    };
+    ConversationRecord {
+        turn: Some(turn),
+        ..record()
+    }
+}
+
+fn stored(record: &ConversationRecord, bodies: &Bodies) -> Value {
+    let value = Value::of("conversation", record, STRUCTURES, Some(bodies)).unwrap();
+    assert!(value.to_bytes("conversation").unwrap().len() <= VALUE_LIMIT_BYTES);
+    let again = Value::from_bytes("conversation", &value.to_bytes("conversation").unwrap()).unwrap();
+    assert_eq!(
+        &again
+            .read::<ConversationRecord>("conversation", Some(bodies))
+            .unwrap(),
+        record
+    );
+    value
+}
+
+fn places(value: &Value) -> Vec<&str> {
+    value.bodies.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn what_is_small_stays_in_one_piece() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().join("bodies"));
+    assert!(places(&stored(&with_prompt("short"), &bodies)).is_empty());
+    assert!(!folder.path().join("bodies").exists());
+}
+
+#[test]
+fn what_is_large_moves_member_by_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let long = "long ".repeat(10_000);
+    assert_eq!(places(&stored(&with_prompt(&long), &bodies)), ["/turn/prompt"]);
+
+    let mut several = with_prompt(&long);
+    several.settings.system_prompt = Some(long.clone());
+    several.failure = Some(long.clone());
+    several.settings.mcp_servers = Some(vec![RawJson::from(json!({"name": long}))]);
+    assert_eq!(
+        places(&stored(&several, &bodies)),
+        [
+            "/failure",
+            "/settings/mcpServers",
+            "/settings/systemPrompt",
+            "/turn/prompt"
+        ]
+    );
+}
+
+#[test]
+fn the_next_phase_of_a_long_turn_writes_no_new_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let mut record = with_prompt(&"long ".repeat(10_000));
+    stored(&record, &bodies);
+    if let Some(turn) = &mut record.turn {
+        turn.phase = TurnPhase::ToolStarted;
+    }
+    stored(&record, &bodies);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn json_that_passes_through_keeps_its_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let unread = format!(
+        r#"{{"z": 1.000000000000000000001, "a": {{"record": null, "bodies": {{"/x": 1}}}}, "pad": "{}"}}"#,
+        "x".repeat(20_000)
+    );
+    let mut record = record();
+    record.settings.config = Some([("option".to_owned(), RawJson::from_text(unread).unwrap())].into());
+    assert_eq!(places(&stored(&record, &bodies)), ["/settings/config"]);
+}
+
+#[test]
+fn many_small_members_move_with_their_structure() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let members: BTreeMap<String, String> = (0..100)
+        .map(|number| (format!("m{number}"), "x".repeat(100)))
+        .collect();
+    let record = BTreeMap::from([("settings", members)]);
+    let value = Value::of("settings", &record, STRUCTURES, Some(&bodies)).unwrap();
+    assert_eq!(places(&value), ["/settings"]);
+    let flat: BTreeMap<String, String> = (0..100)
+        .map(|number| (format!("m{number}"), "x".repeat(100)))
+        .collect();
+    assert!(matches!(
+        Value::of("flat", &flat, &[], Some(&bodies)),
+        Err(StoreError::TooLarge { what: "flat", .. })
+    ));
+}
+
+#[test]
+fn in_memory_nothing_is_too_large() {
+    let record = with_prompt(&"long ".repeat(10_000));
+    let value = Value::of("conversation", &record, STRUCTURES, None).unwrap();
+    assert!(value.bodies.is_empty());
+    assert_eq!(
+        value.read::<ConversationRecord>("conversation", None).unwrap(),
+        record
+    );
+}
+
+#[test]
+fn a_missing_body_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let value = stored(&with_prompt(&"long ".repeat(10_000)), &bodies);
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    assert!(
+        value
+            .read::<ConversationRecord>("conversation", Some(&bodies))
+            .is_err()
+    );
+}
