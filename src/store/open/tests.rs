@@ -1,1 +1,454 @@
+use std::collections::BTreeMap;
 
+use super::*;
+use crate::store::keyspace::{PAGE_ENTRIES, Space};
+use crate::store::tests::{change, id, opened, record, request, second, wait};
+use crate::store::{Change, ConversationRecord, Sequence, Store, StoreOptions};
+
+fn open_store(folder: &Path) -> (Store, OpenReport) {
+    Store::open(folder, StoreOptions::default()).unwrap()
+}
+
+/// Everything that a store holds, as a reader sees it.
+fn contents(store: &Store) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for item in store.recent(None) {
+        let (cursor, record) = item.unwrap();
+        let lineage = store.lineage_all(record.id).unwrap();
+        all.insert(
+            format!("{} {}", cursor.to_text(), record.id),
+            format!("{record:?} {lineage:?}"),
+        );
+    }
+    all.insert("count".to_owned(), store.count().to_string());
+    all.insert(
+        "unfinished".to_owned(),
+        format!("{:?}", store.unfinished().unwrap()),
+    );
+    for number in 0..40 {
+        let owners = store
+            .owners(&format!("up {number}").as_str().into(), None)
+            .unwrap();
+        all.insert(format!("owners {number}"), format!("{owners:?}"));
+        let known = store
+            .request(Some(id(1)), &crate::store::RequestId::new(format!("r{number}")))
+            .unwrap();
+        all.insert(format!("request {number}"), format!("{known:?}"));
+    }
+    all
+}
+
+/// A store with a bit of everything, closed or just dropped; and what it held.
+fn filled(folder: &Path) -> BTreeMap<String, String> {
+    let (store, _) = open_store(folder);
+    for number in 0..30_u8 {
+        let mut record = record(number % 10, i64::from(number));
+        record.title = if number == 22 {
+            "long ".repeat(4_000)
+        } else {
+            String::new()
+        };
+        record.chain = store
+            .conversation(record.id)
+            .unwrap()
+            .map_or(record.chain, |known| known.chain);
+        let mut change = opened(&mut record, &format!("up {number}"), i64::from(number) + 100);
+        change.requests = vec![request(Some(1), &format!("r{number}"), i64::from(number))];
+        wait(store.commit(change)).unwrap();
+    }
+    let deleted = ConversationRecord {
+        deleted_at: Some(second(9)),
+        ..record(4, 500)
+    };
+    wait(store.commit(change(deleted))).unwrap();
+    contents(&store)
+}
+
+fn places(folder: &Path) -> Places {
+    Places::in_folder(folder)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_first_start_has_nothing_to_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, report) = open_store(&folder.path().join("data"));
+    assert_eq!((report.replayed, report.rebuilt, report.cut_off), (0, None, None));
+    assert!(report.set_aside.is_none() && report.compacted.is_none());
+}
+
+#[test]
+fn a_closed_store_opens_without_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    let (store, report) = open_store(folder.path());
+    assert_eq!((report.replayed, report.rebuilt), (0, None));
+    assert_eq!(contents(&store), before);
+    assert_eq!(store.status().sequence, Sequence(31));
+}
+
+#[test]
+fn a_database_that_is_gone_damaged_or_not_believed_is_rebuilt() {
+    type Damage = fn(&Places);
+    let cases: [(&str, Damage, RebuildReason, bool); 6] = [
+        (
+            "gone",
+            |places| fs::remove_dir_all(&places.database).unwrap(),
+            RebuildReason::Missing,
+            false,
+        ),
+        (
+            "garbage in its file",
+            |places| fs::write(places.database.join("db"), [0xA5; 70_000]).unwrap(),
+            RebuildReason::WillNotOpen,
+            true,
+        ),
+        (
+            "garbage in its configuration",
+            |places| fs::write(places.database.join("conf"), "segment_size: many\n____").unwrap(),
+            RebuildReason::WillNotOpen,
+            true,
+        ),
+        (
+            "a machine that went down",
+            |places| fs::write(&places.trust, "another boot").unwrap(),
+            RebuildReason::Untrusted,
+            true,
+        ),
+        (
+            "a mark that cannot be read",
+            |places| {
+                let keyspace = Keyspace::open(&places.database).unwrap();
+                let mut draft = Draft::over(&keyspace);
+                draft.put(Space::Meta, b"mark", b"{".to_vec());
+                keyspace.apply(draft.into_writes()).unwrap();
+            },
+            RebuildReason::WillNotOpen,
+            true,
+        ),
+        (
+            "another form",
+            |places| {
+                let keyspace = Keyspace::open(&places.database).unwrap();
+                let mut mark = Mark::read(&keyspace).unwrap().unwrap();
+                mark.format = FORMAT + 1;
+                compact::adopt(&keyspace, &mark).unwrap();
+            },
+            RebuildReason::OtherFormat,
+            true,
+        ),
+    ];
+    for (name, damage, reason, is_kept) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let before = filled(folder.path());
+        damage(&places(folder.path()));
+        let (store, report) = open_store(folder.path());
+        assert_eq!((report.rebuilt, report.replayed), (Some(reason), 31), "{name}");
+        assert_eq!(report.set_aside.is_some(), is_kept, "{name}");
+        assert_eq!(
+            names(folder.path()).contains(&"store.broken-1".to_owned()),
+            is_kept,
+            "{name}"
+        );
+        assert_eq!(contents(&store), before, "{name}");
+        drop(store);
+        let (store, report) = open_store(folder.path());
+        assert_eq!(
+            (report.rebuilt, report.replayed),
+            (None, 0),
+            "{name}: once is enough"
+        );
+        assert_eq!(contents(&store), before, "{name}");
+    }
+}
+
+#[test]
+fn a_database_that_is_behind_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    let places = places(folder.path());
+    // The trees as a crash may leave them: closed well, with the journal gone on.
+    let journal = fs::read(&places.journal).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let shorter: Vec<u8> = journal
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(21)
+        .flatten()
+        .copied()
+        .collect();
+    fs::write(copy.path().join("journal.jsonl"), shorter).unwrap();
+    fs::create_dir(copy.path().join("bodies")).unwrap();
+    for body in fs::read_dir(&places.bodies).unwrap() {
+        let body = body.unwrap();
+        fs::copy(body.path(), copy.path().join("bodies").join(body.file_name())).unwrap();
+    }
+    let (behind, report) = open_store(copy.path());
+    assert_eq!(
+        (report.rebuilt, report.replayed),
+        (Some(RebuildReason::Missing), 20)
+    );
+    drop(behind);
+    fs::write(copy.path().join("journal.jsonl"), journal).unwrap();
+    let (store, report) = open_store(copy.path());
+    assert_eq!((report.rebuilt, report.replayed), (None, 11));
+    assert_eq!(contents(&store), before);
+}
+
+#[test]
+fn a_database_that_is_ahead_of_its_journal_is_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let places = places(folder.path());
+    let journal = fs::read(&places.journal).unwrap();
+    let shorter: Vec<u8> = journal
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(21)
+        .flatten()
+        .copied()
+        .collect();
+    fs::write(&places.journal, shorter).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert_eq!(
+        (report.rebuilt, report.replayed),
+        (Some(RebuildReason::NotOfThisJournal), 20)
+    );
+    assert!(report.set_aside.is_some_and(|aside| aside.is_dir()));
+    assert_eq!(store.status().sequence, Sequence(20));
+}
+
+#[test]
+fn a_journal_that_is_gone_is_written_anew_from_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    let places = places(folder.path());
+    fs::remove_file(&places.journal).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert!(report.journal_was_missing);
+    assert_eq!(contents(&store), before);
+    assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
+    let before = contents(&store);
+    drop(store);
+    fs::remove_dir_all(&places.database).unwrap();
+    assert_eq!(contents(&open_store(folder.path()).0), before);
+}
+
+#[test]
+fn an_unfinished_end_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    let places = places(folder.path());
+    let whole = fs::read(&places.journal).unwrap();
+    let torn = [whole.as_slice(), b"{\"seq\":32,\"sum\":\"0000"].concat();
+    fs::write(&places.journal, torn).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert_eq!(report.cut_off.map(|region| region.bytes), Some(21));
+    assert_eq!((report.rebuilt, report.journal_kept), (None, None));
+    assert_eq!(fs::read(&places.journal).unwrap(), whole);
+    assert_eq!(contents(&store), before);
+    assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
+}
+
+#[test]
+fn damage_in_the_middle_is_told_and_kept_and_the_rest_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let places = places(folder.path());
+    let damaged = String::from_utf8(fs::read(&places.journal).unwrap())
+        .unwrap()
+        .replace("{\"seq\":7,", "{\"seq\":8,");
+    fs::write(&places.journal, &damaged).unwrap();
+    fs::remove_dir_all(&places.database).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert_eq!(
+        (report.damaged.len(), report.missing, report.replayed),
+        (1, 1, 30)
+    );
+    let kept = report.journal_kept.unwrap();
+    assert_eq!(fs::read_to_string(kept).unwrap(), damaged);
+    let before = contents(&store);
+    drop(store);
+    fs::remove_dir_all(&places.database).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert_eq!(
+        (report.damaged.len(), report.missing),
+        (0, 0),
+        "what is in place now is whole"
+    );
+    assert_eq!(contents(&store), before);
+    assert_eq!(store.status().sequence, Sequence(31));
+}
+
+#[test]
+fn a_journal_without_its_header_is_read_and_replaced() {
+    for is_rebuilt in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let before = filled(folder.path());
+        let places = places(folder.path());
+        let mut bytes = fs::read(&places.journal).unwrap();
+        bytes[1] = b'?';
+        fs::write(&places.journal, bytes).unwrap();
+        if is_rebuilt {
+            fs::remove_dir_all(&places.database).unwrap();
+        }
+        let (store, report) = open_store(folder.path());
+        assert!(report.journal_kept.is_some());
+        assert_eq!(report.rebuilt.is_some(), is_rebuilt);
+        assert_eq!(contents(&store), before);
+        assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
+        let before = contents(&store);
+        drop(store);
+        let (store, report) = open_store(folder.path());
+        assert!(report.journal_kept.is_none() && report.replayed == 0);
+        assert_eq!(contents(&store), before);
+    }
+}
+
+/// How far a compaction comes before the crash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Until {
+    Written,
+    InPlace,
+    Adopted,
+}
+
+#[test]
+fn a_compaction_may_end_after_any_step() {
+    for until in [Until::Written, Until::InPlace, Until::Adopted] {
+        for is_rebuilt in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let before = filled(folder.path());
+            let places = places(folder.path());
+            {
+                let keyspace = Keyspace::open(&places.database).unwrap();
+                let mark = Mark::read(&keyspace).unwrap().unwrap();
+                let compacted = compact::write(&places.journal, &keyspace, &mark).unwrap();
+                if until != Until::Written {
+                    let (mark, _) = compacted.put_in_place().unwrap();
+                    if until == Until::Adopted {
+                        compact::adopt(&keyspace, &mark).unwrap();
+                    }
+                }
+            }
+            if is_rebuilt {
+                fs::remove_dir_all(&places.database).unwrap();
+            }
+            let (store, report) = open_store(folder.path());
+            assert_eq!(report.rebuilt.is_some(), is_rebuilt, "{until:?}");
+            assert_eq!(
+                (report.damaged.len(), report.missing, report.cut_off.is_some()),
+                (0, 0, false),
+                "{until:?}"
+            );
+            assert_eq!(contents(&store), before, "{until:?}, rebuilt: {is_rebuilt}");
+            assert_eq!(
+                wait(store.commit(change(record(1, 900)))).unwrap(),
+                Sequence(32),
+                "{until:?}"
+            );
+            let before = contents(&store);
+            drop(store);
+            let (store, report) = open_store(folder.path());
+            assert_eq!((report.rebuilt, report.replayed), (None, 0), "{until:?}");
+            assert_eq!(contents(&store), before, "{until:?}");
+        }
+    }
+}
+
+#[test]
+fn a_long_journal_is_compacted_and_unused_bodies_go() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let places = places(folder.path());
+    let (store, _) = open_store(folder.path());
+    let padding = "x".repeat(7_000);
+    for number in 0..400 {
+        let padded = ConversationRecord {
+            title: format!("{number} {padding}"),
+            ..record(77, number)
+        };
+        wait(store.commit(change(padded))).unwrap();
+    }
+    let body = ConversationRecord {
+        title: "body ".repeat(4_000),
+        ..record(78, 1)
+    };
+    wait(store.commit(change(body))).unwrap();
+    wait(store.commit(change(record(78, 2)))).unwrap();
+    let before = contents(&store);
+    drop(store);
+    assert_eq!(fs::read_dir(&places.bodies).unwrap().count(), 2);
+
+    let (store, report) = open_store(folder.path());
+    let (long, short) = report.compacted.unwrap();
+    assert!(long > 2_000_000 && short < 100_000, "{long} to {short} bytes");
+    assert_eq!(report.bodies_removed, 1);
+    assert_eq!(contents(&store), before);
+    drop(store);
+    assert_eq!(fs::metadata(&places.journal).unwrap().len(), short);
+    fs::remove_dir_all(&places.database).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert!(report.compacted.is_none());
+    assert_eq!(contents(&store), before);
+}
+
+#[test]
+fn nothing_over_the_limit_is_in_the_trees() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let keyspace = Keyspace::open(&places(folder.path()).database).unwrap();
+    for space in Space::ALL {
+        let pairs = keyspace
+            .page(space, std::ops::Bound::Unbounded, PAGE_ENTRIES * 100)
+            .unwrap();
+        for (key, value) in pairs {
+            assert!(
+                key.len() + value.len() <= crate::store::VALUE_LIMIT_BYTES,
+                "{}",
+                space.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_newer_record_from_the_journal_is_kept_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let places = places(folder.path());
+    let line = r#"{"conversations":[{"record":{"version":9,"id":"7b000000-0000-4000-8000-000000000000","agent":"claude","cwd":"/home/u/project","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z","mood":"new"}}]}"#;
+    let mut bytes = fs::read(&places.journal).unwrap();
+    bytes.extend(journal::encode_line(32, line));
+    fs::write(&places.journal, bytes).unwrap();
+    let (store, _) = open_store(folder.path());
+    let known = "7b000000-0000-4000-8000-000000000000".parse().unwrap();
+    let read = store.conversation(known).unwrap().unwrap();
+    assert_eq!(read.version, 9);
+    let rewritten = Change {
+        conversation: Some(ConversationRecord { version: 1, ..read }),
+        ..Change::default()
+    };
+    assert!(matches!(
+        wait(store.commit(rewritten)),
+        Err(StoreError::NewerRecord { version: 9, .. })
+    ));
+    drop(store);
+    let keyspace = Keyspace::open(&places.database).unwrap();
+    let mark = Mark::read(&keyspace).unwrap().unwrap();
+    compact::write(&places.journal, &keyspace, &mark)
+        .unwrap()
+        .put_in_place()
+        .unwrap();
+    assert!(
+        fs::read_to_string(&places.journal)
+            .unwrap()
+            .contains("\"mood\":\"new\"")
+    );
+}
