@@ -83,7 +83,7 @@ impl Environment {
             socket: given(std::env::var_os(SOCKET_VARIABLE)),
             config_folder: folder(|base| Some(base.config_dir())),
             data_folder: folder(|base| Some(base.data_dir())),
-            runtime_folder: folder(|base| base.runtime_dir()),
+            runtime_folder: folder(directories::BaseDirs::runtime_dir),
         }
     }
 }

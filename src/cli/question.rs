@@ -141,10 +141,10 @@ pub(super) fn pick(choices: &[Choice], typed: &str) -> Option<String> {
 
 /// ACP's outcome for what `sessionctl answer` is given: an option's id, `cancel`, or a whole outcome.
 pub(super) fn outcome(option: &str) -> RawJson {
-    if option.trim_start().starts_with('{') {
-        if let Ok(outcome) = RawJson::from_text(option.to_owned()) {
-            return outcome;
-        }
+    if option.trim_start().starts_with('{')
+        && let Ok(outcome) = RawJson::from_text(option.to_owned())
+    {
+        return outcome;
     }
     RawJson::from(match option {
         "cancel" => json!({"outcome": "cancelled"}),

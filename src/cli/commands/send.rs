@@ -150,11 +150,9 @@ impl OwnTurn {
             Event::PromptAccepted {
                 turn_id,
                 prompt: accepted,
-            } => {
                 // Without a line to wait in, no other prompt can be accepted while this one waits for its answer.
-                if self.id.is_none() && (!queued || accepted.to_text() == prompt.to_text()) {
-                    self.id = Some(turn_id.clone());
-                }
+            } if self.id.is_none() && (!queued || accepted.to_text() == prompt.to_text()) => {
+                self.id = Some(turn_id.clone());
             }
             Event::Update { turn_id, update } if turn_id.is_some() && *turn_id == self.id && !json => {
                 view.update(update)?;

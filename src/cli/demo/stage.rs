@@ -180,10 +180,10 @@ async fn collect(follower: &mut Follower<'_>) -> Outcome<String> {
         match follower.next().await?.envelope.event {
             Event::Update { update, .. } => {
                 // Updates of other shapes are not words.
-                if let Ok(chunk) = update.read::<Chunk>() {
-                    if chunk.session_update == "agent_message_chunk" {
-                        words.extend(chunk.content.and_then(|content| content.text));
-                    }
+                if let Ok(chunk) = update.read::<Chunk>()
+                    && chunk.session_update == "agent_message_chunk"
+                {
+                    words.extend(chunk.content.and_then(|content| content.text));
                 }
             }
             Event::TurnEnded { .. } => return Ok(words),

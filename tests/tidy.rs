@@ -1,0 +1,542 @@
+//! The habits of this code base as ordinary tests. Each rule is a function over text, with a test that it can fail.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may fail by panicking, its helpers too"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The rooms in order: each may use those before it.
+const ROOMS: [&str; 10] = [
+    "paths",
+    "chain",
+    "transcript",
+    "store",
+    "agent",
+    "conversation",
+    "server",
+    "acp",
+    "daemon",
+    "cli",
+];
+
+/// Rooms that may use less than their place allows.
+const NARROWER: [(&str, &[&str]); 1] = [("cli", &["paths"])];
+
+/// Modules that decide and do nothing else, with everything below them.
+const PURE: [&str; 11] = [
+    "src/chain",
+    "src/conversation/state",
+    "src/conversation/transition",
+    "src/conversation/recovery",
+    "src/transcript/record",
+    "src/transcript/claude",
+    "src/transcript/checkpoint",
+    "src/transcript/preamble",
+    "src/agent/failure",
+    "src/agent/envelope",
+    "src/agent/profile",
+];
+
+/// What a pure module must not name: I/O, the store, and clocks.
+const IMPURE: [&str; 8] = [
+    "tokio",
+    "std::fs",
+    "std::net",
+    "sled",
+    "SystemTime",
+    "Instant::now",
+    "Timestamp::now",
+    "Zoned::now",
+];
+
+/// Channels that grow with what is sent.
+const UNBOUNDED: [&str; 4] = [
+    "unbounded_channel",
+    "mpsc::channel()",
+    "unbounded(",
+    "UnboundedSender",
+];
+
+/// Waiting for time instead of a signal.
+const SLEEPS: [&str; 3] = ["thread::sleep", "time::sleep(", "sleep_until("];
+
+/// The longest module. One that is longer has a second reason to exist.
+const LONGEST_LINES: usize = 600;
+
+/// What may stand at the top level, beside files that begin with a dot.
+const TOP_LEVEL: [&str; 15] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "src",
+    "bridge-protocol",
+    "tests",
+    "packaging",
+    "README.md",
+    "LICENSE",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "clippy.toml",
+    "deny.toml",
+    "rustfmt.toml",
+    "build.rs",
+];
+
+/// A source file: its path from the root with `/` between, and its text.
+struct Source {
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources() -> Vec<Source> {
+    let root = root();
+    let mut sources = Vec::new();
+    for folder in ["src", "tests", "bridge-protocol/src", "bridge-protocol/tests"] {
+        collect(&root, &root.join(folder), &mut sources);
+    }
+    assert!(
+        sources.len() > 10,
+        "the sources were not found below {}",
+        root.display()
+    );
+    sources
+}
+
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        // A fuzz target's own build folder is not source.
+        if path.is_dir() && !path.ends_with("target") {
+            collect(root, &path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let relative = path.strip_prefix(root).unwrap();
+            sources.push(Source {
+                path: relative.to_string_lossy().replace('\\', "/"),
+                text: fs::read_to_string(&path).unwrap(),
+            });
+        }
+    }
+}
+
+/// The text with comments and the insides of strings blanked out; lines stay where they are.
+fn code_of(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let hidden = hidden_length(rest, code.chars().next_back());
+        if hidden == 0 {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+        } else {
+            code.extend(
+                rest[..hidden]
+                    .chars()
+                    .map(|character| if character == '\n' { '\n' } else { ' ' }),
+            );
+            rest = &rest[hidden..];
+        }
+    }
+    code
+}
+
+/// How many bytes from here on are a comment, a string or a character; 0 when it is code.
+fn hidden_length(rest: &str, before: Option<char>) -> usize {
+    let end_of = |end: &str, from: usize| {
+        rest[from..]
+            .find(end)
+            .map_or(rest.len(), |at| from + at + end.len())
+    };
+    if rest.starts_with("//") {
+        return rest.find('\n').unwrap_or(rest.len());
+    }
+    if rest.starts_with("/*") {
+        return end_of("*/", 2);
+    }
+    let in_word = before.is_some_and(|character| character.is_alphanumeric() || character == '_');
+    let raw = rest.strip_prefix('b').unwrap_or(rest);
+    if let Some(raw) = raw.strip_prefix('r').filter(|_| !in_word) {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        if raw[hashes..].starts_with('"') {
+            let start = rest.len() - raw.len() + hashes + 1;
+            return end_of(&format!("\"{}", "#".repeat(hashes)), start);
+        }
+    }
+    if rest.starts_with('"') {
+        return quoted_length(rest, '"');
+    }
+    // A quote is a character where it closes again right behind one; else it is a lifetime.
+    if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') && rest.starts_with('\'') {
+        return quoted_length(rest, '\'');
+    }
+    0
+}
+
+fn quoted_length(rest: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (index, character) in rest.char_indices().skip(1) {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if character == quote => return index + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// Cuts code into what ships and what only tests see: a module under `#[cfg(test)]` stands at the end of its file.
+fn split_tests<'a>(path: &str, code: &'a str) -> (&'a str, &'a str) {
+    if path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs") {
+        return ("", code);
+    }
+    let mut from = 0;
+    while let Some(at) = code[from..].find("#[cfg(test)]") {
+        let at = from + at;
+        let behind = code[at..].trim_start_matches("#[cfg(test)]").trim_start();
+        let place = |sign| behind.find(sign).unwrap_or(usize::MAX);
+        let inline = behind.starts_with("mod ") && place('{') < place(';');
+        if inline {
+            return code.split_at(at);
+        }
+        from = at + 1;
+    }
+    (code, "")
+}
+
+/// The room that a file belongs to.
+fn room_of(path: &str) -> Option<&'static str> {
+    let name = path.strip_prefix("src/")?.split('/').next()?;
+    let name = name.strip_suffix(".rs").unwrap_or(name);
+    ROOMS.into_iter().find(|room| *room == name)
+}
+
+fn allowed(room: &str) -> Vec<&'static str> {
+    if let Some((_, rooms)) = NARROWER.iter().find(|(name, _)| *name == room) {
+        return rooms.to_vec();
+    }
+    ROOMS.into_iter().take_while(|other| *other != room).collect()
+}
+
+/// The first names behind each `crate::`, those in a brace list too.
+fn crate_names(code: &str) -> Vec<(usize, String)> {
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let whole_word =
+            !code[..at].ends_with(|character: char| character.is_alphanumeric() || character == '_');
+        if !whole_word {
+            continue;
+        }
+        let behind = &code[at + "crate::".len()..];
+        let line = code[..at].lines().count().max(1);
+        match behind.strip_prefix('{') {
+            Some(list) => names.extend(top_of_list(list).into_iter().map(|name| (line, name))),
+            None => names.push((line, word(behind))),
+        }
+    }
+    names
+}
+
+/// The first name of each member of a brace list, up to its closing brace.
+fn top_of_list(list: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut depth = 0_usize;
+    let mut member_starts = true;
+    for (index, character) in list.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => member_starts = true,
+            _ if member_starts && !character.is_whitespace() => {
+                names.push(word(&list[index..]));
+                member_starts = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+fn word(text: &str) -> String {
+    text.chars()
+        .take_while(|character| character.is_alphanumeric() || *character == '_')
+        .collect()
+}
+
+fn rooms_used_above(path: &str, text: &str) -> Vec<String> {
+    let Some(room) = room_of(path) else {
+        return Vec::new();
+    };
+    let allowed = allowed(room);
+    crate_names(&code_of(text))
+        .into_iter()
+        .filter(|(_, name)| {
+            ROOMS.contains(&name.as_str()) && name != room && !allowed.contains(&name.as_str())
+        })
+        .map(|(line, name)| format!("{path}:{line}: the room {room} must not use {name}"))
+        .collect()
+}
+
+fn is_pure(path: &str) -> bool {
+    PURE.iter().any(|pure| {
+        path.strip_prefix(pure)
+            .is_some_and(|behind| behind == ".rs" || behind.starts_with('/'))
+    })
+}
+
+fn impurities(path: &str, text: &str) -> Vec<String> {
+    if !is_pure(path) {
+        return Vec::new();
+    }
+    let code = code_of(text);
+    let (shipped, _) = split_tests(path, &code);
+    named(path, shipped, &IMPURE, "a pure module must not name")
+}
+
+fn unbounded_channels(path: &str, text: &str) -> Vec<String> {
+    named(
+        path,
+        &code_of(text),
+        &UNBOUNDED,
+        "a channel has a limit; this has none:",
+    )
+}
+
+fn sleeps_in_tests(path: &str, text: &str) -> Vec<String> {
+    let code = code_of(text);
+    let (shipped, tests) = split_tests(path, &code);
+    let before = shipped.matches('\n').count();
+    named_from(
+        path,
+        tests,
+        &SLEEPS,
+        "a test waits for a signal, not with",
+        before,
+    )
+}
+
+fn named(path: &str, code: &str, words: &[&str], rule: &str) -> Vec<String> {
+    named_from(path, code, words, rule, 0)
+}
+
+fn named_from(path: &str, code: &str, words: &[&str], rule: &str, lines_before: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        for word in words {
+            let in_word = |character: char| character.is_alphanumeric() || character == '_';
+            let as_word = line.match_indices(word).any(|(at, _)| {
+                let behind = &line[at + word.len()..];
+                !(line[..at].ends_with(in_word) || word.ends_with(in_word) && behind.starts_with(in_word))
+            });
+            if as_word {
+                found.push(format!("{path}:{}: {rule} {word}", lines_before + index + 1));
+            }
+        }
+    }
+    found
+}
+
+fn missing_heading(path: &str, text: &str) -> Vec<String> {
+    // The tests beside a module are about that module, whose own heading says what it is for.
+    if text.starts_with("//!") || path.ends_with("/tests.rs") {
+        return Vec::new();
+    }
+    vec![format!(
+        "{path}:1: a module begins with //! and says what it is for"
+    )]
+}
+
+fn too_long(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    if lines <= LONGEST_LINES {
+        return Vec::new();
+    }
+    vec![format!(
+        "{path}: {lines} lines; look for the second reason to exist above {LONGEST_LINES}"
+    )]
+}
+
+fn strays(tracked: &str) -> Vec<String> {
+    let mut names: Vec<&str> = tracked
+        .lines()
+        .filter_map(|path| path.split('/').next())
+        .filter(|name| !name.is_empty() && !name.starts_with('.') && !TOP_LEVEL.contains(name))
+        .collect();
+    names.dedup();
+    names
+        .into_iter()
+        .map(|name| format!("{name}: nothing but what is agreed stands at the top level"))
+        .collect()
+}
+
+fn check(rule: impl Fn(&str, &str) -> Vec<String>) {
+    let findings: Vec<String> = sources()
+        .iter()
+        .flat_map(|source| rule(&source.path, &source.text))
+        .collect();
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+#[test]
+fn no_room_uses_one_above_it() {
+    check(rooms_used_above);
+}
+
+#[test]
+fn pure_modules_are_pure() {
+    check(impurities);
+}
+
+#[test]
+fn no_channel_is_without_a_limit() {
+    check(unbounded_channels);
+}
+
+#[test]
+fn no_test_sleeps() {
+    check(sleeps_in_tests);
+}
+
+#[test]
+fn each_module_says_what_it_is_for() {
+    check(missing_heading);
+}
+
+#[test]
+fn no_module_is_too_long() {
+    check(too_long);
+}
+
+#[test]
+fn nothing_strays_at_the_top_level() {
+    let listed = Command::new("git").arg("ls-files").current_dir(root()).output();
+    let tracked = match listed {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
+        // An unpacked archive has no git; what it holds was checked when it was made.
+        _ => return,
+    };
+    let findings = strays(&tracked);
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+#[test]
+fn each_room_in_the_source_has_its_place() {
+    for entry in fs::read_dir(root().join("src")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let name = name.strip_suffix(".rs").unwrap_or(&name);
+        assert!(
+            ROOMS.contains(&name) || ["lib", "bin"].contains(&name),
+            "src/{name} has no place in the order of the rooms"
+        );
+    }
+}
+
+#[test]
+fn the_rule_of_rooms_can_fail() {
+    let bad = |path: &str, text: &str| rooms_used_above(path, text).len();
+    assert_eq!(bad("src/chain/mod.rs", "//! X\nuse crate::store::Store;"), 1);
+    assert_eq!(
+        bad(
+            "src/store/mod.rs",
+            "use crate::{chain::Chain, agent::{self, wire}, daemon};"
+        ),
+        2
+    );
+    assert_eq!(bad("src/cli/start.rs", "let x = crate::daemon::lock::read();"), 1);
+    assert_eq!(bad("src/cli/start.rs", "use crate::chain::Chain;"), 1);
+    assert_eq!(bad("src/paths.rs", "use crate::cli;"), 1);
+    assert_eq!(
+        bad(
+            "src/cli/start.rs",
+            "use crate::paths::Paths; use crate::cli::exit;"
+        ),
+        0
+    );
+    assert_eq!(
+        bad(
+            "src/store/mod.rs",
+            "//! [`crate::daemon`]\nlet x = \"crate::daemon\"; use crate::chain;"
+        ),
+        0
+    );
+    assert_eq!(bad("src/bin/sessiond.rs", "use crate::daemon;"), 0);
+}
+
+#[test]
+fn the_rule_of_purity_can_fail() {
+    let bad = |path: &str, text: &str| impurities(path, text).len();
+    for line in [
+        "use tokio::sync::mpsc;",
+        "std::fs::read(path)",
+        "let now = Timestamp::now();",
+        "let t = std::time::Instant::now();",
+        "use sled::Db;",
+    ] {
+        assert_eq!(bad("src/chain/ancestry.rs", line), 1, "{line}");
+        assert_eq!(bad("src/agent/failure.rs", line), 1, "{line}");
+        assert_eq!(bad("src/conversation/recovery/plan.rs", line), 1, "{line}");
+        assert_eq!(bad("src/agent/failures.rs", line), 0, "{line}");
+        let in_tests = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{line}\n}}");
+        assert_eq!(bad("src/chain/ancestry.rs", &in_tests), 0, "{line}");
+        let behind_a_test_file = format!("#[cfg(test)]\nmod tests;\n{line}");
+        assert_eq!(bad("src/chain/ancestry.rs", &behind_a_test_file), 1, "{line}");
+    }
+    assert_eq!(bad("src/chain/mod.rs", "// tokio\nlet assled = 1;"), 0);
+}
+
+#[test]
+fn the_rule_of_channels_can_fail() {
+    let bad = |text: &str| unbounded_channels("src/x.rs", text).len();
+    assert_eq!(bad("let (a, b) = mpsc::unbounded_channel();"), 1);
+    assert_eq!(bad("let (a, b) = std::sync::mpsc::channel();"), 1);
+    assert_eq!(bad("let (a, b) = crossbeam::unbounded();"), 1);
+    assert_eq!(bad("let (a, b) = mpsc::channel(LIMIT); // not unbounded()"), 0);
+    assert_eq!(bad("fn unbounded_channels() {}"), 0);
+}
+
+#[test]
+fn the_rule_of_sleeps_can_fail() {
+    let line = "std::thread::sleep(limit);\ntokio::time::sleep(limit).await;";
+    assert_eq!(sleeps_in_tests("tests/x.rs", line).len(), 2);
+    assert_eq!(sleeps_in_tests("src/store/tests.rs", line).len(), 2);
+    assert_eq!(sleeps_in_tests("src/store/mod.rs", line).len(), 0);
+    let inline = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{line}\n}}");
+    assert_eq!(
+        sleeps_in_tests("src/store/mod.rs", &inline)[0],
+        "src/store/mod.rs:4: a test waits for a signal, not with thread::sleep"
+    );
+}
+
+#[test]
+fn the_rules_of_form_can_fail() {
+    assert_eq!(missing_heading("src/x.rs", "use std::fs;\n").len(), 1);
+    assert_eq!(missing_heading("src/x.rs", "//! X\n").len(), 0);
+    assert_eq!(missing_heading("src/x/tests.rs", "use super::*;\n").len(), 0);
+    assert_eq!(too_long("src/x.rs", &"\n".repeat(LONGEST_LINES + 1)).len(), 1);
+    assert_eq!(too_long("src/x.rs", &"\n".repeat(LONGEST_LINES)).len(), 0);
+    assert_eq!(
+        strays("notes.txt\nsrc/lib.rs\n.ci/run\nscripts/a\nscripts/b\n").len(),
+        2
+    );
+    assert_eq!(strays("Cargo.toml\nREADME.md\n").len(), 0);
+}
+
+#[test]
+fn only_code_is_looked_at() {
+    let text = "let a = \"tokio\"; // tokio\nlet b = r#\"tokio \" \"#; /* tokio\n */ let c = '\"'; fn f<'a>() { tokio }";
+    let code = code_of(text);
+    assert_eq!(code.matches("tokio").count(), 1, "{code}");
+    assert_eq!(code.lines().count(), text.lines().count());
+}
