@@ -1,3 +1,7 @@
 //! The command line's entry point: only dispatch.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    session_bridge::cli::run(std::env::args_os())
+}

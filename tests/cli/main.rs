@@ -1,0 +1,229 @@
+//! The command line as a process: what it prints, to where, and how it exits.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may fail by panicking, its helpers too"
+)]
+
+mod stub;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use stub::{GET_RESULT, ID, Stub};
+
+fn sessionctl(home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("SESSIOND_HOME", home)
+        .env("LC_ALL", "C.UTF-8")
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(home: &Path, arguments: &[&str]) -> Output {
+    sessionctl(home, arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+fn check(output: &Output, code: i32, stdout: &str) {
+    let told = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{told}");
+    assert_eq!(text(&output.stdout), stdout, "{told}");
+}
+
+#[test]
+fn json_is_the_daemons_answer_byte_for_byte() {
+    let stub = Stub::start();
+    let output = run(&stub.home(), &["show", "5d0c2a", "--json"]);
+    check(&output, 0, &format!("{GET_RESULT}\n"));
+}
+
+#[test]
+fn the_dot_is_the_newest_conversation_of_this_folder() {
+    let stub = Stub::start();
+    check(&run(&stub.home(), &["close", "."]), 0, "");
+    let folder = stub.home().canonicalize().unwrap();
+    assert_eq!(stub.calls_of("conversation/list")[0]["cwd"], json!(folder));
+    assert_eq!(
+        stub.calls_of("conversation/close")[0]["conversationId"],
+        json!(ID)
+    );
+}
+
+#[test]
+fn a_turn_is_streamed_with_its_tools() {
+    let stub = Stub::start();
+    let output = run(&stub.home(), &["send", "5d0c2a", "hello", "there"]);
+    check(&output, 0, "✓ Read a.rs: done\necho: hello there\n");
+}
+
+#[test]
+fn a_prompt_is_read_from_standard_input() {
+    let stub = Stub::start();
+    let mut child = sessionctl(&stub.home(), &["send", ID, "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"from\nstdin\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    check(&output, 0, "✓ Read a.rs: done\necho: from\nstdin\n");
+}
+
+#[test]
+fn a_json_stream_is_events_and_then_the_result() {
+    let stub = Stub::start();
+    let output = run(&stub.home(), &["--json", "send", ID, "hello"]);
+    assert_eq!(output.status.code(), Some(0));
+    let lines: Vec<Value> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let kinds: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["event"]["type"].as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["snapshot", "promptAccepted", "update", "update", "turnEnded"]
+    );
+    assert_eq!(lines.last().unwrap()["stopReason"], "end_turn");
+}
+
+#[test]
+fn a_subscription_that_was_cut_off_goes_on_behind_the_last_event() {
+    let stub = Stub::start();
+    let output = run(&stub.home(), &["send", ID, "lag"]);
+    check(&output, 0, "before the gapafter the gap\n");
+    let subscriptions = stub.calls_of("conversation/subscribe");
+    assert_eq!(subscriptions[1]["after"], "e1:1");
+}
+
+#[test]
+fn failures_have_their_codes_and_say_what_to_do() {
+    let stub = Stub::start();
+    let table = [
+        ("busy", 5, "a turn is running"),
+        ("limit", 7, "You've hit your limit; it is lifted at"),
+    ];
+    for (prompt, code, said) in table {
+        let output = run(&stub.home(), &["send", ID, prompt]);
+        check(&output, code, "");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("error: ") && stderr.contains(said), "{stderr}");
+        assert!(stderr.contains("hint: "), "{stderr}");
+    }
+}
+
+#[test]
+fn without_a_terminal_a_question_tells_how_it_is_answered() {
+    let stub = Stub::start();
+    let mut child = sessionctl(&stub.home(), &["send", ID, "ask"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("answer with") {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is told");
+    }
+    assert!(
+        line.contains(&format!(
+            "sessionctl answer {ID} int-1 OPTION (one of: allow_once)"
+        )),
+        "{line}"
+    );
+    check(&run(&stub.home(), &["answer", ID, "int-1", "allow_once"]), 0, "");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(
+        stub.calls_of("conversation/respond")[0]["outcome"],
+        json!({"outcome": "selected", "optionId": "allow_once"})
+    );
+}
+
+#[test]
+fn an_interrupt_cancels_the_turn() {
+    let stub = Stub::start();
+    let mut child = sessionctl(&stub.home(), &["send", ID, "hang"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut streamed = [0; 7];
+    child.stdout.as_mut().unwrap().read_exact(&mut streamed).unwrap();
+    assert_eq!(&streamed, b"hanging");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    check(&output, 1, "\n");
+    assert_eq!(stub.calls_of("conversation/cancel")[0]["turnId"], "turn-1");
+    assert!(text(&output.stderr).contains("the turn was cancelled"));
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_command_quietly() {
+    let stub = Stub::start();
+    let mut child = sessionctl(&stub.home(), &["attach", ID, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    assert!(first.contains("snapshot"), "{first}");
+    // The reader is gone; the next event has nowhere to go.
+    check(
+        &run(&stub.home(), &["send", ID, "hello"]),
+        0,
+        "✓ Read a.rs: done\necho: hello\n",
+    );
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn without_a_daemon_it_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [["--no-start", "ls"], ["status", "--no-start"]] {
+        let output = run(folder.path(), &arguments);
+        check(&output, 3, "");
+        assert!(
+            text(&output.stderr).contains("hint: "),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    check(&run(folder.path(), &["stop"]), 0, "");
+}
+
+#[test]
+fn a_wrong_call_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["nonsense"][..], &["send", "."], &["send", ".", " "]] {
+        assert_eq!(
+            run(folder.path(), arguments).status.code(),
+            Some(2),
+            "{arguments:?}"
+        );
+    }
+    let help = run(folder.path(), &["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(text(&help.stdout).contains("Exit codes: 0 done"));
+}

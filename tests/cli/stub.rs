@@ -1,0 +1,271 @@
+//! A daemon of canned answers behind the real socket: what the command line does with them is what is tested.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use jsonrpsee::types::ErrorObjectOwned;
+use jsonrpsee::{Extensions, RpcModule, SubscriptionSink};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use session_bridge::server::{PrivateSocket, SocketLimits, StaleSocket, serve};
+use tempfile::TempDir;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// The stub's one conversation.
+pub(crate) const ID: &str = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d";
+
+/// The result of `conversation/get`, byte for byte: layout and unknown fields that only verbatim printing keeps.
+pub(crate) const GET_RESULT: &str = r#"{"conversation": {"id":"5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d","namespace":"","agent":"loopback","cwd":"/home/u/project","title":"Rename","state":"idle","live":false,"head":"up-1","chainLength":1,"settings":{},"interrupts":[],"createdAt":"2026-11-03T09:00:00Z","updatedAt":"2026-11-03T10:00:00Z","revision":3,"later":1.50}}"#;
+
+/// A running stub. It ends when it is dropped.
+pub(crate) struct Stub {
+    folder: TempDir,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+    /// The calls that arrived: method and parameters.
+    pub(crate) calls: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+#[derive(Clone, Default)]
+struct Shared {
+    calls: Arc<Mutex<Vec<(String, Value)>>>,
+    subscribers: Arc<tokio::sync::Mutex<Vec<SubscriptionSink>>>,
+    released: Arc<Notify>,
+}
+
+impl Stub {
+    /// Starts a stub that listens where a daemon of this home would.
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("run/sessiond.sock");
+        let stop = CancellationToken::new();
+        let shared = Shared::default();
+        let calls = shared.calls.clone();
+        let (listens, listening) = oneshot::channel();
+        let until = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let bound = PrivateSocket::bind(&socket, StaleSocket::Replace).unwrap();
+                let (listener, _file) = bound.into_parts();
+                listens.send(()).unwrap();
+                serve(listener, methods(shared), SocketLimits::default(), until).await;
+            });
+        });
+        listening.blocking_recv().unwrap();
+        Self {
+            folder,
+            stop,
+            thread: Some(thread),
+            calls,
+        }
+    }
+
+    /// The home of this stub.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// The parameters of the calls of one method.
+    pub(crate) fn calls_of(&self, method: &str) -> Vec<Value> {
+        let calls = self.calls.lock().unwrap();
+        calls
+            .iter()
+            .filter(|(name, _)| name == method)
+            .map(|(_, params)| params.clone())
+            .collect()
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn methods(shared: Shared) -> RpcModule<Shared> {
+    let mut module = RpcModule::new(shared);
+    answer(&mut module, "conversation/get", GET_RESULT);
+    answer(&mut module, "conversation/list", &list_result());
+    answer(&mut module, "conversation/close", "{}");
+    answer(&mut module, "daemon/status", "{}");
+    module
+        .register_async_method("conversation/cancel", |params, shared, _| async move {
+            shared.arrived("conversation/cancel", params.parse()?);
+            shared.released.notify_one();
+            raw(r#"{"cancelled":true}"#)
+        })
+        .unwrap();
+    module
+        .register_async_method("conversation/respond", |params, shared, _| async move {
+            let params: Value = params.parse()?;
+            shared.arrived("conversation/respond", params.clone());
+            shared
+                .emit(
+                    json!({"type": "interruptResolved", "interruptId": "int-1", "by": "client",
+                    "outcome": params["outcome"]}),
+                )
+                .await;
+            shared.released.notify_one();
+            raw("{}")
+        })
+        .unwrap();
+    module
+        .register_async_method("conversation/prompt", |params, shared, extensions| async move {
+            let params: Value = params.parse()?;
+            shared.arrived("conversation/prompt", params.clone());
+            prompt(&shared, &params, &extensions).await
+        })
+        .unwrap();
+    module
+        .register_subscription(
+            "conversation/subscribe",
+            "conversation/event",
+            "conversation/unsubscribe",
+            |params, pending, shared, _| async move {
+                let params: Value = params.parse()?;
+                shared.arrived("conversation/subscribe", params.clone());
+                let sink = pending.accept().await?;
+                if params["after"].is_null() {
+                    let conversation: Value = serde_json::from_str(GET_RESULT)?;
+                    let event = json!({"type": "snapshot", "gap": false,
+                        "conversation": conversation["conversation"]});
+                    sink.send(envelope(&event)).await?;
+                } else {
+                    // What was missed: the rest of the turn.
+                    for event in [update("after the gap"), turn_ended("up-1")] {
+                        sink.send(envelope(&event)).await?;
+                    }
+                }
+                shared.subscribers.lock().await.push(sink.clone());
+                sink.closed().await;
+                jsonrpsee::core::SubscriptionResult::Ok(())
+            },
+        )
+        .unwrap();
+    module
+}
+
+fn answer(module: &mut RpcModule<Shared>, method: &'static str, result: &str) {
+    let result = result.to_owned();
+    module
+        .register_method(method, move |params, shared, _| {
+            shared.arrived(method, params.parse().unwrap_or_default());
+            raw(&result)
+        })
+        .unwrap();
+}
+
+async fn prompt(shared: &Shared, params: &Value, _: &Extensions) -> Result<Box<RawValue>, ErrorObjectOwned> {
+    let text = params["prompt"][0]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    if text == "busy" {
+        return Err(ErrorObjectOwned::owned(
+            1003,
+            "a turn is running",
+            Some(json!({"kind": "busy", "retryable": true})),
+        ));
+    }
+    shared
+        .emit(json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": params["prompt"]}))
+        .await;
+    let mut failure = Value::Null;
+    let mut stop_reason = "end_turn";
+    match text.as_str() {
+        "limit" => {
+            stop_reason = "failed";
+            failure = json!({"kind": "rateLimited", "message": "You've hit your limit",
+                "resetsAt": "2030-01-01T00:00:00Z", "retryable": true});
+        }
+        "ask" => {
+            let options = json!([{"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}]);
+            let call = json!({"toolCallId": "1", "title": "rm a.rs"});
+            shared
+                .emit(
+                    json!({"type": "interruptRaised", "interrupt": {"id": "int-1", "kind": "permission",
+                    "toolCall": call, "options": options, "request": {}, "raisedAt": "2026-11-03T10:00:00Z",
+                    "orphaned": false}}),
+                )
+                .await;
+            shared.released.notified().await;
+        }
+        "hang" => {
+            shared.emit(update("hanging")).await;
+            shared.released.notified().await;
+            stop_reason = "cancelled";
+        }
+        "lag" => {
+            shared.emit(update("before the gap")).await;
+            shared.emit(json!({"type": "lagged", "cursor": "e1:1"})).await;
+            return raw(&turn("end_turn", &Value::Null).to_string());
+        }
+        _ => {
+            let call = json!({"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read a.rs",
+                "status": "completed"});
+            shared
+                .emit(json!({"type": "update", "turnId": "turn-1", "update": call}))
+                .await;
+            shared.emit(update(&format!("echo: {text}"))).await;
+        }
+    }
+    let turn = turn(stop_reason, &failure);
+    shared.emit(json!({"type": "turnEnded", "turn": turn})).await;
+    raw(&turn.to_string())
+}
+
+fn turn(stop_reason: &str, failure: &Value) -> Value {
+    json!({"turnId": "turn-1", "stopReason": stop_reason, "failure": failure, "upstreamId": "up-1"})
+}
+
+fn turn_ended(upstream: &str) -> Value {
+    json!({"type": "turnEnded", "turn": {"turnId": "turn-1", "stopReason": "end_turn", "upstreamId": upstream}})
+}
+
+fn update(text: &str) -> Value {
+    json!({"type": "update", "turnId": "turn-1", "update": {"sessionUpdate": "agent_message_chunk",
+        "content": {"type": "text", "text": text}}})
+}
+
+fn envelope(event: &Value) -> Box<RawValue> {
+    let envelope =
+        json!({"conversationId": ID, "cursor": "e1:1", "at": "2026-11-03T10:00:00Z", "event": event});
+    serde_json::value::to_raw_value(&envelope).unwrap()
+}
+
+fn list_result() -> String {
+    let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+    json!({"conversations": [conversation["conversation"]]}).to_string()
+}
+
+fn raw(json: &str) -> Result<Box<RawValue>, ErrorObjectOwned> {
+    Ok(RawValue::from_string(json.to_owned()).unwrap())
+}
+
+impl Shared {
+    fn arrived(&self, method: &str, params: Value) {
+        self.calls.lock().unwrap().push((method.to_owned(), params));
+    }
+
+    async fn emit(&self, event: Value) {
+        let mut subscribers = self.subscribers.lock().await;
+        for sink in subscribers.iter() {
+            // A subscriber that has left hears nothing more.
+            if sink.send(envelope(&event)).await.is_err() {
+                continue;
+            }
+        }
+        if event["type"] == "lagged" {
+            subscribers.clear();
+        }
+    }
+}
