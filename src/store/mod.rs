@@ -42,8 +42,9 @@ pub use error::{Lookup, StoreError};
 pub use journal::BadRegion;
 pub use open::{OpenReport, RebuildReason};
 pub use record::{
-    Anchor, Change, ConversationRecord, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, RequestId,
-    RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase,
+    Anchor, AnsweredInterrupt, Change, ConversationRecord, PendingTurn, ProcessRecord, RECORD_VERSION,
+    RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot,
+    TurnPhase,
 };
 pub use value::VALUE_LIMIT_BYTES;
 

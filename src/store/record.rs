@@ -7,7 +7,7 @@ use bridge_protocol::conversation::{Continuation, Limit, Parent, Settings};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
-use bridge_protocol::{AgentName, ConversationId, ConversationRef, TurnId, UpstreamId};
+use bridge_protocol::{AgentName, ConversationId, ConversationRef, InterruptId, TurnId, UpstreamId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,9 @@ pub struct ConversationRecord {
     /// The questions that wait for a person.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
+    /// The newest questions that were answered, and by whom, so that a late answer is told who was first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answered: Vec<AnsweredInterrupt>,
     /// The turn that has begun and has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<PendingTurn>,
@@ -71,6 +74,16 @@ pub struct ConversationRecord {
     /// When it was deleted. The record stays, so that its id resolves for ever and is never used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+}
+
+/// A question that has been answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AnsweredInterrupt {
+    /// The question.
+    pub id: InterruptId,
+    /// Who answered: `client`, `cancel`, `agent` or `policy`.
+    pub by: String,
 }
 
 /// A turn that has been accepted and has not ended, as far as it is known to have come.
@@ -283,6 +296,7 @@ impl ConversationRecord {
             limit: None,
             continuation: None,
             interrupts: Vec::new(),
+            answered: Vec::new(),
             turn: None,
             resting: Resting::Idle,
             failure: None,

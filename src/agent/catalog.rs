@@ -1,0 +1,153 @@
+//! The agents that this daemon knows: what each is, how it is started, where its transcripts are.
+//!
+//! Built once, at start, from what the configuration says; reads no configuration itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bridge_protocol::AgentName;
+
+use super::pool::{Launch, PoolKey};
+use super::profile::{AgentKind, Profile};
+
+/// The name of the agent that always exists.
+pub const LOOPBACK: &str = "loopback";
+
+/// One agent.
+#[derive(Clone, Debug)]
+pub struct AgentEntry {
+    /// Its name in the configuration.
+    pub name: AgentName,
+    /// What it is.
+    pub kind: AgentKind,
+    /// How a process of it is started.
+    pub launch: Launch,
+    /// The folder under which its transcripts are; `None`: unknown, or not files.
+    pub transcripts: Option<PathBuf>,
+}
+
+impl AgentEntry {
+    /// What the bridge knows of its kind.
+    #[must_use]
+    pub fn profile(&self) -> &'static Profile {
+        self.kind.profile()
+    }
+
+    /// Under which its processes are pooled.
+    #[must_use]
+    pub fn pool_key(&self) -> PoolKey {
+        PoolKey::new(self.name.as_str(), &self.launch)
+    }
+
+    /// The program and its arguments, as they are told.
+    #[must_use]
+    pub fn command_line(&self) -> Vec<String> {
+        let command = &self.launch.command;
+        std::iter::once(command.program.to_string_lossy().into_owned())
+            .chain(
+                command
+                    .args
+                    .iter()
+                    .map(|argument| argument.to_string_lossy().into_owned()),
+            )
+            .collect()
+    }
+
+    /// Whether its program is there to be run.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        let path = self
+            .launch
+            .command
+            .env
+            .get("PATH")
+            .map(std::ffi::OsString::from)
+            .or_else(|| std::env::var_os("PATH"));
+        find_program(&self.launch.command.program, path.as_deref()).is_some()
+    }
+
+    /// What tells one set of transcripts from another: an upstream id is unique within it.
+    #[must_use]
+    pub fn transcript_root(&self) -> crate::store::TranscriptRoot {
+        match &self.transcripts {
+            Some(folder) => crate::store::TranscriptRoot::new(folder.to_string_lossy()),
+            None => crate::store::TranscriptRoot::new(format!("agent:{}", self.name)),
+        }
+    }
+
+    /// The folder of its transcripts, when the bridge can read them.
+    #[must_use]
+    pub fn readable_transcripts(&self) -> Option<&Path> {
+        self.transcripts
+            .as_deref()
+            .filter(|_| self.profile().transcript_format.is_claude())
+    }
+}
+
+/// All agents, in the order of the configuration.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    entries: Vec<Arc<AgentEntry>>,
+    default: AgentName,
+}
+
+impl Catalog {
+    /// A catalog of these agents. A default that is not among them falls back to the first.
+    #[must_use]
+    pub fn new(entries: Vec<AgentEntry>, default: AgentName) -> Self {
+        let entries: Vec<Arc<AgentEntry>> = entries.into_iter().map(Arc::new).collect();
+        let known = entries.iter().any(|entry| entry.name == default);
+        let first = entries
+            .first()
+            .map_or_else(|| LOOPBACK.into(), |entry| entry.name.clone());
+        Self {
+            default: if known { default } else { first },
+            entries,
+        }
+    }
+
+    /// All agents.
+    #[must_use]
+    pub fn entries(&self) -> &[Arc<AgentEntry>] {
+        &self.entries
+    }
+
+    /// The agent of this name.
+    #[must_use]
+    pub fn get(&self, name: &AgentName) -> Option<&Arc<AgentEntry>> {
+        self.entries.iter().find(|entry| entry.name == *name)
+    }
+
+    /// The agent that is used when none is named.
+    #[must_use]
+    pub fn default_agent(&self) -> &AgentName {
+        &self.default
+    }
+
+    /// The names of all agents, for messages.
+    #[must_use]
+    pub fn names(&self) -> String {
+        self.entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+/// Where a program is: itself when it is a path, else the first executable of that name on `path`.
+#[must_use]
+pub fn find_program(program: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return is_executable(program).then(|| program.to_path_buf());
+    }
+    std::env::split_paths(path?)
+        .map(|folder| folder.join(program))
+        .find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,461 @@
+//! The scan itself: one pass over a line that checks its JSON and notes where the wanted values stand.
+//!
+//! Pure and without allocation, except for keys and strings that are written with escapes. It checks the whole line,
+//! because what passes here is written into other JSON documents as it is.
+
+use super::{Kind, Malformed, Parts, Span, decode_string};
+
+/// Deepest nesting that is accepted. Agents nest a few levels; a line beyond this is an attack or an accident, and
+/// clients that parse recursively would be the ones to pay for it.
+pub const MAX_DEPTH: usize = 512;
+
+const WORD_BITS: usize = 64;
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Scans one line.
+pub(super) fn scan(text: &str) -> Result<Parts, Malformed> {
+    if u32::try_from(text.len()).is_err() {
+        return Err(Malformed::TooLong);
+    }
+    let mut scanner = Scanner {
+        text,
+        bytes: text.as_bytes(),
+        at: 0,
+    };
+    let mut parts = Parts::default();
+    scanner.skip_space();
+    if scanner.peek() != Some(b'{') {
+        scanner.skip_value()?;
+        scanner.end()?;
+        return Err(Malformed::NotAnObject);
+    }
+    scanner.members(|scanner, key| {
+        match scanner.name_of(key) {
+            Name::Id => parts.id = scanner.value()?,
+            Name::Method => parts.method = scanner.value()?,
+            Name::Params => parts.params = scan_params(scanner, &mut parts)?,
+            Name::Result => parts.result = scan_result(scanner, &mut parts)?,
+            Name::Error => parts.error = scanner.value()?,
+            _ => scanner.skip_value()?,
+        }
+        Ok(())
+    })?;
+    scanner.end()?;
+    parts.kind = kind_of(text, &parts)?;
+    Ok(parts)
+}
+
+fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Malformed> {
+    // A second `params` replaces the first one as a whole.
+    (parts.session_id, parts.request_id) = Default::default();
+    (parts.update, parts.update_kind) = Default::default();
+    scanner.object_or_value(|scanner, key| {
+        match scanner.name_of(key) {
+            Name::SessionId => parts.session_id = scanner.string_value()?,
+            Name::RequestId => parts.request_id = scanner.value()?,
+            Name::Update => {
+                parts.update_kind = Span::default();
+                parts.update = scanner.object_or_value(|scanner, key| {
+                    match scanner.name_of(key) {
+                        Name::SessionUpdate => parts.update_kind = scanner.string_value()?,
+                        _ => scanner.skip_value()?,
+                    }
+                    Ok(())
+                })?;
+            }
+            _ => scanner.skip_value()?,
+        }
+        Ok(())
+    })
+}
+
+fn scan_result(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Malformed> {
+    parts.result_session_id = Span::default();
+    scanner.object_or_value(|scanner, key| {
+        match scanner.name_of(key) {
+            Name::SessionId => parts.result_session_id = scanner.string_value()?,
+            _ => scanner.skip_value()?,
+        }
+        Ok(())
+    })
+}
+
+fn kind_of(text: &str, parts: &Parts) -> Result<Kind, Malformed> {
+    let id = parts.id.slice(text);
+    let id_is_valid =
+        id.is_none_or(|id| matches!(id.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9' | b'n')));
+    if !id_is_valid {
+        return Err(Malformed::NotAMessage);
+    }
+    match (parts.method.slice(text), id) {
+        (Some(method), id) => {
+            decode_string(method).ok_or(Malformed::NotAMessage)?;
+            Ok(if id.is_some() {
+                Kind::Request
+            } else {
+                Kind::Notification
+            })
+        }
+        (None, Some(_)) => Ok(Kind::Response),
+        (None, None) => Err(Malformed::NotAMessage),
+    }
+}
+
+/// The keys that the scan knows.
+enum Name {
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+    SessionId,
+    RequestId,
+    Update,
+    SessionUpdate,
+    Other,
+}
+
+impl Name {
+    fn of(key: &[u8]) -> Self {
+        match key {
+            b"id" => Self::Id,
+            b"method" => Self::Method,
+            b"params" => Self::Params,
+            b"result" => Self::Result,
+            b"error" => Self::Error,
+            b"sessionId" => Self::SessionId,
+            b"requestId" => Self::RequestId,
+            b"update" => Self::Update,
+            b"sessionUpdate" => Self::SessionUpdate,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A member's key: its range with the quotes, and whether it is written with escapes.
+#[derive(Clone, Copy)]
+struct Key {
+    start: usize,
+    end: usize,
+    escaped: bool,
+}
+
+/// Which containers are open, one bit each: set for an object, clear for an array.
+struct Nesting {
+    depth: usize,
+    objects: [u64; MAX_DEPTH / WORD_BITS],
+}
+
+impl Nesting {
+    fn push(&mut self, is_object: bool) -> Result<(), Malformed> {
+        let bit = 1_u64 << (self.depth % WORD_BITS);
+        let word = self
+            .objects
+            .get_mut(self.depth / WORD_BITS)
+            .ok_or(Malformed::TooDeep)?;
+        if is_object {
+            *word |= bit;
+        } else {
+            *word &= !bit;
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Whether the innermost open container is an object; none when all are closed.
+    fn innermost(&self) -> Option<bool> {
+        let index = self.depth.checked_sub(1)?;
+        let word = self.objects.get(index / WORD_BITS)?;
+        Some(word & (1 << (index % WORD_BITS)) != 0)
+    }
+}
+
+struct Scanner<'text> {
+    text: &'text str,
+    bytes: &'text [u8],
+    at: usize,
+}
+
+impl Scanner<'_> {
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn fault<T>(&self) -> Result<T, Malformed> {
+        Err(Malformed::Syntax { at: self.at })
+    }
+
+    fn end(&mut self) -> Result<(), Malformed> {
+        self.skip_space();
+        if self.at == self.bytes.len() {
+            Ok(())
+        } else {
+            self.fault()
+        }
+    }
+
+    fn span_from(&self, start: usize) -> Span {
+        // `scan` has refused lines whose offsets do not fit.
+        Span {
+            start: start as u32,
+            end: self.at as u32,
+        }
+    }
+
+    fn name_of(&self, key: Key) -> Name {
+        if key.escaped {
+            let decoded = self.text.get(key.start..key.end).and_then(decode_string);
+            return decoded.map_or(Name::Other, |name| Name::of(name.as_bytes()));
+        }
+        Name::of(self.bytes.get(key.start + 1..key.end - 1).unwrap_or_default())
+    }
+
+    /// Any value; gives its range.
+    fn value(&mut self) -> Result<Span, Malformed> {
+        self.skip_space();
+        let start = self.at;
+        self.skip_value()?;
+        Ok(self.span_from(start))
+    }
+
+    /// Any value; gives its range where it is a string, and an empty one otherwise.
+    fn string_value(&mut self) -> Result<Span, Malformed> {
+        let span = self.value()?;
+        let is_string = self.bytes.get(span.start as usize) == Some(&b'"');
+        Ok(if is_string { span } else { Span::default() })
+    }
+
+    /// Any value; where it is an object its members are visited.
+    fn object_or_value(
+        &mut self,
+        visit: impl FnMut(&mut Self, Key) -> Result<(), Malformed>,
+    ) -> Result<Span, Malformed> {
+        self.skip_space();
+        let start = self.at;
+        if self.peek() == Some(b'{') {
+            self.members(visit)?;
+        } else {
+            self.skip_value()?;
+        }
+        Ok(self.span_from(start))
+    }
+
+    /// Visits the members of the object that starts here; the visitor must go past each value.
+    fn members(
+        &mut self,
+        mut visit: impl FnMut(&mut Self, Key) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        self.at += 1;
+        self.skip_space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let key = self.key()?;
+            visit(self, key)?;
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.fault(),
+            }
+        }
+    }
+
+    /// A key and its colon.
+    fn key(&mut self) -> Result<Key, Malformed> {
+        self.skip_space();
+        if self.peek() != Some(b'"') {
+            return self.fault();
+        }
+        let start = self.at;
+        self.at += 1;
+        let escaped = self.skip_string()?;
+        let key = Key {
+            start,
+            end: self.at,
+            escaped,
+        };
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return self.fault();
+        }
+        self.at += 1;
+        Ok(key)
+    }
+
+    /// Goes past one value of any kind and depth, without recursion.
+    fn skip_value(&mut self) -> Result<(), Malformed> {
+        let mut nesting = Nesting {
+            depth: 0,
+            objects: [0; MAX_DEPTH / WORD_BITS],
+        };
+        loop {
+            self.skip_space();
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    self.skip_string()?;
+                }
+                Some(open @ (b'{' | b'[')) => {
+                    let is_object = open == b'{';
+                    self.at += 1;
+                    self.skip_space();
+                    if self.peek() == Some(if is_object { b'}' } else { b']' }) {
+                        self.at += 1;
+                    } else {
+                        nesting.push(is_object)?;
+                        if is_object {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                }
+                Some(b'-' | b'0'..=b'9') => self.skip_number()?,
+                Some(b't') => self.skip_word(b"true")?,
+                Some(b'f') => self.skip_word(b"false")?,
+                Some(b'n') => self.skip_word(b"null")?,
+                _ => return self.fault(),
+            }
+            loop {
+                let Some(in_object) = nesting.innermost() else {
+                    return Ok(());
+                };
+                self.skip_space();
+                match (self.peek(), in_object) {
+                    (Some(b','), true) => {
+                        self.at += 1;
+                        self.key()?;
+                        break;
+                    }
+                    (Some(b','), false) => {
+                        self.at += 1;
+                        break;
+                    }
+                    (Some(b'}'), true) | (Some(b']'), false) => {
+                        self.at += 1;
+                        nesting.depth -= 1;
+                    }
+                    _ => return self.fault(),
+                }
+            }
+        }
+    }
+
+    /// Goes past the rest of a string whose opening quote is behind; tells whether it holds an escape.
+    fn skip_string(&mut self) -> Result<bool, Malformed> {
+        let mut escaped = false;
+        loop {
+            while let Some(chunk) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
+                let special = special_bytes(u64::from_le_bytes(*chunk));
+                if special != 0 {
+                    self.at += (special.trailing_zeros() / 8) as usize;
+                    break;
+                }
+                self.at += 8;
+            }
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(escaped);
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    self.skip_escape()?;
+                }
+                Some(0..0x20) | None => return self.fault(),
+                Some(_) => self.at += 1,
+            }
+        }
+    }
+
+    fn skip_escape(&mut self) -> Result<(), Malformed> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(b'u') => {
+                self.at += 1;
+                let digits = self.bytes.get(self.at..self.at + 4);
+                if digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+                    self.at += 4;
+                    Ok(())
+                } else {
+                    self.fault()
+                }
+            }
+            _ => self.fault(),
+        }
+    }
+
+    fn skip_number(&mut self) -> Result<(), Malformed> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.skip_digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.skip_digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.skip_digits()?;
+        }
+        Ok(())
+    }
+
+    fn skip_digits(&mut self) -> Result<(), Malformed> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start { self.fault() } else { Ok(()) }
+    }
+
+    fn skip_word(&mut self, word: &[u8]) -> Result<(), Malformed> {
+        if self
+            .bytes
+            .get(self.at..)
+            .is_some_and(|rest| rest.starts_with(word))
+        {
+            self.at += word.len();
+            Ok(())
+        } else {
+            self.fault()
+        }
+    }
+}
+
+/// The high bit of each of the eight bytes that ends a run of plain string text: a quote, a backslash, a control
+/// character. Bits above the lowest one set may be wrong, since the subtraction borrows; the lowest is exact.
+#[inline]
+fn special_bytes(word: u64) -> u64 {
+    let quotes = word ^ (ONES * b'"' as u64);
+    let backslashes = word ^ (ONES * b'\\' as u64);
+    let found = (quotes.wrapping_sub(ONES) & !quotes)
+        | (backslashes.wrapping_sub(ONES) & !backslashes)
+        | (word.wrapping_sub(ONES * 0x20) & !word);
+    found & HIGH_BITS
+}

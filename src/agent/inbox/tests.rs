@@ -1,0 +1,104 @@
+use futures_util::FutureExt;
+
+use super::*;
+use crate::agent::message::method;
+
+fn update(text: &str) -> Line {
+    Line::parse(&format!(
+        r#"{{"method":"session/update","params":{{"t":"{text}"}}}}"#
+    ))
+    .unwrap()
+}
+
+fn push(sender: &InboxSender, text: &str) -> Pushed {
+    sender.push_update(MethodName::known(method::SESSION_UPDATE), update(text))
+}
+
+fn died() -> Incoming {
+    Incoming::Died(Arc::default())
+}
+
+/// One letter for each: u for an update, d for death, and the number of an overflow.
+fn shape(taken: &[Incoming]) -> String {
+    let shapes = taken.iter().map(|incoming| match incoming {
+        Incoming::Notification { .. } => "u".to_owned(),
+        Incoming::Died(_) => "d".to_owned(),
+        Incoming::Overflow { dropped } => dropped.to_string(),
+        Incoming::Request { .. } | Incoming::Response { .. } => "?".to_owned(),
+    });
+    shapes.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn updates_beyond_the_count_are_told_in_their_place() {
+    let (sender, mut receiver) = inbox(InboxLimits {
+        updates: 2,
+        update_bytes: 10_000,
+    });
+    assert_eq!(push(&sender, "1"), Pushed::Waiting(1));
+    assert_eq!(push(&sender, "2"), Pushed::Waiting(2));
+    assert_eq!(push(&sender, "3"), Pushed::Dropped);
+    assert_eq!(push(&sender, "4"), Pushed::Dropped);
+    assert_eq!(sender.push_control(died()), Pushed::Waiting(4));
+    assert_eq!(push(&sender, "5"), Pushed::Dropped);
+    let mut taken = Vec::new();
+    assert_eq!(receiver.take_up_to(&mut taken, 1), 1);
+    assert_eq!(push(&sender, "6"), Pushed::Waiting(5));
+    assert_eq!(receiver.take_up_to(&mut taken, 64), 5);
+    assert_eq!(shape(&taken), "u u 2 d 1 u");
+}
+
+#[test]
+fn updates_beyond_the_bytes_are_dropped_and_room_comes_back() {
+    let bytes = update("1").len_bytes();
+    let (sender, mut receiver) = inbox(InboxLimits {
+        updates: 100,
+        update_bytes: bytes * 2,
+    });
+    for text in ["1", "2", "3"] {
+        push(&sender, text);
+    }
+    let mut taken = Vec::new();
+    receiver.take_up_to(&mut taken, 64);
+    push(&sender, "4");
+    receiver.take_up_to(&mut taken, 64);
+    assert_eq!(shape(&taken), "u u 1 u");
+}
+
+#[tokio::test]
+async fn a_round_has_a_limit_and_the_rest_needs_no_new_wake() {
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    for _ in 0..100 {
+        push(&sender, "x");
+    }
+    let mut taken = Vec::new();
+    assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 64);
+    assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 36);
+    assert_eq!(receiver.recv_up_to(&mut taken, 64).now_or_never(), None);
+}
+
+#[tokio::test]
+async fn a_dropped_wait_loses_nothing() {
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let mut taken = Vec::new();
+    {
+        let mut waiting = Box::pin(receiver.recv_up_to(&mut taken, 64));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        push(&sender, "x");
+    }
+    assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 1);
+    // The wake of the dropped wait may be left over; it must not be taken for a line.
+    assert_eq!(receiver.recv_up_to(&mut taken, 64).now_or_never(), None);
+    push(&sender, "y");
+    assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 1);
+}
+
+#[test]
+fn a_receiver_that_is_gone_takes_nothing() {
+    let (sender, receiver) = inbox(InboxLimits::default());
+    push(&sender, "x");
+    drop(receiver);
+    assert!(sender.is_closed());
+    assert_eq!(push(&sender, "y"), Pushed::Closed);
+    assert_eq!(sender.push_control(died()), Pushed::Closed);
+}

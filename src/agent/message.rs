@@ -1,0 +1,253 @@
+//! The words that the wire, the inboxes and the sessions share: ids, method names, errors.
+//!
+//! It owns nothing and must not know pipes, processes or tasks.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::process::Death;
+
+/// JSON-RPC: the method does not exist or is not offered.
+pub const METHOD_NOT_FOUND: i64 = -32601;
+/// JSON-RPC: the message is not a valid request.
+pub const INVALID_REQUEST: i64 = -32600;
+/// JSON-RPC: the receiver failed.
+pub const INTERNAL_ERROR: i64 = -32603;
+/// ACP: the request was cancelled.
+pub const REQUEST_CANCELLED: i64 = -32800;
+
+/// The names that the room itself uses, with a few that are frequent enough to be worth no allocation.
+pub mod method {
+    /// Client to agent: versions and capabilities.
+    pub const INITIALIZE: &str = "initialize";
+    /// Client to agent.
+    pub const AUTHENTICATE: &str = "authenticate";
+    /// Client to agent.
+    pub const LOGOUT: &str = "logout";
+    /// Client to agent: a session that never was.
+    pub const SESSION_NEW: &str = "session/new";
+    /// Client to agent: an earlier session, replayed.
+    pub const SESSION_LOAD: &str = "session/load";
+    /// Client to agent: an earlier session, not replayed.
+    pub const SESSION_RESUME: &str = "session/resume";
+    /// Client to agent: a copy of a session under a new id.
+    pub const SESSION_FORK: &str = "session/fork";
+    /// Client to agent.
+    pub const SESSION_LIST: &str = "session/list";
+    /// Client to agent.
+    pub const SESSION_CLOSE: &str = "session/close";
+    /// Client to agent.
+    pub const SESSION_DELETE: &str = "session/delete";
+    /// Client to agent: one turn.
+    pub const SESSION_PROMPT: &str = "session/prompt";
+    /// Client to agent, a notification.
+    pub const SESSION_CANCEL: &str = "session/cancel";
+    /// Client to agent.
+    pub const SESSION_SET_MODE: &str = "session/set_mode";
+    /// Client to agent.
+    pub const SESSION_SET_CONFIG_OPTION: &str = "session/set_config_option";
+    /// Client to agent; no longer in the protocol, still taken by some agents.
+    pub const SESSION_SET_MODEL: &str = "session/set_model";
+    /// Agent to client: what happens in a session.
+    pub const SESSION_UPDATE: &str = "session/update";
+    /// Agent to client: a question that waits for a person.
+    pub const REQUEST_PERMISSION: &str = "session/request_permission";
+    /// Agent to client: a question that waits for a person.
+    pub const ELICITATION_CREATE: &str = "elicitation/create";
+    /// Agent to client: an elicitation ended elsewhere; it names no session.
+    pub const ELICITATION_COMPLETE: &str = "elicitation/complete";
+    /// Agent to client.
+    pub const READ_TEXT_FILE: &str = "fs/read_text_file";
+    /// Agent to client.
+    pub const WRITE_TEXT_FILE: &str = "fs/write_text_file";
+    /// Both ways: the sender of a request no longer wants its answer.
+    pub const CANCEL_REQUEST: &str = "$/cancel_request";
+
+    /// Names that arrive often.
+    pub(super) const FROM_AGENT: &[&str] = &[
+        SESSION_UPDATE,
+        REQUEST_PERMISSION,
+        ELICITATION_CREATE,
+        ELICITATION_COMPLETE,
+        READ_TEXT_FILE,
+        WRITE_TEXT_FILE,
+        CANCEL_REQUEST,
+    ];
+}
+
+/// A method's name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MethodName(Cow<'static, str>);
+
+impl MethodName {
+    /// The name as it came over the wire.
+    #[must_use]
+    pub fn from_wire(name: &str) -> Self {
+        let known = method::FROM_AGENT.iter().find(|known| **known == name);
+        Self(known.map_or_else(|| Cow::Owned(name.to_owned()), |known| Cow::Borrowed(*known)))
+    }
+
+    /// One of the constants of [`method`].
+    #[must_use]
+    pub const fn known(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MethodName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The id of a request that this program sent. Unique over all connections of the process, so that an answer which
+/// comes late is never taken for another agent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The id in a response or in `params.requestId`; none where it is not one that this program could have made.
+    pub(super) fn from_raw(raw: &str) -> Option<Self> {
+        raw.parse().ok().map(Self)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// The id of a request that the agent sent, as it wrote it: the answer must carry the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RawId(Box<str>);
+
+impl RawId {
+    /// The id as it stands in a line that has been scanned.
+    #[must_use]
+    pub fn from_wire(raw: &str) -> Self {
+        Self(raw.into())
+    }
+
+    /// The JSON text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RawId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// A JSON-RPC error object, from the agent or for it.
+#[derive(Debug, Clone, Deserialize, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct AgentError {
+    /// JSON-RPC or ACP code.
+    #[serde(default)]
+    pub code: i64,
+    /// The agent's own words.
+    #[serde(default)]
+    pub message: String,
+    /// `data` as the agent wrote it; what a failure is classified from.
+    #[serde(default)]
+    pub data: Option<Box<RawValue>>,
+}
+
+impl AgentError {
+    /// An error without data.
+    #[must_use]
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// Decodes an error as it stands in a line; one of another shape keeps its text as the message.
+    #[must_use]
+    pub fn from_raw(raw: &str) -> Self {
+        serde_json::from_str(raw).unwrap_or_else(|_| {
+            let text: String = raw.chars().take(MAX_STRANGE_ERROR_CHARACTERS).collect();
+            Self::new(INTERNAL_ERROR, text)
+        })
+    }
+}
+
+/// How much of an error that is not an error object is kept as its message.
+const MAX_STRANGE_ERROR_CHARACTERS: usize = 1_000;
+
+/// Why a call to the agent has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The agent answered with an error.
+    #[error("the agent answered with an error")]
+    Agent(#[source] AgentError),
+    /// The agent ended before it answered, or had ended before it was asked.
+    #[error("the agent has ended: {0}")]
+    Died(Arc<Death>),
+    /// The agent's input has been closed by this program.
+    #[error("the agent is being stopped")]
+    Closing,
+    /// The agent does not read its input: the queue towards it is full. Nothing was sent.
+    #[error("the agent does not read its input")]
+    Stalled,
+    /// More requests are unanswered than one agent may have. Nothing was sent.
+    #[error("too many requests to the agent are unanswered")]
+    TooManyCalls,
+    /// The answer was longer than a line may be, and has been skipped.
+    #[error("the agent's answer is longer than {limit_bytes} bytes")]
+    TooLong {
+        /// The limit, in bytes.
+        limit_bytes: usize,
+    },
+    /// No answer in time; the agent may still be at it.
+    #[error("no answer from the agent within {} ms", after.as_millis())]
+    TimedOut {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The agent does not offer this method. Nothing was sent.
+    #[error("the agent does not offer {0}")]
+    Unsupported(MethodName),
+    /// The answer is not of the shape that the protocol prescribes.
+    #[error("the agent's answer to {method} cannot be read: {detail}")]
+    BadAnswer {
+        /// The method that was answered.
+        method: MethodName,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// What was to be sent is not an object, or cannot be written as JSON. Nothing was sent.
+    #[error("the parameters of {method} cannot be written: {detail}")]
+    BadParams {
+        /// The method that was to be called.
+        method: MethodName,
+        /// What is wrong with them.
+        detail: String,
+    },
+    /// The agent's request is not waiting for an answer: it has one, or its session was detached.
+    #[error("the agent's request {0} is not waiting for an answer")]
+    NotWaiting(RawId),
+}

@@ -1,0 +1,557 @@
+//! Agent processes, shared between the conversations that can share them.
+//!
+//! One process for each key; callers that come together share one start, and `initialize` runs once in it. A start
+//! that fails, or a process that dies young, backs off; a person's request tries all the same. A process that nobody
+//! has leased for a while is stopped. Generations tell a process from its successor under the same key, so a late
+//! clean-up never removes the newer one.
+//!
+//! It owns every agent process of the daemon. It must not know sessions or conversations: a lease is all that it
+//! counts.
+
+mod backoff;
+mod keeper;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::message::CallError;
+use super::process::{AgentCommand, Instance, SpawnError, SpawnRecorder, StopDeadlines};
+use super::session::{AgentCalls, InitializeRequest, Initialized};
+use super::wire::{Connection, WireOptions};
+use backoff::Backoff;
+use keeper::Leases;
+
+/// Keys that are remembered at once: agents, times the environments and capabilities that clients bring.
+const MAX_KEYS: usize = 256;
+
+/// How the pool works.
+#[derive(Debug, Clone)]
+pub struct PoolSettings {
+    /// A process that nobody has leased for so long is stopped.
+    pub idle: Duration,
+    /// From the spawn to the answer to `initialize`. Adapters need 0.3 s; a cold disk or a busy machine much more.
+    pub initialize: Duration,
+    /// For every stop that the pool decides on itself.
+    pub stop: StopDeadlines,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(10 * 60),
+            initialize: Duration::from_secs(30),
+            stop: StopDeadlines::default(),
+        }
+    }
+}
+
+/// Which conversations can share a process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    agent: String,
+    environment: u64,
+    client_capabilities: u64,
+}
+
+impl PoolKey {
+    /// The key of an agent by its configured name, with how it is started and what its client can do.
+    #[must_use]
+    pub fn new(agent: &str, launch: &Launch) -> Self {
+        let capabilities = launch
+            .initialize
+            .client_capabilities
+            .as_deref()
+            .map(serde_json::value::RawValue::get);
+        Self {
+            agent: agent.to_owned(),
+            environment: hash_of(&(
+                &launch.command.program,
+                &launch.command.args,
+                &launch.command.env,
+                &launch.command.env_remove,
+                &launch.command.working_dir,
+            )),
+            client_capabilities: hash_of(&capabilities),
+        }
+    }
+
+    /// The agent's configured name.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        &self.agent
+    }
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Everything that a start needs.
+#[derive(Debug, Clone, Default)]
+pub struct Launch {
+    /// The program.
+    pub command: AgentCommand,
+    /// What it is told first.
+    pub initialize: InitializeRequest,
+    /// How its connection is kept.
+    pub wire: WireOptions,
+}
+
+/// Which start of a process it is; rises over the whole pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u64);
+
+impl fmt::Display for Generation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Who asks for a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// The daemon itself: it can wait out a backoff.
+    Background,
+    /// A person, who may just have mended what was broken: one try at once.
+    Now,
+}
+
+/// Why there is no agent.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AcquireError {
+    /// The process could not be started, or ended at once.
+    #[error("the agent {agent} could not be started")]
+    Spawn {
+        /// Its configured name.
+        agent: String,
+        /// Why.
+        #[source]
+        source: Arc<SpawnError>,
+    },
+    /// It runs, but refused or never answered `initialize`, and has been stopped.
+    #[error("the agent {agent} could not be initialized")]
+    Initialize {
+        /// Its configured name.
+        agent: String,
+        /// Why; the agent's error among others, as when a login is missing.
+        #[source]
+        source: Box<CallError>,
+    },
+    /// It failed lately, and is not tried again yet.
+    #[error("the agent {agent} failed lately; it is tried again in {} ms", retry_in.as_millis())]
+    BackingOff {
+        /// Its configured name.
+        agent: String,
+        /// From now.
+        retry_in: Duration,
+        /// How it failed.
+        #[source]
+        last: Option<Box<AcquireError>>,
+    },
+    /// More kinds of processes are asked for than the pool keeps apart.
+    #[error("too many different agents and environments are in use")]
+    TooManyKeys,
+    /// The pool is shutting down.
+    #[error("agents are no longer started: the daemon is stopping")]
+    ShuttingDown,
+}
+
+/// A running agent that has been initialized.
+#[derive(Debug)]
+pub struct Agent {
+    key: PoolKey,
+    generation: Generation,
+    pid: u32,
+    connection: Connection,
+    initialized: Arc<Initialized>,
+    leases: Leases,
+    stop: CancellationToken,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Agent {
+    /// The key under which it was started.
+    #[must_use]
+    pub fn key(&self) -> &PoolKey {
+        &self.key
+    }
+
+    /// Which start it is.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its connection.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What it said about itself.
+    #[must_use]
+    pub fn initialized(&self) -> &Initialized {
+        &self.initialized
+    }
+
+    /// Its methods.
+    #[must_use]
+    pub fn calls(&self) -> AgentCalls {
+        AgentCalls::new(self.connection.clone(), Arc::clone(&self.initialized))
+    }
+
+    /// Ends it, although others may use it: they see its death. For one that no longer answers.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until the process and all its descendants have ended. Cancel safe.
+    pub async fn stopped(&self) {
+        let mut stopped = self.stopped.clone();
+        // A keeper that is gone has dropped the process, which kills it.
+        let _ended = stopped.wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// The right to use an agent; while one is held the agent is not idle. Dropping it is the release.
+#[derive(Debug)]
+pub struct Lease {
+    agent: Arc<Agent>,
+}
+
+impl Lease {
+    fn new(agent: Arc<Agent>) -> Self {
+        agent.leases.add();
+        Self { agent }
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.agent))
+    }
+}
+
+impl Deref for Lease {
+    type Target = Agent;
+
+    fn deref(&self) -> &Agent {
+        &self.agent
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.agent.leases.remove();
+    }
+}
+
+/// All agent processes of one daemon; clones are the same pool.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Pool")
+            .field("instance", &self.inner.instance)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    instance: Instance,
+    settings: PoolSettings,
+    recorder: Arc<dyn SpawnRecorder>,
+    state: Mutex<State>,
+    /// Set when the pool shuts down, with the deadlines that hold from then on.
+    shutdown: watch::Sender<Option<StopDeadlines>>,
+    hurry: CancellationToken,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct State {
+    slots: HashMap<PoolKey, Slot>,
+    last_generation: u64,
+}
+
+#[derive(Default)]
+struct Slot {
+    backoff: Backoff,
+    last_error: Option<AcquireError>,
+    process: SlotProcess,
+}
+
+type StartOutcome = Result<Arc<Agent>, AcquireError>;
+
+#[derive(Default)]
+enum SlotProcess {
+    #[default]
+    None,
+    Starting(Generation, watch::Receiver<Option<StartOutcome>>),
+    Running(Arc<Agent>),
+}
+
+impl Pool {
+    /// An empty pool. The instance is that of the data folder.
+    #[must_use]
+    pub fn new(instance: Instance, settings: PoolSettings, recorder: Arc<dyn SpawnRecorder>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                instance,
+                settings,
+                recorder,
+                state: Mutex::default(),
+                shutdown: watch::Sender::new(None),
+                hurry: CancellationToken::new(),
+                tasks: TaskTracker::new(),
+            }),
+        }
+    }
+
+    /// The agent of this key, started if it does not run. Dropping the future does not stop a start that others may
+    /// wait for. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`].
+    pub async fn acquire(
+        &self,
+        key: &PoolKey,
+        launch: &Launch,
+        urgency: Urgency,
+    ) -> Result<Lease, AcquireError> {
+        self.acquire_newer(key, launch, urgency, None).await
+    }
+
+    /// A process other than the one that failed: that one gets no new leases and ends when its last one is released.
+    /// Where a newer one runs already, it is that one.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`].
+    pub async fn fresh(
+        &self,
+        key: &PoolKey,
+        launch: &Launch,
+        urgency: Urgency,
+        failed: Generation,
+    ) -> Result<Lease, AcquireError> {
+        self.acquire_newer(key, launch, urgency, Some(failed)).await
+    }
+
+    /// The agents that run now and can be acquired.
+    #[must_use]
+    pub fn running(&self) -> Vec<Arc<Agent>> {
+        let state = self.inner.lock();
+        let running = state.slots.values().filter_map(|slot| match &slot.process {
+            SlotProcess::Running(agent) => Some(Arc::clone(agent)),
+            SlotProcess::None | SlotProcess::Starting(..) => None,
+        });
+        running.collect()
+    }
+
+    /// Stops all agents at once and waits until they and all their descendants have ended. Nothing is started
+    /// afterwards.
+    pub async fn shutdown(&self, deadlines: StopDeadlines) {
+        self.inner.shutdown.send_replace(Some(deadlines));
+        // Whoever had not seen that has spawned its task once the lock was free.
+        drop(self.inner.lock());
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Cuts the waits of a running shutdown short: the second signal of an impatient user.
+    pub fn hurry(&self) {
+        self.inner.hurry.cancel();
+    }
+
+    async fn acquire_newer(
+        &self,
+        key: &PoolKey,
+        launch: &Launch,
+        urgency: Urgency,
+        failed: Option<Generation>,
+    ) -> Result<Lease, AcquireError> {
+        let mut starting = {
+            let mut state = self.inner.lock();
+            match self.inner.decide(&mut state, key, launch, urgency, failed)? {
+                Decision::Have(lease) => return Ok(lease),
+                Decision::Await(starting) => starting,
+            }
+        };
+        let outcome = match starting.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => None,
+        };
+        // Its task was ended with the runtime, or panicked.
+        outcome.unwrap_or(Err(AcquireError::ShuttingDown)).map(Lease::new)
+    }
+}
+
+/// What an acquire does, once the lock is left.
+enum Decision {
+    Have(Lease),
+    Await(watch::Receiver<Option<StartOutcome>>),
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before the lock is left, so a panic elsewhere leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decide(
+        self: &Arc<Self>,
+        state: &mut State,
+        key: &PoolKey,
+        launch: &Launch,
+        urgency: Urgency,
+        failed: Option<Generation>,
+    ) -> Result<Decision, AcquireError> {
+        if self.shutdown.borrow().is_some() {
+            return Err(AcquireError::ShuttingDown);
+        }
+        let now = Instant::now();
+        if !state.slots.contains_key(key) && state.slots.len() >= MAX_KEYS {
+            state.slots.retain(|_, slot| slot.is_worth_keeping(now));
+            if state.slots.len() >= MAX_KEYS {
+                return Err(AcquireError::TooManyKeys);
+            }
+        }
+        let slot = state.slots.entry(key.clone()).or_default();
+        let has_failed = |generation| failed.is_some_and(|failed| generation <= failed);
+        match &slot.process {
+            // A lease counts from here on, under the lock, so that it cannot be stopped as idle in between.
+            SlotProcess::Running(agent)
+                if !has_failed(agent.generation) && agent.connection.death().is_none() =>
+            {
+                return Ok(Decision::Have(Lease::new(Arc::clone(agent))));
+            }
+            SlotProcess::Running(agent) => agent.leases.retire(),
+            SlotProcess::Starting(_, outcome) => return Ok(Decision::Await(outcome.clone())),
+            SlotProcess::None => {}
+        }
+        slot.process = SlotProcess::None;
+        let retry_in = slot.backoff.retry_in(now);
+        if urgency == Urgency::Background && !retry_in.is_zero() {
+            let last = slot.last_error.clone().map(Box::new);
+            return Err(AcquireError::BackingOff {
+                agent: key.agent.clone(),
+                retry_in,
+                last,
+            });
+        }
+        state.last_generation += 1;
+        let generation = Generation(state.last_generation);
+        let (sender, outcome) = watch::channel(None);
+        slot.process = SlotProcess::Starting(generation, outcome.clone());
+        self.tasks.spawn(keeper::run(
+            Arc::clone(self),
+            key.clone(),
+            launch.clone(),
+            generation,
+            sender,
+        ));
+        Ok(Decision::Await(outcome))
+    }
+
+    /// A start has succeeded: the agent can be acquired.
+    fn started(&self, agent: &Arc<Agent>) {
+        let mut state = self.lock();
+        if let Some(slot) = state.slots.get_mut(&agent.key)
+            && slot.process.generation() == Some(agent.generation)
+        {
+            slot.process = SlotProcess::Running(Arc::clone(agent));
+        }
+    }
+
+    /// A start has failed.
+    fn failed(&self, key: &PoolKey, generation: Generation, error: &AcquireError) {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(key) else {
+            return;
+        };
+        slot.backoff.failed(Instant::now());
+        slot.last_error = Some(error.clone());
+        if slot.process.generation() == Some(generation) {
+            slot.process = SlotProcess::None;
+        }
+    }
+
+    /// A process ended by itself after a life of this length.
+    fn died(&self, agent: &Agent, lived: Duration) {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(&agent.key) else {
+            return;
+        };
+        slot.backoff.died(Instant::now(), lived);
+        slot.last_error = None;
+        if slot.process.generation() == Some(agent.generation) {
+            slot.process = SlotProcess::None;
+        }
+    }
+
+    /// Takes a process out of the pool if nobody has leased it; tells whether it may now be stopped.
+    fn remove_if_unused(&self, agent: &Agent) -> bool {
+        let mut state = self.lock();
+        if agent.leases.count() > 0 {
+            return false;
+        }
+        if let Some(slot) = state.slots.get_mut(&agent.key)
+            && slot.process.generation() == Some(agent.generation)
+        {
+            slot.process = SlotProcess::None;
+        }
+        true
+    }
+
+    /// Takes a process out of the pool whoever uses it.
+    fn remove(&self, agent: &Agent) {
+        let mut state = self.lock();
+        if let Some(slot) = state.slots.get_mut(&agent.key)
+            && slot.process.generation() == Some(agent.generation)
+        {
+            slot.process = SlotProcess::None;
+        }
+    }
+}
+
+impl SlotProcess {
+    fn generation(&self) -> Option<Generation> {
+        match self {
+            Self::None => None,
+            Self::Starting(generation, _) => Some(*generation),
+            Self::Running(agent) => Some(agent.generation),
+        }
+    }
+}
+
+impl Slot {
+    fn is_worth_keeping(&self, now: Instant) -> bool {
+        !matches!(self.process, SlotProcess::None) || !self.backoff.retry_in(now).is_zero()
+    }
+}

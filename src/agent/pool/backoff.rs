@@ -1,0 +1,85 @@
+//! How long to leave an agent alone that keeps failing.
+//!
+//! Pure: the time is given.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The wait after the first, second, … failure in a row; the last one holds for all further ones. The first is none,
+/// since most failures are single.
+const DELAYS: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+];
+
+/// A process that lived so long did not fail to start.
+pub(super) const STABLE_AFTER: Duration = Duration::from_secs(60);
+
+/// Failures in a row, and when the last one was.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Backoff {
+    failures: usize,
+    last: Option<Instant>,
+}
+
+impl Backoff {
+    /// A start has failed.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        self.last = Some(now);
+    }
+
+    /// A process has died that had started.
+    pub(super) fn died(&mut self, now: Instant, lived: Duration) {
+        if lived >= STABLE_AFTER {
+            *self = Self::default();
+        }
+        self.failed(now);
+    }
+
+    /// How long to wait from now on; zero where a start may be tried.
+    pub(super) fn retry_in(&self, now: Instant) -> Duration {
+        let (Some(last), Some(index)) = (self.last, self.failures.checked_sub(1)) else {
+            return Duration::ZERO;
+        };
+        let delay = DELAYS.get(index).or(DELAYS.last()).copied().unwrap_or_default();
+        (last + delay).saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_with_each_failure_in_a_row() {
+        let start = Instant::now();
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.retry_in(start), Duration::ZERO);
+        for expected_ms in [0, 250, 1_000, 5_000, 30_000, 30_000, 30_000] {
+            backoff.failed(start);
+            assert_eq!(backoff.retry_in(start), Duration::from_millis(expected_ms));
+        }
+        assert_eq!(
+            backoff.retry_in(start + Duration::from_secs(10)),
+            Duration::from_secs(20)
+        );
+        assert_eq!(backoff.retry_in(start + Duration::from_secs(31)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_long_life_resets_a_short_one_does_not() {
+        let start = Instant::now();
+        let mut backoff = Backoff::default();
+        backoff.failed(start);
+        backoff.failed(start);
+        backoff.died(start, Duration::from_secs(59));
+        assert_eq!(backoff.retry_in(start), Duration::from_secs(1));
+        backoff.died(start, Duration::from_secs(60));
+        assert_eq!(backoff.retry_in(start), Duration::ZERO);
+    }
+}

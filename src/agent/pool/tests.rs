@@ -1,0 +1,325 @@
+use std::sync::Mutex;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::*;
+use crate::agent::process::{NoRecorder, RecordError, SpawnMark, SpawnRecord};
+
+/// Long enough for a busy machine; no test waits so long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Answers everything that has an id, and notes each line in the file that its environment names.
+const AGENT: &str = r#"while read -r line; do
+    [ -z "$NOTES" ] || echo "$line" >>"$NOTES"
+    id=${line#*\"id\":}; id=${id%%,*}
+    echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"protocolVersion\":1}}"
+done"#;
+
+fn launch(script: &str) -> Launch {
+    let command = AgentCommand {
+        program: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        ..AgentCommand::default()
+    };
+    Launch {
+        command,
+        ..Launch::default()
+    }
+}
+
+fn pool_with(settings: PoolSettings, recorder: Arc<dyn SpawnRecorder>) -> Pool {
+    Pool::new(
+        Instance::new(&uuid::Uuid::new_v4().to_string()),
+        settings,
+        recorder,
+    )
+}
+
+fn pool() -> Pool {
+    pool_with(PoolSettings::default(), Arc::new(NoRecorder))
+}
+
+/// Counts what the pool has written down.
+#[derive(Default)]
+struct Books {
+    running: Mutex<Vec<SpawnMark>>,
+    spawned: Mutex<usize>,
+}
+
+impl SpawnRecorder for Books {
+    fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
+        self.running.lock().unwrap().push(record.mark);
+        *self.spawned.lock().unwrap() += 1;
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn ended(&self, mark: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
+        self.running.lock().unwrap().retain(|running| *running != mark);
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it does not take so long")
+}
+
+#[tokio::test]
+async fn f35_callers_that_come_together_share_one_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("notes");
+    let mut launch = launch(AGENT);
+    launch
+        .command
+        .env
+        .insert("NOTES".to_owned(), notes.to_str().unwrap().to_owned());
+    let books = Arc::new(Books::default());
+    let pool = pool_with(PoolSettings::default(), books.clone());
+    let key = PoolKey::new("a", &launch);
+    // One that loses patience does not take the start away from the others.
+    assert!(pool.acquire(&key, &launch, Urgency::Now).now_or_never().is_none());
+    let (one, two, three) = soon(futures_util::future::join3(
+        pool.acquire(&key, &launch, Urgency::Now),
+        pool.acquire(&key, &launch, Urgency::Background),
+        pool.acquire(&key, &launch, Urgency::Now),
+    ))
+    .await;
+    let generation = one.unwrap().generation();
+    assert_eq!(
+        (two.unwrap().generation(), three.unwrap().generation()),
+        (generation, generation)
+    );
+    let again = pool.acquire(&key, &launch, Urgency::Now).await.unwrap();
+    assert_eq!(again.generation(), generation);
+    assert_eq!(again.initialized().protocol_version, 1);
+    assert_eq!(*books.spawned.lock().unwrap(), 1);
+    let lines = std::fs::read_to_string(&notes).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    soon(pool.shutdown(StopDeadlines::default())).await;
+    assert_eq!(*books.running.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn different_environments_do_not_share() {
+    let plain = launch(AGENT);
+    let mut with_variable = plain.clone();
+    with_variable.command.env.insert("X".to_owned(), "1".to_owned());
+    let mut with_capabilities = plain.clone();
+    let capabilities = serde_json::value::RawValue::from_string("{\"fs\":{}}".to_owned()).unwrap();
+    with_capabilities.initialize.client_capabilities = Some(capabilities);
+    let keys = [&plain, &with_variable, &with_capabilities].map(|launch| PoolKey::new("a", launch));
+    assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2]);
+    assert_eq!(keys[0], PoolKey::new("a", &plain.clone()));
+    assert_ne!(keys[0], PoolKey::new("b", &plain));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f20_failures_back_off_but_a_person_may_try() {
+    let mut missing = launch("");
+    missing.command.program = "no-such-agent-program".into();
+    let pool = pool();
+    let key = PoolKey::new("a", &missing);
+    let try_once = async |urgency| match pool.acquire(&key, &missing, urgency).await.unwrap_err() {
+        AcquireError::Spawn { source, .. } => {
+            assert!(matches!(*source, SpawnError::Missing { .. }), "{source:?}");
+            None
+        }
+        AcquireError::BackingOff { retry_in, last, .. } => {
+            assert!(
+                matches!(last.as_deref(), Some(AcquireError::Spawn { .. })),
+                "{last:?}"
+            );
+            Some(retry_in)
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(try_once(Urgency::Background).await, None);
+    assert_eq!(try_once(Urgency::Background).await, None);
+    assert_eq!(
+        try_once(Urgency::Background).await,
+        Some(Duration::from_millis(250))
+    );
+    tokio::time::advance(Duration::from_millis(250)).await;
+    assert_eq!(try_once(Urgency::Background).await, None);
+    assert_eq!(try_once(Urgency::Now).await, None);
+    assert_eq!(try_once(Urgency::Background).await, Some(Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_at_once_says_why() {
+    let dying = launch("echo cannot find my configuration >&2; exit 4");
+    let books = Arc::new(Books::default());
+    let pool = pool_with(PoolSettings::default(), books.clone());
+    let key = PoolKey::new("a", &dying);
+    let error = soon(pool.acquire(&key, &dying, Urgency::Now)).await.unwrap_err();
+    let AcquireError::Spawn { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    let SpawnError::DiedAtOnce { death, .. } = &*source else {
+        panic!("{source:?}")
+    };
+    assert_eq!(death.status.unwrap().code(), Some(4));
+    assert!(
+        source
+            .to_string()
+            .ends_with("it said: cannot find my configuration"),
+        "{source}"
+    );
+    assert_eq!(*books.running.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_agent_that_refuses_to_initialize_is_ended() {
+    let refusing = launch(
+        "read -r line; id=${line#*\\\"id\\\":}; id=${id%%,*}; echo \"{\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32000,\\\"message\\\":\\\"log in\\\"}}\"; cat >/dev/null",
+    );
+    let books = Arc::new(Books::default());
+    let pool = pool_with(PoolSettings::default(), books.clone());
+    let error = soon(pool.acquire(&PoolKey::new("a", &refusing), &refusing, Urgency::Now))
+        .await
+        .unwrap_err();
+    let AcquireError::Initialize { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(
+        matches!(&*source, CallError::Agent(error) if error.code == -32000),
+        "{source:?}"
+    );
+    assert_eq!(*books.running.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn f31_a_death_makes_room_for_the_next() {
+    let agent = launch(AGENT);
+    let pool = pool();
+    let key = PoolKey::new("a", &agent);
+    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(first.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    soon(first.connection().died()).await;
+    // Also before its keeper has noticed.
+    let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    assert!(second.generation() > first.generation());
+    // The late clean-up of the first must not remove the second.
+    soon(first.stopped()).await;
+    assert_eq!(
+        pool.running()
+            .iter()
+            .map(|agent| agent.generation())
+            .collect::<Vec<_>>(),
+        [second.generation()]
+    );
+    soon(pool.shutdown(StopDeadlines::default())).await;
+}
+
+#[tokio::test]
+async fn f33_what_nobody_uses_is_stopped() {
+    let agent = launch(AGENT);
+    let settings = PoolSettings {
+        idle: Duration::from_millis(20),
+        ..PoolSettings::default()
+    };
+    let books = Arc::new(Books::default());
+    let pool = pool_with(settings, books.clone());
+    let key = PoolKey::new("a", &agent);
+    let lease = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let agent = pool.running().remove(0);
+    let second_lease = lease.clone();
+    drop(lease);
+    assert_eq!(agent.leases.count(), 1);
+    drop(second_lease);
+    soon(agent.stopped()).await;
+    assert!(pool.running().is_empty());
+    assert_eq!(*books.running.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_fresh_process_retires_the_failed_one_only() {
+    let agent = launch(AGENT);
+    let pool = pool();
+    let key = PoolKey::new("a", &agent);
+    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let failed = first.generation();
+    let second = soon(pool.fresh(&key, &agent, Urgency::Now, failed))
+        .await
+        .unwrap();
+    assert!(second.generation() > failed);
+    // Another conversation that saw the same one fail gets the process that took its place.
+    let third = soon(pool.fresh(&key, &agent, Urgency::Now, failed))
+        .await
+        .unwrap();
+    assert_eq!(third.generation(), second.generation());
+    let fourth = soon(pool.acquire(&key, &agent, Urgency::Background))
+        .await
+        .unwrap();
+    assert_eq!(fourth.generation(), second.generation());
+    assert!(first.connection().death().is_none(), "its user may still need it");
+    let retired = Arc::clone(&first.agent);
+    drop(first);
+    soon(retired.stopped()).await;
+    assert!(second.connection().death().is_none());
+    soon(pool.shutdown(StopDeadlines::default())).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_what_runs_and_what_starts() {
+    let (agent, stubborn, silent) = (
+        launch(AGENT),
+        launch(&format!("trap '' TERM; {AGENT}; while :; do sleep 1000; done")),
+        launch("exec sleep 1000"),
+    );
+    let books = Arc::new(Books::default());
+    let pool = pool_with(PoolSettings::default(), books.clone());
+    let _one = soon(pool.acquire(&PoolKey::new("a", &agent), &agent, Urgency::Now))
+        .await
+        .unwrap();
+    let two = soon(pool.acquire(&PoolKey::new("b", &stubborn), &stubborn, Urgency::Now))
+        .await
+        .unwrap();
+    let silent_key = PoolKey::new("c", &silent);
+    let short = StopDeadlines {
+        eof: Duration::from_millis(20),
+        term: Duration::from_millis(20),
+        kill: PATIENCE,
+    };
+    let (starting, ()) = soon(futures_util::future::join(
+        pool.acquire(&silent_key, &silent, Urgency::Now),
+        pool.shutdown(short),
+    ))
+    .await;
+    assert!(
+        matches!(starting, Err(AcquireError::ShuttingDown)),
+        "{starting:?}"
+    );
+    assert!(two.connection().death().is_some());
+    assert_eq!(
+        (
+            *books.spawned.lock().unwrap(),
+            books.running.lock().unwrap().len()
+        ),
+        (3, 0)
+    );
+    let late = pool.acquire(&silent_key, &silent, Urgency::Now).await;
+    assert!(matches!(late, Err(AcquireError::ShuttingDown)), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_second_signal_shortens_a_shutdown() {
+    let stubborn = launch(&format!("trap '' TERM; {AGENT}; while :; do sleep 1000; done"));
+    let pool = pool();
+    let lease = soon(pool.acquire(&PoolKey::new("a", &stubborn), &stubborn, Urgency::Now))
+        .await
+        .unwrap();
+    let endless = StopDeadlines {
+        eof: 10 * PATIENCE,
+        term: 10 * PATIENCE,
+        kill: PATIENCE,
+    };
+    soon(futures_util::future::join(pool.shutdown(endless), async {
+        pool.hurry();
+    }))
+    .await;
+    assert!(lease.connection().death().is_some());
+}

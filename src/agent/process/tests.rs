@@ -1,0 +1,322 @@
+use std::sync::Mutex;
+
+use futures_util::FutureExt;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use super::*;
+use crate::agent::wire::{Connection, WireOptions};
+
+/// Long enough for a busy machine; no test waits so long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Each step is given up at once, but for the last.
+const IMPATIENT: StopDeadlines = StopDeadlines {
+    eof: Duration::from_millis(50),
+    term: Duration::from_millis(200),
+    kill: PATIENCE,
+};
+
+const PATIENT: StopDeadlines = StopDeadlines {
+    eof: PATIENCE,
+    term: PATIENCE,
+    kill: PATIENCE,
+};
+
+fn shell(script: &str) -> AgentCommand {
+    AgentCommand {
+        program: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        ..AgentCommand::default()
+    }
+}
+
+fn mark() -> SpawnMark {
+    SpawnMark::random(&Instance::new(&uuid::Uuid::new_v4().to_string()))
+}
+
+async fn start(script: &str) -> ChildProcess {
+    spawn(&shell(script), "test", &mark(), &NoRecorder).await.unwrap()
+}
+
+/// Waits for the script to say that it is where the test wants it.
+async fn wait_until_up(process: &mut ChildProcess) -> ChildStdin {
+    let (stdin, stdout) = process.take_pipes().unwrap();
+    let mut lines = BufReader::new(stdout).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("up"));
+    stdin
+}
+
+fn never() -> CancellationToken {
+    CancellationToken::new()
+}
+
+fn left(process: &ChildProcess) -> Vec<u32> {
+    sweep::find(&SweepTarget::process(process.record().clone()))
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_started_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain_file = folder.path().join("plain");
+    std::fs::write(&plain_file, "not a program").unwrap();
+    let try_one = async |program: &std::path::Path, working_dir: Option<PathBuf>| {
+        let command = AgentCommand {
+            program: program.into(),
+            working_dir,
+            ..AgentCommand::default()
+        };
+        spawn(&command, "test", &mark(), &NoRecorder).await.unwrap_err()
+    };
+    let missing = try_one(std::path::Path::new("no-such-agent-program"), None).await;
+    assert!(matches!(missing, SpawnError::Missing { .. }), "{missing:?}");
+    assert!(
+        missing
+            .to_string()
+            .contains("\"no-such-agent-program\" was not found; install it"),
+        "{missing}"
+    );
+    let not_executable = try_one(&plain_file, None).await;
+    assert!(
+        matches!(not_executable, SpawnError::NotExecutable { .. }),
+        "{not_executable:?}"
+    );
+    let no_folder = try_one(std::path::Path::new("sh"), Some(folder.path().join("gone"))).await;
+    assert!(
+        matches!(no_folder, SpawnError::WorkingDir { .. }),
+        "{no_folder:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_environment_carries_the_mark_and_what_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = shell("echo \"$SESSIOND_MARK $ADDED [$PATH_GONE] $(pwd -P)\"");
+    command.env = [
+        ("ADDED".to_owned(), "yes".to_owned()),
+        ("PATH_GONE".to_owned(), "no".to_owned()),
+    ]
+    .into();
+    command.env_remove = vec!["PATH_GONE".to_owned()];
+    command.working_dir = Some(folder.path().into());
+    let mark = mark();
+    let mut process = spawn(&command, "test", &mark, &NoRecorder).await.unwrap();
+    let (_stdin, stdout) = process.take_pipes().unwrap();
+    let line = BufReader::new(stdout).lines().next_line().await.unwrap().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    assert_eq!(line, format!("{mark} yes [] {}", folder.display()));
+    process.stop(PATIENT, &never()).await;
+}
+
+#[derive(Default)]
+struct Books {
+    records: Mutex<Vec<SpawnRecord>>,
+    refuses: bool,
+}
+
+impl SpawnRecorder for Books {
+    fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
+        self.records.lock().unwrap().push(record);
+        let outcome = if self.refuses {
+            Err(RecordError("disk full".into()))
+        } else {
+            Ok(())
+        };
+        std::future::ready(outcome).boxed()
+    }
+
+    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_spawn_is_recorded_before_it_is_given_out() {
+    let books = Books::default();
+    let mark = mark();
+    let mut process = spawn(&shell("exec cat"), "agent-name", &mark, &books)
+        .await
+        .unwrap();
+    let records = books.records.lock().unwrap().clone();
+    assert_eq!(records, [process.record().clone()]);
+    assert_eq!(
+        (&records[0].mark, records[0].agent.as_str()),
+        (&mark, "agent-name")
+    );
+    #[cfg(target_os = "linux")]
+    assert!(records[0].start_time.is_some() && records[0].boot_id.is_some());
+    process.stop(PATIENT, &never()).await;
+}
+
+#[tokio::test]
+async fn a_spawn_that_cannot_be_recorded_is_ended() {
+    let books = Books {
+        refuses: true,
+        ..Books::default()
+    };
+    let error = spawn(&shell("sleep 1000"), "test", &mark(), &books)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SpawnError::NotRecorded(_)), "{error:?}");
+    let record = books.records.lock().unwrap()[0].clone();
+    let target = SweepTarget::process(record);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while !sweep::find(&target).is_empty() {
+        assert!(tokio::time::Instant::now() < until, "it still runs");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_death_has_its_status_and_the_newest_of_its_standard_error() {
+    let script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i+1)); done; printf 'end \\377\\n' >&2; exit 7";
+    let mut process = start(script).await;
+    let mut watch = process.watch();
+    assert_eq!(watch.ended().await.code(), Some(7));
+    let death = watch.death_within(PATIENCE).await;
+    assert!(
+        death.stderr_tail.ends_with("line 2999\nend \u{fffd}\n"),
+        "{}",
+        death.stderr_tail
+    );
+    assert!(
+        death.stderr_tail.len() > STDERR_TAIL_BYTES - 16 && death.stderr_tail.len() <= STDERR_TAIL_BYTES + 2
+    );
+    assert_eq!(death.to_string(), "exit status: 7; it said: end \u{fffd}");
+    assert_eq!(
+        process.stop(PATIENT, &never()).await.stopped_by,
+        StoppedBy::Itself
+    );
+}
+
+#[tokio::test]
+async fn the_end_of_input_is_enough_for_most() {
+    let mut process = start("echo up; cat >/dev/null").await;
+    drop(wait_until_up(&mut process).await);
+    let report = process.stop(PATIENT, &never()).await;
+    assert_eq!(
+        (report.stopped_by, report.status.unwrap().code()),
+        (StoppedBy::EndOfInput, Some(0))
+    );
+    assert_eq!(report.sweep, SweepReport::default());
+}
+
+#[tokio::test]
+async fn what_ignores_the_end_of_input_is_terminated_with_its_group() {
+    let mut process = start("sleep 1000 & echo up; wait").await;
+    drop(wait_until_up(&mut process).await);
+    let report = process
+        .stop(
+            StopDeadlines {
+                term: PATIENCE,
+                ..IMPATIENT
+            },
+            &never(),
+        )
+        .await;
+    assert_eq!(report.stopped_by, StoppedBy::Terminate);
+    assert!(left(&process).is_empty());
+}
+
+#[tokio::test]
+async fn f32_what_ignores_sigterm_is_killed() {
+    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
+    drop(wait_until_up(&mut process).await);
+    let report = process.stop(IMPATIENT, &never()).await;
+    assert_eq!(report.stopped_by, StoppedBy::Kill);
+    assert!(left(&process).is_empty());
+}
+
+#[tokio::test]
+async fn an_impatient_user_cuts_the_waits_short() {
+    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
+    drop(wait_until_up(&mut process).await);
+    let hurry = CancellationToken::new();
+    hurry.cancel();
+    let stopped = tokio::time::timeout(PATIENCE, process.stop(PATIENT, &hurry)).await;
+    assert_eq!(stopped.unwrap().stopped_by, StoppedBy::Kill);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn f32_a_descendant_in_a_session_of_its_own_is_swept() {
+    let script = "setsid sh -c \"trap '' TERM; echo up; while :; do sleep 1000; done\" & cat >/dev/null";
+    let mut process = start(script).await;
+    drop(wait_until_up(&mut process).await);
+    let report = process
+        .stop(
+            StopDeadlines {
+                eof: PATIENCE,
+                ..IMPATIENT
+            },
+            &never(),
+        )
+        .await;
+    assert_eq!(report.stopped_by, StoppedBy::EndOfInput);
+    assert_eq!(report.sweep.survivors, []);
+    let names: Vec<&str> = report
+        .sweep
+        .ended
+        .iter()
+        .map(|ended| ended.name.as_str())
+        .collect();
+    assert!(names.contains(&"sh"), "{names:?}");
+    assert!(
+        report
+            .sweep
+            .ended
+            .iter()
+            .any(|ended| ended.signal == sweep::SweepSignal::Kill)
+    );
+    assert!(left(&process).is_empty());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_descendant_without_its_environment_is_swept() {
+    // Its parent, which carries the mark, still runs when the sweep looks.
+    let script = "setsid sh -c 'env -i setsid sh -c \"sleep 1000 & echo up; wait\"; :' & exec cat >/dev/null";
+    let mut process = start(script).await;
+    let stdin = wait_until_up(&mut process).await;
+    let mut family = sweep::descendants(process.pid());
+    family.sort_unstable();
+    assert_eq!(family.len(), 3, "{family:?}");
+    drop(stdin);
+    let report = process.stop(PATIENT, &never()).await;
+    assert_eq!(report.sweep.survivors, []);
+    // Two of the three carry no mark.
+    let mut pids: Vec<u32> = report.sweep.ended.iter().map(|ended| ended.pid).collect();
+    pids.sort_unstable();
+    assert_eq!(pids, family);
+}
+
+#[tokio::test]
+async fn dropping_a_running_process_kills_it() {
+    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
+    let _stdin = wait_until_up(&mut process).await;
+    let mut watch = process.watch();
+    drop(process);
+    let status = tokio::time::timeout(PATIENCE, watch.ended()).await.unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+}
+
+#[tokio::test]
+async fn f31_a_death_is_seen_although_a_descendant_holds_the_pipes_open() {
+    let mut process = start("sleep 1000 & echo last words >&2; exit 3").await;
+    let (stdin, stdout) = process.take_pipes().unwrap();
+    let connection = Connection::over(stdout, stdin, process.watch(), WireOptions::default());
+    let death = tokio::time::timeout(PATIENCE, connection.died()).await.unwrap();
+    assert_eq!(death.status.unwrap().code(), Some(3));
+    assert_eq!(death.stderr_tail, "last words\n");
+    process.stop(PATIENT, &never()).await;
+    assert!(left(&process).is_empty());
+}
+
+#[test]
+fn marks_are_read_back() {
+    let mark = mark();
+    assert_eq!(SpawnMark::parse(&mark.to_string()), Some(mark));
+    assert_eq!(Instance::new("a:b=c/\0d-1").as_str(), "abcd-1");
+    for bad in ["", "a", "a:", "a:b:c", "a/b:c", "a:b c"] {
+        assert_eq!(SpawnMark::parse(bad), None, "{bad}");
+    }
+}

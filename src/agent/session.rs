@@ -1,0 +1,379 @@
+//! The protocol's methods, typed where the bridge acts on a value and raw everywhere else.
+//!
+//! Parameters keep every member that the caller gives, byte for byte, with `_meta` merged; results stay as the agent
+//! wrote them. A method that the agent does not offer is refused here and never sent. Protocol version 1 is spoken;
+//! what another version needs goes beside it here.
+//!
+//! It owns nothing but a connection and what the agent said about itself. It must not know conversations, nor what is
+//! done about a failure.
+
+mod capabilities;
+mod params;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::inbox::InboxSender;
+use super::message::{CallError, MethodName, RequestId, method};
+use super::wire::{Attachment, Connection, Handle};
+
+pub use capabilities::{Capabilities, Initialized, PromptCapabilities};
+pub use params::Params;
+
+/// The version of the protocol that is spoken.
+pub const PROTOCOL_VERSION: u64 = 1;
+
+/// How long an agent may take over a call that sets something: it does no model work.
+pub const SETTING_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long `authenticate` may take: it may open a browser and wait for a person.
+pub const AUTHENTICATE_DEADLINE: Duration = Duration::from_secs(15 * 60);
+
+/// What this program says about itself, and what the client behind it can do.
+#[derive(Debug, Clone, Default)]
+pub struct InitializeRequest {
+    /// `clientCapabilities`, raw; an object.
+    pub client_capabilities: Option<Box<RawValue>>,
+    /// `_meta` of this program, merged into nothing.
+    pub meta: Map<String, Value>,
+}
+
+/// What a session is opened with.
+#[derive(Debug, Clone, Default)]
+pub struct SessionOptions {
+    /// The session's folder; absolute.
+    pub cwd: PathBuf,
+    /// `mcpServers`, raw; an empty list when absent.
+    pub mcp_servers: Option<Box<RawValue>>,
+    /// Left out where the agent does not offer it.
+    pub additional_directories: Vec<PathBuf>,
+    /// `_meta` that the bridge adds; where a client gave the same key, the client's stays.
+    pub meta: Map<String, Value>,
+    /// A client's own parameters, an object; every member that is not set above survives.
+    pub client_params: Option<Box<RawValue>>,
+}
+
+/// Asks an agent who it is. To be done once for each process.
+///
+/// # Errors
+///
+/// [`CallError`]; [`CallError::BadAnswer`] when the answer is no object, or of no protocol version at all.
+pub async fn initialize(
+    connection: &Connection,
+    request: &InitializeRequest,
+    deadline: Duration,
+) -> Result<Initialized, CallError> {
+    let mut params = Params::new(method::INITIALIZE);
+    params.set("protocolVersion", &PROTOCOL_VERSION)?;
+    match &request.client_capabilities {
+        Some(capabilities) => params.set_raw("clientCapabilities", capabilities.clone()),
+        None => params.set("clientCapabilities", &Map::new())?,
+    }
+    let client_info = serde_json::json!({
+        "name": "sessiond", "title": "session bridge", "version": env!("CARGO_PKG_VERSION"),
+    });
+    params.set("clientInfo", &client_info)?;
+    params.merge_meta(&request.meta)?;
+    let answer = connection
+        .call_within(method::INITIALIZE, &params.build()?, deadline)
+        .await?;
+    Initialized::decode(answer)
+}
+
+/// One agent's methods.
+#[derive(Debug, Clone)]
+pub struct AgentCalls {
+    connection: Connection,
+    initialized: Arc<Initialized>,
+}
+
+impl AgentCalls {
+    /// The methods of an agent that has been initialized.
+    #[must_use]
+    pub fn new(connection: Connection, initialized: Arc<Initialized>) -> Self {
+        Self {
+            connection,
+            initialized,
+        }
+    }
+
+    /// The connection that they go over.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What the agent said about itself.
+    #[must_use]
+    pub fn initialized(&self) -> &Initialized {
+        &self.initialized
+    }
+
+    /// `session/new`. The answer comes through the inbox, with the new session attached to it.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent.
+    pub fn new_session(&self, options: &SessionOptions, inbox: &InboxSender) -> Result<RequestId, CallError> {
+        let params = self.session_params(method::SESSION_NEW, None, options)?;
+        self.connection.open(method::SESSION_NEW, &params, inbox)
+    }
+
+    /// `session/load`: the agent replays the session as updates, then answers; all of it through the inbox.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent and nothing is attached.
+    pub fn load(
+        &self,
+        handle: &Handle,
+        options: &SessionOptions,
+        inbox: &InboxSender,
+    ) -> Result<(RequestId, Attachment), CallError> {
+        self.offered(self.capabilities().load_session, method::SESSION_LOAD)?;
+        self.reopen(method::SESSION_LOAD, handle, options, inbox)
+    }
+
+    /// `session/resume`: as load, without the replay.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent and nothing is attached.
+    pub fn resume(
+        &self,
+        handle: &Handle,
+        options: &SessionOptions,
+        inbox: &InboxSender,
+    ) -> Result<(RequestId, Attachment), CallError> {
+        self.offered(self.capabilities().resume, method::SESSION_RESUME)?;
+        self.reopen(method::SESSION_RESUME, handle, options, inbox)
+    }
+
+    /// `session/fork`. The answer comes through the inbox, with the branch attached to it.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent.
+    pub fn fork(
+        &self,
+        source: &Handle,
+        options: &SessionOptions,
+        inbox: &InboxSender,
+    ) -> Result<RequestId, CallError> {
+        self.offered(self.capabilities().fork, method::SESSION_FORK)?;
+        let params = self.session_params(method::SESSION_FORK, Some(source), options)?;
+        self.connection.open(method::SESSION_FORK, &params, inbox)
+    }
+
+    /// `session/prompt`: `prompt` is the list of content blocks, raw. The answer comes through the inbox, behind the
+    /// updates of its turn.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent.
+    pub fn prompt(
+        &self,
+        handle: &Handle,
+        prompt: &RawValue,
+        client_params: Option<&RawValue>,
+        meta: &Map<String, Value>,
+        inbox: &InboxSender,
+    ) -> Result<RequestId, CallError> {
+        let mut params = Params::from_client(method::SESSION_PROMPT, client_params)?;
+        params.set("sessionId", handle.as_str())?;
+        params.set_raw("prompt", prompt.to_owned());
+        params.merge_meta(meta)?;
+        self.connection
+            .start(method::SESSION_PROMPT, &params.build()?, inbox)
+    }
+
+    /// `session/cancel`: the running prompt answers `cancelled`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent.
+    pub fn cancel(&self, handle: &Handle) -> Result<(), CallError> {
+        let params = Self::of_session(method::SESSION_CANCEL, handle)?.build()?;
+        self.connection.notify(method::SESSION_CANCEL, &params)
+    }
+
+    /// `session/close`. The agent answers before its own child has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn close(&self, handle: &Handle, deadline: Duration) -> Result<Box<RawValue>, CallError> {
+        self.offered(self.capabilities().close, method::SESSION_CLOSE)?;
+        let params = Self::of_session(method::SESSION_CLOSE, handle)?.build()?;
+        self.connection
+            .call_within(method::SESSION_CLOSE, &params, deadline)
+            .await
+    }
+
+    /// `session/delete`: some agents really remove the transcript.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn delete(&self, handle: &Handle) -> Result<Box<RawValue>, CallError> {
+        self.offered(self.capabilities().delete, method::SESSION_DELETE)?;
+        self.set(Self::of_session(method::SESSION_DELETE, handle)?).await
+    }
+
+    /// `session/list`, one page.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn list(&self, cwd: Option<&Path>, cursor: Option<&str>) -> Result<Box<RawValue>, CallError> {
+        self.offered(self.capabilities().list, method::SESSION_LIST)?;
+        let mut params = Params::new(method::SESSION_LIST);
+        if let Some(cwd) = cwd {
+            params.set("cwd", cwd)?;
+        }
+        if let Some(cursor) = cursor {
+            params.set("cursor", cursor)?;
+        }
+        self.set(params).await
+    }
+
+    /// `session/set_mode`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn set_mode(&self, handle: &Handle, mode_id: &str) -> Result<Box<RawValue>, CallError> {
+        let mut params = Self::of_session(method::SESSION_SET_MODE, handle)?;
+        params.set("modeId", mode_id)?;
+        self.set(params).await
+    }
+
+    /// `session/set_config_option`; the value is raw, since its type depends on the option.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn set_config_option(
+        &self,
+        handle: &Handle,
+        config_id: &str,
+        value: &RawValue,
+    ) -> Result<Box<RawValue>, CallError> {
+        let mut params = Self::of_session(method::SESSION_SET_CONFIG_OPTION, handle)?;
+        params.set("configId", config_id)?;
+        params.set_raw("value", value.to_owned());
+        self.set(params).await
+    }
+
+    /// `session/set_model`: no longer in the protocol, so an agent may well answer -32601. The config option of
+    /// category `model` comes first where there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn set_model(&self, handle: &Handle, model_id: &str) -> Result<Box<RawValue>, CallError> {
+        let mut params = Self::of_session(method::SESSION_SET_MODEL, handle)?;
+        params.set("modelId", model_id)?;
+        self.set(params).await
+    }
+
+    /// `authenticate`; may wait for a person.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn authenticate(
+        &self,
+        method_id: &str,
+        meta: &Map<String, Value>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let mut params = Params::new(method::AUTHENTICATE);
+        params.set("methodId", method_id)?;
+        params.merge_meta(meta)?;
+        self.connection
+            .call_within(method::AUTHENTICATE, &params.build()?, AUTHENTICATE_DEADLINE)
+            .await
+    }
+
+    /// `logout`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn logout(&self) -> Result<Box<RawValue>, CallError> {
+        self.offered(self.capabilities().logout, method::LOGOUT)?;
+        self.set(Params::new(method::LOGOUT)).await
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.initialized.capabilities
+    }
+
+    fn offered(&self, is_offered: bool, method: &'static str) -> Result<(), CallError> {
+        if is_offered {
+            Ok(())
+        } else {
+            Err(CallError::Unsupported(MethodName::known(method)))
+        }
+    }
+
+    fn of_session(method: &'static str, handle: &Handle) -> Result<Params, CallError> {
+        let mut params = Params::new(method);
+        params.set("sessionId", handle.as_str())?;
+        Ok(params)
+    }
+
+    async fn set(&self, params: Params) -> Result<Box<RawValue>, CallError> {
+        let method = params.method();
+        self.connection
+            .call_within(method, &params.build()?, SETTING_DEADLINE)
+            .await
+    }
+
+    fn session_params(
+        &self,
+        method: &'static str,
+        handle: Option<&Handle>,
+        options: &SessionOptions,
+    ) -> Result<Box<RawValue>, CallError> {
+        let mut params = Params::from_client(method, options.client_params.as_deref())?;
+        if let Some(handle) = handle {
+            params.set("sessionId", handle.as_str())?;
+        }
+        params.set("cwd", &options.cwd)?;
+        match &options.mcp_servers {
+            Some(servers) => params.set_raw("mcpServers", servers.clone()),
+            None => params.set_if_absent("mcpServers", &[(); 0])?,
+        }
+        if self.capabilities().additional_directories && !options.additional_directories.is_empty() {
+            params.set("additionalDirectories", &options.additional_directories)?;
+        }
+        params.merge_meta(&options.meta)?;
+        params.build()
+    }
+
+    fn reopen(
+        &self,
+        method: &'static str,
+        handle: &Handle,
+        options: &SessionOptions,
+        inbox: &InboxSender,
+    ) -> Result<(RequestId, Attachment), CallError> {
+        let params = self.session_params(method, Some(handle), options)?;
+        // Before the request: the replay starts at once.
+        let attachment = self.connection.attach(handle, inbox)?;
+        match self.connection.start(method, &params, inbox) {
+            Ok(request) => Ok((request, attachment)),
+            Err(error) => {
+                self.connection.detach(&attachment);
+                Err(error)
+            }
+        }
+    }
+}

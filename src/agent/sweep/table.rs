@@ -1,0 +1,247 @@
+//! The process table as `/proc` shows it at one moment, and who in it is meant.
+//!
+//! Reading is here, deciding is [`meant`], a pure function over what was read. It must not signal anyone.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::SweepTarget;
+use crate::agent::process::SpawnRecord;
+
+/// The parent of the kernel's own threads, which have no environment and cannot be signalled.
+const KERNEL_THREADS: u32 = 2;
+
+/// How often a process without an environment is looked at again; an exec takes far less than all of them together.
+const LOOKS_AT_UNCLEAR: usize = 5;
+
+/// The pause before each.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// What `/proc/<pid>/stat` says, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) name: String,
+    pub(super) is_gone: bool,
+    pub(super) parent: u32,
+    pub(super) group: u32,
+    pub(super) session: u32,
+    pub(super) start_time: u64,
+}
+
+/// One living process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) name: String,
+    pub(super) parent: u32,
+    pub(super) group: u32,
+    pub(super) session: u32,
+    pub(super) start_time: u64,
+    /// It carries one of the marks that are looked for.
+    pub(super) is_marked: bool,
+}
+
+/// Reads one process's line; none where it is not there, or is of a shape that no kernel writes.
+pub(super) fn read_stat(pid: u32) -> Option<Stat> {
+    // The name may be any bytes.
+    let bytes = fs::read(proc_path(pid, "stat")).ok()?;
+    parse_stat(&String::from_utf8_lossy(&bytes))
+}
+
+/// The name stands in parentheses and may itself hold spaces and parentheses, so the last one ends it.
+pub(super) fn parse_stat(text: &str) -> Option<Stat> {
+    let (before, after) = text.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    // `state` is field 3 of the line and the first one here.
+    let fields: Vec<&str> = after.split_ascii_whitespace().collect();
+    let is_gone = matches!(*fields.first()?, "Z" | "X" | "x");
+    let number = |index: usize| fields.get(index)?.parse::<u32>().ok();
+    let (parent, group, session) = (number(1)?, number(2)?, number(3)?);
+    let start_time = fields.get(19)?.parse().ok()?;
+    Some(Stat {
+        name: name.to_owned(),
+        is_gone,
+        parent,
+        group,
+        session,
+        start_time,
+    })
+}
+
+/// All living processes of this user but this one, with the marks of `target` looked up.
+pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let own_uid = rustix::process::geteuid().as_raw();
+    let own_pid = std::process::id();
+    let needles = Needles::of(target);
+    let mut processes = Vec::new();
+    let mut unclear = Vec::new();
+    for entry in entries.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let is_own = entry.metadata().is_ok_and(|metadata| metadata.uid() == own_uid);
+        if pid == own_pid || !is_own {
+            continue;
+        }
+        let Some(stat) = read_stat(pid) else { continue };
+        if stat.is_gone {
+            continue;
+        }
+        let is_kernel_thread = pid == KERNEL_THREADS || stat.parent == KERNEL_THREADS;
+        let sight = if needles.is_empty() || is_kernel_thread {
+            Sight::Unmarked
+        } else {
+            needles.look_at(pid)
+        };
+        if sight == Sight::Unclear {
+            unclear.push(processes.len());
+        }
+        processes.push(Process {
+            pid,
+            name: stat.name,
+            parent: stat.parent,
+            group: stat.group,
+            session: stat.session,
+            start_time: stat.start_time,
+            is_marked: sight == Sight::Marked,
+        });
+    }
+    look_again(&needles, &mut processes, unclear);
+    processes
+}
+
+/// Looks again at processes that showed no environment at all: one that is just being executed shows none for a
+/// moment, and taking it for unmarked would leave it running.
+fn look_again(needles: &Needles, processes: &mut [Process], mut unclear: Vec<usize>) {
+    for _ in 0..LOOKS_AT_UNCLEAR {
+        if unclear.is_empty() {
+            return;
+        }
+        // Nothing announces the end of an exec.
+        std::thread::sleep(BETWEEN_LOOKS);
+        unclear.retain(|index| {
+            let Some(process) = processes.get_mut(*index) else {
+                return false;
+            };
+            let sight = needles.look_at(process.pid);
+            let is_same = read_stat(process.pid).is_some_and(|stat| stat.start_time == process.start_time);
+            process.is_marked = is_same && sight == Sight::Marked;
+            is_same && sight == Sight::Unclear
+        });
+    }
+}
+
+/// Who of these is meant: the marked ones, the recorded ones that are still the same process, those in a group or
+/// session that one of the `known` led, and the descendants of all of them.
+///
+/// The known are who was found a moment ago. What such a process forked just before its end has another parent now,
+/// and perhaps no mark; but its group and session keep the number, which is given to nobody else while they last.
+pub(super) fn meant<'table>(
+    processes: &'table [Process],
+    recorded: &[SpawnRecord],
+    boot_id: Option<&str>,
+    known: &HashSet<u32>,
+) -> Vec<&'table Process> {
+    let roots = processes.iter().filter(|process| {
+        process.is_marked
+            || known.contains(&process.group)
+            || known.contains(&process.session)
+            || recorded
+                .iter()
+                .any(|record| is_recorded(process, record, boot_id))
+    });
+    with_descendants(processes, roots.map(|process| process.pid).collect())
+}
+
+/// The processes with these pids and everything below them.
+pub(super) fn with_descendants(processes: &[Process], roots: Vec<u32>) -> Vec<&Process> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for process in processes {
+        children.entry(process.parent).or_default().push(process.pid);
+    }
+    let mut found: HashSet<u32> = HashSet::new();
+    let mut waiting = roots;
+    while let Some(pid) = waiting.pop() {
+        if found.insert(pid) {
+            waiting.extend(children.get(&pid).into_iter().flatten().copied());
+        }
+    }
+    processes
+        .iter()
+        .filter(|process| found.contains(&process.pid))
+        .collect()
+}
+
+fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -> bool {
+    process.pid == record.pid
+        && record.start_time == Some(process.start_time)
+        && record.boot_id.is_some()
+        && record.boot_id.as_deref() == boot_id
+}
+
+/// What an environment shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Marked,
+    Unmarked,
+    /// It is empty: cleared on purpose, or not there yet.
+    Unclear,
+}
+
+/// The environment entries that are looked for.
+struct Needles {
+    exact: Vec<Vec<u8>>,
+    prefix: Option<Vec<u8>>,
+}
+
+impl Needles {
+    fn of(target: &SweepTarget) -> Self {
+        Self {
+            exact: target
+                .marks
+                .iter()
+                .map(|mark| mark.environment_entry().into_bytes())
+                .collect(),
+            prefix: target
+                .instance
+                .as_ref()
+                .map(|instance| instance.environment_prefix().into_bytes()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefix.is_none()
+    }
+
+    fn look_at(&self, pid: u32) -> Sight {
+        match fs::read(proc_path(pid, "environ")) {
+            Ok(environment) if environment.is_empty() => Sight::Unclear,
+            Ok(environment) if self.found_in(&environment) => Sight::Marked,
+            Ok(_) | Err(_) => Sight::Unmarked,
+        }
+    }
+
+    fn found_in(&self, environment: &[u8]) -> bool {
+        environment.split(|byte| *byte == 0).any(|entry| {
+            self.exact.iter().any(|exact| exact == entry)
+                || self
+                    .prefix
+                    .as_ref()
+                    .is_some_and(|prefix| entry.starts_with(prefix))
+        })
+    }
+}
+
+fn proc_path(pid: u32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}

@@ -1,0 +1,234 @@
+#![cfg(target_os = "linux")]
+
+use std::collections::HashSet;
+use std::process::{Child, Command, Stdio};
+
+use super::table::{Process, meant, parse_stat};
+use super::*;
+use crate::agent::process::MARK_VARIABLE;
+
+const DEADLINES: SweepDeadlines = SweepDeadlines {
+    term: Duration::from_secs(30),
+    kill: Duration::from_secs(30),
+};
+
+fn instance() -> Instance {
+    Instance::new(&uuid::Uuid::new_v4().to_string())
+}
+
+/// A process that only a signal ends, in a group of its own.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start(mark: Option<&str>) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").env_remove(MARK_VARIABLE).stdin(Stdio::null());
+        if let Some(mark) = mark {
+            command.env(MARK_VARIABLE, mark);
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
+    fn record(&self, start_time: Option<u64>, boot_id: Option<String>) -> SpawnRecord {
+        let mark = SpawnMark::random(&instance());
+        SpawnRecord {
+            pid: self.0.id(),
+            start_time,
+            boot_id,
+            mark,
+            agent: "test".to_owned(),
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_stat_line_is_read_whatever_the_name_is() {
+    let numbers = "S 41 42 43 0 -1 4194304 101 0 0 0 0 0 0 0 20 0 1 0 987654 3133440 88";
+    for name in ["sh", "a b", "x) S 1 (y", "(", ")", ""] {
+        let stat = parse_stat(&format!("4711 ({name}) {numbers}\n")).unwrap();
+        assert_eq!(
+            (
+                stat.name.as_str(),
+                stat.parent,
+                stat.group,
+                stat.session,
+                stat.start_time
+            ),
+            (name, 41, 42, 43, 987_654)
+        );
+        assert!(!stat.is_gone);
+    }
+    assert!(
+        parse_stat(&format!("1 (z) {}", numbers.replace('S', "Z")))
+            .unwrap()
+            .is_gone
+    );
+    for bad in [
+        "",
+        "1 sh S 2",
+        "1 (sh) S",
+        "1 (sh) S x 42 42 0 -1 4194304 101 0 0 0 0 0 0 0 20 0 1 0 9 3 8",
+    ] {
+        assert_eq!(parse_stat(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn who_is_meant() {
+    let process = |pid, parent, start_time, is_marked| Process {
+        pid,
+        name: String::new(),
+        parent,
+        group: pid,
+        session: pid,
+        start_time,
+        is_marked,
+    };
+    let table = [
+        process(10, 1, 100, true),
+        process(11, 10, 101, false),
+        process(12, 11, 102, false),
+        process(20, 1, 200, false),
+        process(21, 20, 201, false),
+        process(30, 1, 300, false),
+        // Two that name each other as parent, as a scan that takes time may show.
+        process(40, 41, 400, true),
+        process(41, 40, 401, false),
+    ];
+    let record = |pid, start_time: Option<u64>, boot_id: Option<&str>| SpawnRecord {
+        pid,
+        start_time,
+        boot_id: boot_id.map(str::to_owned),
+        mark: SpawnMark::random(&instance()),
+        agent: String::new(),
+    };
+    let pids = |recorded: &[SpawnRecord], boot_id| -> Vec<u32> {
+        meant(&table, recorded, boot_id, &HashSet::new())
+            .into_iter()
+            .map(|process| process.pid)
+            .collect()
+    };
+    let marked = vec![10, 11, 12, 40, 41];
+    assert_eq!(pids(&[], Some("b")), marked);
+    assert_eq!(
+        pids(&[record(20, Some(200), Some("b"))], Some("b")),
+        [10, 11, 12, 20, 21, 40, 41]
+    );
+    for (recorded, boot_id) in [
+        (record(20, Some(199), Some("b")), Some("b")),
+        (record(20, Some(200), Some("a")), Some("b")),
+        (record(20, None, Some("b")), Some("b")),
+        (record(20, Some(200), None), None),
+        (record(99, Some(200), Some("b")), Some("b")),
+    ] {
+        assert_eq!(
+            pids(std::slice::from_ref(&recorded), boot_id),
+            marked,
+            "{recorded:?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_forked_by_one_that_has_ended_is_meant_too() {
+    let process = |pid, group, session| Process {
+        pid,
+        name: String::new(),
+        parent: 1,
+        group,
+        session,
+        start_time: 1,
+        is_marked: false,
+    };
+    let table = [
+        process(10, 5, 1),
+        process(11, 11, 5),
+        process(12, 12, 12),
+        process(13, 4, 4),
+    ];
+    let found = meant(&table, &[], None, &HashSet::from([5]));
+    assert_eq!(
+        found.into_iter().map(|process| process.pid).collect::<Vec<_>>(),
+        [10, 11]
+    );
+}
+
+#[test]
+fn a_process_that_only_has_the_recorded_pid_is_left_alone() {
+    let mut sleeper = Sleeper::start(None);
+    let right = start_time(sleeper.0.id()).unwrap();
+    for record in [
+        sleeper.record(Some(right + 1), boot_id()),
+        sleeper.record(Some(right), Some("another boot".to_owned())),
+        sleeper.record(None, boot_id()),
+    ] {
+        assert_eq!(
+            sweep(&SweepTarget::process(record), DEADLINES),
+            SweepReport::default()
+        );
+        assert!(sleeper.is_running());
+    }
+    let record = sleeper.record(Some(right), boot_id());
+    let report = sweep(&SweepTarget::process(record), DEADLINES);
+    let expected = Ended {
+        pid: sleeper.0.id(),
+        name: "sleep".to_owned(),
+        signal: SweepSignal::Terminate,
+    };
+    assert_eq!((report.ended, report.survivors), (vec![expected], vec![]));
+}
+
+#[test]
+fn a_start_ends_what_its_own_instance_left_and_nothing_else() {
+    let own = instance();
+    let mut first = Sleeper::start(Some(&SpawnMark::random(&own).to_string()));
+    let mut second = Sleeper::start(Some(&SpawnMark::random(&own).to_string()));
+    let mut longer_name = Sleeper::start(Some(&format!("{}0:1", own.as_str())));
+    let mut other = Sleeper::start(Some(&SpawnMark::random(&instance()).to_string()));
+    let target = SweepTarget::instance(own, Vec::new());
+    let mut expected = vec![first.0.id(), second.0.id()];
+    expected.sort_unstable();
+    let mut found = find(&target);
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    let report = sweep(&target, DEADLINES);
+    assert_eq!(
+        report.ended.iter().map(|ended| ended.pid).collect::<Vec<_>>(),
+        expected
+    );
+    assert!(!first.is_running() && !second.is_running());
+    assert!(longer_name.is_running() && other.is_running());
+}
+
+#[test]
+fn no_time_to_terminate_means_killing_at_once() {
+    let mark = SpawnMark::random(&instance());
+    let sleeper = Sleeper::start(Some(&mark.to_string()));
+    let target = SweepTarget {
+        marks: vec![mark],
+        ..SweepTarget::default()
+    };
+    let report = sweep(
+        &target,
+        SweepDeadlines {
+            term: Duration::ZERO,
+            ..DEADLINES
+        },
+    );
+    assert_eq!(report.ended.len(), 1);
+    assert_eq!(
+        (report.ended[0].pid, report.ended[0].signal),
+        (sleeper.0.id(), SweepSignal::Kill)
+    );
+}

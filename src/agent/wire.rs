@@ -1,0 +1,446 @@
+//! Newline-delimited JSON-RPC with one agent, both ways, on raw values.
+//!
+//! One task reads, one writes, and a [`Connection`] is what everybody else holds. What a session's agent says goes to
+//! that session's [inbox](super::inbox) in the order in which it was written, answers included. Nothing waits for
+//! ever: when the agent ends, every caller is told and every inbox gets exactly one `Died`.
+//!
+//! It owns the routes from session handles to inboxes and the requests in flight. It must not know what a method
+//! means beyond where its session's name stands, nor processes beyond the fact that they end.
+
+mod reader;
+mod routes;
+mod split;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::envelope::push_json_string;
+use super::inbox::InboxSender;
+use super::message::{AgentError, CallError, MethodName, REQUEST_CANCELLED, RawId, RequestId, method};
+use super::process::{Death, DeathWatch};
+use routes::{Pending, Routes};
+
+/// Longest line that is read, in bytes, unless configured; the same as towards clients.
+pub const DEFAULT_MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Lines that may wait for an agent that does not read. Prompts and answers are few; a full queue means a stuck agent.
+pub const MAX_QUEUED_LINES: usize = 1_024;
+
+/// Bytes of such lines; a line is always taken when none waits, whatever its length.
+pub const MAX_QUEUED_BYTES: usize = 64 * 1024 * 1024;
+
+/// Requests to one agent that may be unanswered at once: several for each session that it can bear.
+pub const MAX_CALLS_IN_FLIGHT: usize = 4_096;
+
+/// How one connection is kept.
+#[derive(Debug, Clone)]
+pub struct WireOptions {
+    /// Longer lines are skipped without being held.
+    pub max_line_bytes: usize,
+    /// Requests of the agent that are passed on; every other one is refused with -32601.
+    pub allowed_requests: Vec<MethodName>,
+}
+
+impl Default for WireOptions {
+    /// The questions that wait for a person; no file system, no terminal.
+    fn default() -> Self {
+        Self {
+            max_line_bytes: DEFAULT_MAX_LINE_BYTES,
+            allowed_requests: vec![
+                MethodName::known(method::REQUEST_PERMISSION),
+                MethodName::known(method::ELICITATION_CREATE),
+            ],
+        }
+    }
+}
+
+/// The ACP session id under which a running agent knows a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Handle(Arc<str>);
+
+impl Handle {
+    /// A handle by its text; opaque.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// That a handle is routed to an inbox. A later attachment of the same handle has a higher generation, and detaching
+/// an older one leaves it alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// The session.
+    pub handle: Handle,
+    /// Which attachment of it, unique in one connection.
+    pub generation: u64,
+}
+
+/// A connection to one agent; clones are the same one. When the last clone is dropped the agent's input is closed.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+    _close_when_unused: Arc<DropGuard>,
+}
+
+/// What the tasks and the connection share.
+#[derive(Debug)]
+struct Shared {
+    routes: Mutex<Routes>,
+    outgoing: mpsc::Sender<String>,
+    queued_bytes: AtomicUsize,
+    garbage_lines: AtomicU64,
+    options: WireOptions,
+    died: watch::Sender<Option<Arc<Death>>>,
+    close_input: CancellationToken,
+    write_failed: CancellationToken,
+}
+
+impl Connection {
+    /// Takes over both pipes; must be called inside a tokio runtime.
+    #[must_use]
+    pub fn over(
+        output_of_agent: impl AsyncRead + Send + Unpin + 'static,
+        input_of_agent: impl AsyncWrite + Send + Unpin + 'static,
+        process: DeathWatch,
+        options: WireOptions,
+    ) -> Self {
+        let (outgoing, queue) = mpsc::channel(MAX_QUEUED_LINES);
+        let shared = Arc::new(Shared {
+            routes: Mutex::default(),
+            outgoing,
+            queued_bytes: AtomicUsize::new(0),
+            garbage_lines: AtomicU64::new(0),
+            options,
+            died: watch::Sender::new(None),
+            close_input: CancellationToken::new(),
+            write_failed: CancellationToken::new(),
+        });
+        tokio::spawn(reader::run(Arc::clone(&shared), output_of_agent, process));
+        tokio::spawn(writer::run(Arc::clone(&shared), input_of_agent, queue));
+        let close_when_unused = Arc::new(shared.close_input.clone().drop_guard());
+        Self {
+            shared,
+            _close_when_unused: close_when_unused,
+        }
+    }
+
+    /// A request whose answer comes back here: for what has no session, or whose place among updates is of no
+    /// interest. Dropping the future forgets the request; the agent is not told.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; what stalls or is refused here was not sent.
+    pub async fn call(&self, method: &str, params: &RawValue) -> Result<Box<RawValue>, CallError> {
+        let (answer, answered) = oneshot::channel();
+        let request = self.request(method, params, Pending::Call(answer))?;
+        let _forget = ForgetOnDrop {
+            shared: &self.shared,
+            request,
+        };
+        answered
+            .await
+            .unwrap_or_else(|_| Err(self.shared.death_or_closing()))
+    }
+
+    /// As [`Connection::call`], with a deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`], [`CallError::TimedOut`] among them.
+    pub async fn call_within(
+        &self,
+        method: &str,
+        params: &RawValue,
+        deadline: Duration,
+    ) -> Result<Box<RawValue>, CallError> {
+        let answered = tokio::time::timeout(deadline, self.call(method, params)).await;
+        answered.unwrap_or(Err(CallError::TimedOut { after: deadline }))
+    }
+
+    /// A request whose answer comes through the inbox, behind everything that the agent wrote before it.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent, and no answer will come.
+    pub fn start(
+        &self,
+        method: &str,
+        params: &RawValue,
+        inbox: &InboxSender,
+    ) -> Result<RequestId, CallError> {
+        self.request(
+            method,
+            params,
+            Pending::Inbox {
+                inbox: inbox.clone(),
+                opens: false,
+            },
+        )
+    }
+
+    /// A request that makes a session: the handle that its result names is routed to the inbox before the next line
+    /// is read.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent, and no answer will come.
+    pub fn open(&self, method: &str, params: &RawValue, inbox: &InboxSender) -> Result<RequestId, CallError> {
+        self.request(
+            method,
+            params,
+            Pending::Inbox {
+                inbox: inbox.clone(),
+                opens: true,
+            },
+        )
+    }
+
+    /// Routes a handle to an inbox, before `session/load` or `session/resume` is sent, and hands over what came for it
+    /// before. An earlier attachment of it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Died`]: the inbox gets nothing.
+    pub fn attach(&self, handle: &Handle, inbox: &InboxSender) -> Result<Attachment, CallError> {
+        self.shared.with_routes(|routes| routes.attach(handle, inbox))
+    }
+
+    /// Ends an attachment, unless a newer one has taken its place. What the agent still asks in it is answered as
+    /// cancelled; what it still says is dropped.
+    pub fn detach(&self, attachment: &Attachment) {
+        self.shared.with_routes(|routes| routes.detach(attachment));
+    }
+
+    /// How many handles are routed to an inbox.
+    #[must_use]
+    pub fn attached(&self) -> usize {
+        self.shared.routes().attached()
+    }
+
+    /// A notification.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent.
+    pub fn notify(&self, method: &str, params: &RawValue) -> Result<(), CallError> {
+        self.shared.check_alive()?;
+        self.shared.enqueue(encode(None, method, params.get()))
+    }
+
+    /// Answers a request of the agent, once.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::NotWaiting`] when it has an answer already; otherwise nothing was sent and it still waits.
+    pub fn respond(&self, id: &RawId, outcome: Result<&RawValue, &AgentError>) -> Result<(), CallError> {
+        self.shared.check_alive()?;
+        let line = match outcome {
+            Ok(result) => encode_result(id, result.get()),
+            Err(error) => encode_error(id.as_str(), error),
+        };
+        let mut routes = self.shared.routes();
+        if !routes.is_waiting(id) {
+            return Err(CallError::NotWaiting(id.clone()));
+        }
+        // Under the lock, so that of two answers only the first is sent.
+        self.shared.enqueue(line)?;
+        routes.answered(id);
+        Ok(())
+    }
+
+    /// Tells the agent that the answer to a request is no longer wanted. It still answers.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; nothing was sent.
+    pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
+        self.shared.check_alive()?;
+        self.shared.enqueue(encode(
+            None,
+            method::CANCEL_REQUEST,
+            &format!("{{\"requestId\":{request}}}"),
+        ))
+    }
+
+    /// Ends the agent's input, once what is queued has been written or has not been read for a moment.
+    pub fn close_input(&self) {
+        self.shared.close_input.cancel();
+    }
+
+    /// Waits until the agent has ended. Cancel safe.
+    pub async fn died(&self) -> Arc<Death> {
+        let mut died = self.shared.died.subscribe();
+        match died.wait_for(Option::is_some).await.map(|death| death.clone()) {
+            Ok(Some(death)) => death,
+            // The sender lives as long as `self`.
+            _ => Arc::default(),
+        }
+    }
+
+    /// How the agent ended, if it has.
+    #[must_use]
+    pub fn death(&self) -> Option<Arc<Death>> {
+        self.shared.died.borrow().clone()
+    }
+
+    /// How many lines were not messages so far.
+    #[must_use]
+    pub fn garbage_lines(&self) -> u64 {
+        self.shared.garbage_lines.load(Ordering::Relaxed)
+    }
+
+    fn request(&self, method: &str, params: &RawValue, pending: Pending) -> Result<RequestId, CallError> {
+        let request = RequestId::next();
+        let line = encode(Some(request), method, params.get());
+        // A place in the queue first: a waiter must not be registered for a line that is then not sent.
+        let place = self.shared.reserve(line.len())?;
+        self.shared.routes().register(request, method, pending)?;
+        self.shared.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
+        place.send(line);
+        Ok(request)
+    }
+}
+
+/// Takes a request out of the books when its caller is gone.
+struct ForgetOnDrop<'connection> {
+    shared: &'connection Shared,
+    request: RequestId,
+}
+
+impl Drop for ForgetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.shared.routes().forget(self.request);
+    }
+}
+
+impl Shared {
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        // Every change is complete before the lock is left, so a panic elsewhere leaves nothing half done.
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the books, then answers the agent's requests that the change has left without anyone to answer them.
+    fn with_routes<T>(&self, change: impl FnOnce(&mut Routes) -> T) -> T {
+        let (changed, orphaned) = {
+            let mut routes = self.routes();
+            (change(&mut routes), routes.take_orphaned())
+        };
+        for id in &orphaned {
+            self.refuse(id.as_str(), REQUEST_CANCELLED, "the session is no longer open");
+        }
+        changed
+    }
+
+    fn check_alive(&self) -> Result<(), CallError> {
+        self.died
+            .borrow()
+            .as_ref()
+            .map_or(Ok(()), |death| Err(CallError::Died(Arc::clone(death))))
+    }
+
+    fn death_or_closing(&self) -> CallError {
+        self.check_alive().err().unwrap_or(CallError::Closing)
+    }
+
+    /// A place in the queue towards the agent, without waiting.
+    fn reserve(&self, line_bytes: usize) -> Result<mpsc::Permit<'_, String>, CallError> {
+        let queued = self.queued_bytes.load(Ordering::Relaxed);
+        if queued > 0 && queued.saturating_add(line_bytes) > MAX_QUEUED_BYTES {
+            return Err(CallError::Stalled);
+        }
+        if self.close_input.is_cancelled() {
+            return Err(self.death_or_closing());
+        }
+        self.outgoing.try_reserve().map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => CallError::Stalled,
+            mpsc::error::TrySendError::Closed(()) => self.death_or_closing(),
+        })
+    }
+
+    fn enqueue(&self, line: String) -> Result<(), CallError> {
+        let place = self.reserve(line.len())?;
+        self.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
+        place.send(line);
+        Ok(())
+    }
+
+    /// Refuses a request of the agent. When the queue is full the agent does not read, and would not see it.
+    fn refuse(&self, raw_id: &str, code: i64, message: &str) {
+        if let Err(error) = self.enqueue(encode_error(raw_id, &AgentError::new(code, message))) {
+            tracing::debug!(%error, raw_id, "a refusal could not be sent to the agent");
+        }
+    }
+}
+
+/// A request, or a notification where there is no id, with its line end.
+fn encode(request: Option<RequestId>, method: &str, params: &str) -> String {
+    let mut line = String::with_capacity(params.len() + method.len() + 64);
+    line.push_str("{\"jsonrpc\":\"2.0\",");
+    if let Some(request) = request {
+        line.push_str("\"id\":");
+        line.push_str(&request.to_string());
+        line.push(',');
+    }
+    line.push_str("\"method\":");
+    push_json_string(&mut line, method);
+    line.push_str(",\"params\":");
+    push_on_one_line(&mut line, params);
+    line.push_str("}\n");
+    line
+}
+
+fn encode_result(id: &RawId, result: &str) -> String {
+    let mut line = String::with_capacity(result.len() + id.as_str().len() + 48);
+    line.push_str("{\"jsonrpc\":\"2.0\",\"id\":");
+    line.push_str(id.as_str());
+    line.push_str(",\"result\":");
+    push_on_one_line(&mut line, result);
+    line.push_str("}\n");
+    line
+}
+
+fn encode_error(raw_id: &str, error: &AgentError) -> String {
+    let mut line = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{raw_id},\"error\":{{\"code\":{},\"message\":",
+        error.code
+    );
+    push_json_string(&mut line, &error.message);
+    if let Some(data) = &error.data {
+        line.push_str(",\"data\":");
+        push_on_one_line(&mut line, data.get());
+    }
+    line.push_str("}}\n");
+    line
+}
+
+/// Raw JSON may be spread over lines. A line end can only stand between its tokens, where a space means the same.
+fn push_on_one_line(line: &mut String, json: &str) {
+    if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_none() {
+        line.push_str(json);
+    } else {
+        line.push_str(&json.replace(['\n', '\r'], " "));
+    }
+}

@@ -1,0 +1,557 @@
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+
+use super::*;
+use crate::agent::envelope::Line;
+use crate::agent::inbox::{InboxLimits, InboxReceiver, Incoming, MAX_OPEN_REQUESTS, inbox};
+
+/// The other end of a connection: what an agent would read and write.
+struct Peer {
+    from_us: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    to_us: WriteHalf<DuplexStream>,
+}
+
+impl Peer {
+    async fn read(&mut self) -> serde_json::Value {
+        let line = self.from_us.next_line().await.unwrap().expect("our end is open");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    async fn write(&mut self, lines: &str) {
+        self.to_us.write_all(lines.as_bytes()).await.unwrap();
+    }
+
+    /// Both directions end, as when a process does.
+    fn end(self) {}
+}
+
+fn connect(options: WireOptions) -> (Connection, Peer) {
+    let (ours, theirs) = tokio::io::duplex(1024 * 1024);
+    let (output, input) = tokio::io::split(ours);
+    let connection = Connection::over(output, input, DeathWatch::none(), options);
+    let (from_us, to_us) = tokio::io::split(theirs);
+    (
+        connection,
+        Peer {
+            from_us: BufReader::new(from_us).lines(),
+            to_us,
+        },
+    )
+}
+
+fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap()
+}
+
+fn update(handle: &str, text: &str) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{{\"sessionId\":\"{handle}\",\"update\":{{\"t\":\"{text}\"}}}}}}\n"
+    )
+}
+
+fn permission(handle: &str, id: &str) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"session/request_permission\",\"params\":{{\"sessionId\":\"{handle}\"}}}}\n"
+    )
+}
+
+/// Takes until so many have come, in words: the update's text, `answer`, `error`, `ask ID`, `lost N`, `died`.
+async fn take(receiver: &mut InboxReceiver, count: usize) -> Vec<String> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        receiver.recv_up_to(&mut taken, 64).await;
+    }
+    taken.iter().map(word).collect()
+}
+
+fn word(incoming: &Incoming) -> String {
+    match incoming {
+        Incoming::Notification { line, method } => line.update().map_or_else(
+            || method.to_string(),
+            |update| {
+                let update: serde_json::Value = serde_json::from_str(update).unwrap();
+                update["t"].as_str().unwrap_or_default().to_owned()
+            },
+        ),
+        Incoming::Request { id, .. } => format!("ask {id}"),
+        Incoming::Response {
+            outcome: Ok(_),
+            attachment,
+            ..
+        } => attachment
+            .as_ref()
+            .map_or("answer".to_owned(), |one| format!("opened {}", one.handle)),
+        Incoming::Response {
+            outcome: Err(error), ..
+        } => format!("error: {error}"),
+        Incoming::Overflow { dropped } => format!("lost {dropped}"),
+        Incoming::Died(_) => "died".to_owned(),
+    }
+}
+
+async fn nothing_waits(connection: &Connection, peer: &mut Peer, receivers: &mut [&mut InboxReceiver]) {
+    settle(connection, peer).await;
+    for receiver in receivers {
+        assert_eq!(receiver.waiting(), 0);
+    }
+}
+
+/// A whole round trip: everything that the peer wrote before has been passed on after it.
+async fn settle(connection: &Connection, peer: &mut Peer) {
+    let params = raw("{}");
+    let (answer, ()) = tokio::join!(connection.call("ping", &params), async {
+        let request = peer.read().await;
+        assert_eq!(request["method"], "ping");
+        peer.write(&format!("{{\"id\":{},\"result\":null}}\n", request["id"]))
+            .await;
+    });
+    assert_eq!(answer.unwrap().get(), "null");
+}
+
+#[tokio::test]
+async fn an_answer_keeps_its_place_behind_the_updates_before_it() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let handle = Handle::new("s");
+    connection.attach(&handle, &sender).unwrap();
+    let request = connection
+        .start(
+            "session/prompt",
+            &raw("{\"big\":12345678901234567890.123}"),
+            &sender,
+        )
+        .unwrap();
+    let line = peer.from_us.next_line().await.unwrap().unwrap();
+    assert_eq!(
+        line,
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{request},\"method\":\"session/prompt\",\"params\":{{\"big\":12345678901234567890.123}}}}"
+        )
+    );
+    let answer = format!("{{\"id\":{request},\"result\":{{\"stopReason\":\"end_turn\",\"x\":1.50}}}}\n");
+    peer.write(&(update("s", "1") + &update("s", "2") + &answer + &update("s", "3")))
+        .await;
+    let mut taken = Vec::new();
+    while taken.len() < 4 {
+        receiver.recv_up_to(&mut taken, 64).await;
+    }
+    assert_eq!(
+        taken.iter().map(word).collect::<Vec<_>>(),
+        ["1", "2", "answer", "3"]
+    );
+    let Incoming::Response {
+        request: answered,
+        outcome: Ok(result),
+        ..
+    } = &taken[2]
+    else {
+        panic!()
+    };
+    assert_eq!(*answered, request);
+    assert_eq!(result.get(), "{\"stopReason\":\"end_turn\",\"x\":1.50}");
+}
+
+#[tokio::test]
+async fn a_new_session_is_routed_before_the_next_line_is_read() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let request = connection.open("session/new", &raw("{}"), &sender).unwrap();
+    // One that speaks of the session before it answers, and goes on at once.
+    let answer = format!("{{\"id\":{request},\"result\":{{\"sessionId\":\"n\"}}}}\n");
+    let question = permission("n", "1");
+    peer.write(&(update("n", "early") + &answer + &update("n", "late") + &question))
+        .await;
+    assert_eq!(
+        take(&mut receiver, 4).await,
+        ["early", "opened n", "late", "ask 1"]
+    );
+}
+
+#[tokio::test]
+async fn an_open_that_fails_routes_nothing() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let request = connection.open("session/new", &raw("{}"), &sender).unwrap();
+    peer.write(&format!(
+        "{{\"id\":{request},\"error\":{{\"code\":-32000,\"message\":\"log in\",\"data\":{{\"a\":1.0}}}}}}\n"
+    ))
+    .await;
+    let mut taken = Vec::new();
+    receiver.recv_up_to(&mut taken, 64).await;
+    let Incoming::Response {
+        outcome: Err(CallError::Agent(error)),
+        attachment: None,
+        ..
+    } = &taken[0]
+    else {
+        panic!("{taken:?}")
+    };
+    assert_eq!((error.code, error.message.as_str()), (-32000, "log in"));
+    assert_eq!(error.data.as_deref().unwrap().get(), "{\"a\":1.0}");
+    assert_eq!(connection.attached(), 0);
+}
+
+#[tokio::test]
+async fn lines_for_an_unknown_handle_wait_but_not_without_limit() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    for number in 0..70 {
+        peer.write(&update("later", &number.to_string())).await;
+    }
+    settle(&connection, &mut peer).await;
+    connection.attach(&Handle::new("later"), &sender).unwrap();
+    let taken = take(&mut receiver, 64).await;
+    // The newest 64 of 70.
+    assert_eq!(
+        (taken[0].as_str(), taken[63].as_str(), taken.len()),
+        ("6", "69", 64)
+    );
+    nothing_waits(&connection, &mut peer, &mut [&mut receiver]).await;
+}
+
+#[tokio::test]
+async fn detaching_an_older_attachment_leaves_the_newer_one() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (old_sender, mut old) = inbox(InboxLimits::default());
+    let (new_sender, mut new) = inbox(InboxLimits::default());
+    let handle = Handle::new("s");
+    let older = connection.attach(&handle, &old_sender).unwrap();
+    let newer = connection.attach(&handle, &new_sender).unwrap();
+    connection.detach(&older);
+    peer.write(&update("s", "1")).await;
+    assert_eq!(take(&mut new, 1).await, ["1"]);
+    connection.detach(&newer);
+    // What a detached session still says is not kept for the next one.
+    peer.write(&update("s", "2")).await;
+    settle(&connection, &mut peer).await;
+    connection.attach(&handle, &new_sender).unwrap();
+    nothing_waits(&connection, &mut peer, &mut [&mut old, &mut new]).await;
+}
+
+#[tokio::test]
+async fn requests_of_the_agent_are_passed_on_or_refused() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("s"), &sender).unwrap();
+    peer.write("{\"id\":\"t-1\",\"method\":\"terminal/create\",\"params\":{\"sessionId\":\"s\"}}\n")
+        .await;
+    let refused = peer.read().await;
+    assert_eq!(
+        (&refused["id"], &refused["error"]["code"]),
+        (&"t-1".into(), &(-32601).into())
+    );
+    peer.write(&permission("unknown", "5")).await;
+    assert_eq!(peer.read().await["error"]["code"], -32601);
+
+    peer.write(&permission("s", "\"p\\u0031\"")).await;
+    let mut taken = Vec::new();
+    receiver.recv_up_to(&mut taken, 64).await;
+    let Incoming::Request { id, method, line } = &taken[0] else {
+        panic!("{taken:?}")
+    };
+    assert_eq!(method.as_str(), "session/request_permission");
+    assert_eq!(line.params(), Some("{\"sessionId\":\"s\"}"));
+    // Over two lines, as a client may have written it.
+    connection
+        .respond(id, Ok(&raw("{\"outcome\":\r\n{\"x\":1.0}}")))
+        .unwrap();
+    let answer = peer.from_us.next_line().await.unwrap().unwrap();
+    assert_eq!(
+        answer,
+        "{\"jsonrpc\":\"2.0\",\"id\":\"p\\u0031\",\"result\":{\"outcome\":  {\"x\":1.0}}}"
+    );
+    let again = connection.respond(id, Ok(&raw("{}")));
+    assert!(matches!(again, Err(CallError::NotWaiting(_))), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let attachment = connection.attach(&Handle::new("s"), &sender).unwrap();
+    for id in 0..=MAX_OPEN_REQUESTS {
+        peer.write(&permission("s", &id.to_string())).await;
+    }
+    let refused = peer.read().await;
+    assert_eq!(
+        (&refused["id"], &refused["error"]["code"]),
+        (&MAX_OPEN_REQUESTS.into(), &(-32603).into())
+    );
+    take(&mut receiver, MAX_OPEN_REQUESTS).await;
+    connection
+        .respond(&RawId::from_wire("0"), Err(&AgentError::new(-1, "no")))
+        .unwrap();
+    assert_eq!(peer.read().await["error"]["message"], "no");
+    peer.write(&permission("s", "100")).await;
+    assert_eq!(take(&mut receiver, 1).await, ["ask 100"]);
+    connection.detach(&attachment);
+    for _ in 0..MAX_OPEN_REQUESTS {
+        assert_eq!(peer.read().await["error"]["code"], -32800);
+    }
+}
+
+#[tokio::test]
+async fn cancelling_requests_goes_both_ways() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("s"), &sender).unwrap();
+    let request = connection.start("session/prompt", &raw("{}"), &sender).unwrap();
+    connection.cancel_request(request).unwrap();
+    peer.read().await;
+    let cancelled = peer.read().await;
+    assert_eq!(cancelled["method"], "$/cancel_request");
+    assert_eq!(cancelled["params"]["requestId"].to_string(), request.to_string());
+    peer.write(&(permission("s", "8") + "{\"method\":\"$/cancel_request\",\"params\":{\"requestId\":8}}\n"))
+        .await;
+    assert_eq!(take(&mut receiver, 2).await, ["ask 8", "$/cancel_request"]);
+}
+
+#[tokio::test]
+async fn an_elicitation_during_a_request_reaches_its_inbox() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let request = connection.open("session/new", &raw("{}"), &sender).unwrap();
+    peer.write(&format!(
+        "{{\"id\":3,\"method\":\"elicitation/create\",\"params\":{{\"requestId\":{request},\"message\":\"m\"}}}}\n"
+    ))
+    .await;
+    assert_eq!(take(&mut receiver, 1).await, ["ask 3"]);
+    connection
+        .respond(&RawId::from_wire("3"), Ok(&raw("{}")))
+        .unwrap();
+    peer.read().await;
+    assert_eq!(peer.read().await["result"], serde_json::json!({}));
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_counted_and_passed_over() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("s"), &sender).unwrap();
+    peer.to_us
+        .write_all(b"Loading...\n\n\r\n{\"torn\xff\n[1]\n{\"id\":99999,\"result\":1}\n")
+        .await
+        .unwrap();
+    peer.write(&update("s", "after").replace('\n', "\r\n")).await;
+    assert_eq!(take(&mut receiver, 1).await, ["after"]);
+    assert_eq!(connection.garbage_lines(), 3);
+}
+
+#[tokio::test]
+async fn lines_that_are_too_long_are_skipped_and_told() {
+    let (connection, mut peer) = connect(WireOptions {
+        max_line_bytes: 1_000,
+        ..WireOptions::default()
+    });
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let (other_sender, mut other) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("s"), &sender).unwrap();
+    connection.attach(&Handle::new("o"), &other_sender).unwrap();
+    let long = "x".repeat(300_000);
+    peer.write(&update("s", &long)).await;
+    assert_eq!(take(&mut receiver, 1).await, ["lost 1"]);
+    assert_eq!(other.waiting(), 0);
+    // Of one that names no session nobody can say whose it was.
+    peer.write(&format!("{{\"method\":\"x\",\"params\":\"{long}\"}}\n"))
+        .await;
+    assert_eq!(take(&mut receiver, 1).await, ["lost 1"]);
+    assert_eq!(take(&mut other, 1).await, ["lost 1"]);
+
+    let params = raw("{}");
+    let (answer, ()) = tokio::join!(connection.call("x", &params), async {
+        let id = peer.read().await["id"].clone();
+        peer.write(&format!("{{\"result\":\"{long}\",\"id\":{id}}}\n"))
+            .await;
+    });
+    assert!(
+        matches!(answer, Err(CallError::TooLong { limit_bytes: 1_000 })),
+        "{answer:?}"
+    );
+    let request = connection.start("x", &raw("{}"), &sender).unwrap();
+    peer.read().await;
+    peer.write(&format!("{{\"id\":{request},\"result\":\"{long}\"}}\n"))
+        .await;
+    assert_eq!(
+        take(&mut receiver, 1).await,
+        ["error: the agent's answer is longer than 1000 bytes"]
+    );
+    peer.write(&permission("s", "4").replace("}}", &format!(",\"x\":\"{long}\"}}}}")))
+        .await;
+    assert_eq!(peer.read().await["error"]["code"], -32600);
+    peer.write(&update("s", "after")).await;
+    assert_eq!(take(&mut receiver, 1).await, ["after"]);
+}
+
+#[tokio::test]
+async fn f31_a_death_wakes_everyone_once_and_later_calls_fail_at_once() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let (waiting_sender, mut waiting) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("a"), &sender).unwrap();
+    connection.attach(&Handle::new("b"), &sender).unwrap();
+    connection.start("session/prompt", &raw("{}"), &sender).unwrap();
+    connection.start("session/prompt", &raw("{}"), &sender).unwrap();
+    // An inbox that no handle is routed to yet.
+    connection
+        .open("session/new", &raw("{}"), &waiting_sender)
+        .unwrap();
+    let params = raw("{}");
+    let (answer, ()) = tokio::join!(connection.call("slow", &params), async {
+        for _ in 0..4 {
+            peer.read().await;
+        }
+        peer.write(&update("a", "last")).await;
+        peer.end();
+    });
+    assert!(matches!(answer, Err(CallError::Died(_))), "{answer:?}");
+    connection.died().await;
+    assert_eq!(take(&mut receiver, 2).await, ["last", "died"]);
+    assert_eq!(take(&mut waiting, 1).await, ["died"]);
+    assert_eq!((receiver.waiting(), waiting.waiting()), (0, 0));
+
+    assert!(matches!(
+        connection.call("x", &raw("{}")).await,
+        Err(CallError::Died(_))
+    ));
+    assert!(matches!(
+        connection.start("x", &raw("{}"), &sender),
+        Err(CallError::Died(_))
+    ));
+    assert!(matches!(
+        connection.notify("x", &raw("{}")),
+        Err(CallError::Died(_))
+    ));
+    assert!(matches!(
+        connection.attach(&Handle::new("c"), &sender),
+        Err(CallError::Died(_))
+    ));
+    assert_eq!(receiver.waiting(), 0);
+}
+
+#[tokio::test]
+async fn an_agent_that_closes_its_input_is_dead() {
+    let (ours, their_end) = tokio::io::duplex(1024);
+    let (_held_open, output) = tokio::io::duplex(1024);
+    let connection = Connection::over(output, ours, DeathWatch::none(), WireOptions::default());
+    drop(their_end);
+    let answer = connection.call("x", &raw("{}")).await;
+    assert!(matches!(answer, Err(CallError::Died(_))), "{answer:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_read_stalls_nobody() {
+    let (ours, _unread) = tokio::io::duplex(64);
+    let (_silent, output) = tokio::io::duplex(64);
+    let connection = Connection::over(output, ours, DeathWatch::none(), WireOptions::default());
+    let (sender, _receiver) = inbox(InboxLimits::default());
+    let params = raw("{\"text\":\"0123456789012345678901234567890123456789012345678901234567890123456789\"}");
+    let mut sent = 0;
+    let error = loop {
+        match connection.start("session/prompt", &params, &sender) {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(matches!(error, CallError::Stalled), "{error}");
+    assert!(sent >= MAX_QUEUED_LINES, "{sent}");
+    connection.close_input();
+    assert!(matches!(connection.notify("x", &params), Err(CallError::Closing)));
+}
+
+#[tokio::test]
+async fn what_is_queued_goes_out_before_the_input_ends() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    for _ in 0..200 {
+        connection.notify("session/cancel", &raw("{}")).unwrap();
+    }
+    drop(connection);
+    let mut lines = 0;
+    while peer.from_us.next_line().await.unwrap().is_some() {
+        lines += 1;
+    }
+    assert_eq!(lines, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_given_up_is_forgotten() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let answer = connection
+        .call_within("slow", &raw("{}"), Duration::from_secs(3))
+        .await;
+    assert!(matches!(answer, Err(CallError::TimedOut { .. })), "{answer:?}");
+    let id = peer.read().await["id"].clone();
+    peer.write(&format!("{{\"id\":{id},\"result\":1}}\n")).await;
+    settle(&connection, &mut peer).await;
+}
+
+#[tokio::test]
+async fn f37_one_sessions_owner_gone_leaves_the_others() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (gone_sender, gone) = inbox(InboxLimits::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("gone"), &gone_sender).unwrap();
+    connection.attach(&Handle::new("s"), &sender).unwrap();
+    peer.write(&permission("gone", "1")).await;
+    settle(&connection, &mut peer).await;
+    drop(gone);
+    peer.write(&(update("gone", "x") + &update("s", "y"))).await;
+    assert_eq!(peer.read().await["error"]["code"], -32800);
+    assert_eq!(take(&mut receiver, 1).await, ["y"]);
+    assert_eq!(connection.attached(), 1);
+}
+
+#[test]
+fn errors_of_any_shape_are_read() {
+    for (raw, code, message) in [
+        (r#"{"code":-32603,"message":"m","data":[1]}"#, -32603, "m"),
+        (r#"{"message":"m"}"#, 0, "m"),
+        (r#""just text""#, -32603, "\"just text\""),
+        (r#"{"code":"E1"}"#, -32603, r#"{"code":"E1"}"#),
+    ] {
+        let error = AgentError::from_raw(raw);
+        assert_eq!((error.code, error.message.as_str()), (code, message), "{raw}");
+    }
+}
+
+#[test]
+fn a_line_keeps_its_update_byte_for_byte() {
+    let line = Line::parse(update("s", "x").trim_end()).unwrap();
+    assert_eq!(line.update(), Some("{\"t\":\"x\"}"));
+}
+
+/// Not a test of speed: prints how many updates pass from a pipe to an inbox in a second.
+/// `cargo test --release --lib agent::wire -- --ignored --nocapture`
+#[tokio::test]
+#[ignore = "a measurement; prints updates a second"]
+async fn how_many_updates_pass() {
+    const UPDATES: usize = 1_000_000;
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    connection.attach(&Handle::new("s"), &sender).unwrap();
+    let block = update("s", &"x".repeat(100)).repeat(100);
+    let start = std::time::Instant::now();
+    let writing = tokio::spawn(async move {
+        for _ in 0..UPDATES / 100 {
+            peer.write(&block).await;
+        }
+        peer
+    });
+    let mut taken = Vec::new();
+    let (mut count, mut lost) = (0, 0);
+    while count + lost < UPDATES {
+        receiver.recv_up_to(&mut taken, 64).await;
+        for incoming in taken.drain(..) {
+            match incoming {
+                Incoming::Overflow { dropped } => lost += dropped as usize,
+                _ => count += 1,
+            }
+        }
+    }
+    println!(
+        "{:.0} updates a second, {lost} lost",
+        UPDATES as f64 / start.elapsed().as_secs_f64()
+    );
+    drop(writing.await.unwrap());
+}

@@ -1,0 +1,81 @@
+//! The task that writes to the agent.
+//!
+//! It owns the agent's input and must not know what the lines say. Lines that wait together are written together.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+
+/// Lines that are taken from the queue at once.
+const LINES_AT_ONCE: usize = 64;
+
+/// Longest piece that is put together from short lines; a longer line is written as it is.
+const COALESCED_BYTES: usize = 64 * 1024;
+
+/// How long a closing input waits for an agent that does not read. A cancel that is queued before the end should
+/// arrive; an agent that is stuck should not hold up the stop.
+const FLUSH_GRACE: Duration = Duration::from_millis(500);
+
+/// Writes until the input is closed from here, or fails.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    output: impl AsyncWrite + Unpin + Send,
+    queue: mpsc::Receiver<String>,
+) {
+    let close = shared.close_input.clone();
+    let given_up = async {
+        close.cancelled().await;
+        tokio::time::sleep(FLUSH_GRACE).await;
+    };
+    // However this ends, the output is dropped here, which is the end of the agent's input.
+    let ended = tokio::select! {
+        biased;
+        ended = pump(&shared, output, queue, &close) => ended,
+        () = given_up => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "the agent's input cannot be written");
+        shared.write_failed.cancel();
+    }
+}
+
+async fn pump(
+    shared: &Shared,
+    mut output: impl AsyncWrite + Unpin,
+    mut queue: mpsc::Receiver<String>,
+    close: &CancellationToken,
+) -> io::Result<()> {
+    let mut lines = Vec::with_capacity(LINES_AT_ONCE);
+    let mut together = Vec::new();
+    loop {
+        tokio::select! {
+            // What is queued goes out before the end.
+            biased;
+            taken = queue.recv_many(&mut lines, LINES_AT_ONCE) => if taken == 0 { return Ok(()) },
+            () = close.cancelled() => return output.shutdown().await,
+        }
+        let bytes: usize = lines.iter().map(String::len).sum();
+        for line in lines.drain(..) {
+            if together.len() + line.len() > COALESCED_BYTES && !together.is_empty() {
+                output.write_all(&together).await?;
+                together.clear();
+            }
+            if line.len() > COALESCED_BYTES {
+                output.write_all(line.as_bytes()).await?;
+            } else {
+                together.extend_from_slice(line.as_bytes());
+            }
+        }
+        output.write_all(&together).await?;
+        together.clear();
+        output.flush().await?;
+        shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
