@@ -243,7 +243,8 @@ pub trait ConversationRpc {
         name = "subscribe" => "event",
         unsubscribe = "unsubscribe",
         item = EventEnvelope,
-        param_kind = map
+        param_kind = map,
+        with_extensions
     )]
     async fn events(
         &self,

@@ -2,6 +2,14 @@
 
 use std::process::ExitCode;
 
+use session_bridge::agent::loopback;
+use session_bridge::{cli, daemon};
+
 fn main() -> ExitCode {
-    session_bridge::cli::run(std::env::args_os())
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    match arguments.peek() {
+        Some(first) if first == loopback::ARGUMENT => loopback::main(arguments.skip(1)),
+        Some(first) if first == daemon::ARGUMENT => daemon::main(arguments.skip(1)),
+        _ => cli::run(std::env::args_os()),
+    }
 }

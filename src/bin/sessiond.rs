@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use session_bridge::agent::loopback;
+use session_bridge::daemon;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    match arguments.next() {
-        Some(first) if first == loopback::ARGUMENT => loopback::main(arguments),
-        _ => ExitCode::SUCCESS,
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    match arguments.peek() {
+        Some(first) if first == loopback::ARGUMENT => loopback::main(arguments.skip(1)),
+        Some(first) if first == daemon::ARGUMENT => daemon::main(arguments.skip(1)),
+        _ => daemon::main(arguments),
     }
 }

@@ -1,20 +1,19 @@
 //! Starting a daemon in the background, and waiting until it is ready.
 //!
 //! It owns the agreement with the daemon's hidden way of being called: the program's own file with the first argument
-//! `daemon` and `--ready-fd N`, where `N` is the write end of a pipe. The daemon writes `ready` there when its sockets
-//! listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
+//! `daemon` and `--ready-on-stdin`, its standard input being the write end of a pipe. The daemon writes `ready` there
+//! when its sockets listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::FdFlags;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -51,12 +50,8 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    fn arguments(&self, ready_fd: i32) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![
-            DAEMON_ARGUMENT.into(),
-            "--ready-fd".into(),
-            ready_fd.to_string().into(),
-        ];
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![DAEMON_ARGUMENT.into(), "--ready-on-stdin".into()];
         let options = [
             ("--home", &self.home),
             ("--config", &self.config),
@@ -180,18 +175,15 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
         )
     };
     let (reader, writer) = io::pipe().map_err(pipe_failed)?;
-    let writer = OwnedFd::from(writer);
-    // The daemon has to inherit this end. No other process is started before it is closed here.
-    rustix::io::fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| pipe_failed(error.into()))?;
     let receiver = pipe::Receiver::from_owned_fd(reader.into()).map_err(pipe_failed)?;
 
     let errors = log.try_clone().map_err(pipe_failed)?;
     let child = Command::new(&program)
-        .args(launch.arguments(writer.as_raw_fd()))
+        .args(launch.arguments())
         // It outlives this command, and must not keep the folder that this was called in.
         .current_dir("/")
         .process_group(0)
-        .stdin(Stdio::null())
+        .stdin(Stdio::from(OwnedFd::from(writer)))
         .stdout(log)
         .stderr(errors)
         .spawn()
@@ -279,8 +271,8 @@ mod tests {
             socket: Some("/s".into()),
         };
         assert_eq!(
-            launch.arguments(7),
-            ["daemon", "--ready-fd", "7", "--home", "/h", "--socket", "/s"]
+            launch.arguments(),
+            ["daemon", "--ready-on-stdin", "--home", "/h", "--socket", "/s"]
         );
     }
 

@@ -1,1 +1,22 @@
-//! To be written.
+//! Conversations: what they are, how they change, and who carries the changes out.
+//!
+//! The decisions are pure: [`state`] is what a conversation is, [`transition`] how one input changes it, [`recovery`]
+//! which way to bring a session back is tried next. One task a live conversation ([`actor`]) owns everything about
+//! it, feeds inputs in and carries effects out; [`registry`] finds that task or starts it. [`events`] hands what
+//! happens to subscribers. Nothing here knows a socket or a wire code, and no two conversations share state.
+
+pub mod actor;
+pub mod answer;
+mod branching;
+pub mod climbing;
+mod deleting;
+mod disk;
+pub mod effect;
+pub mod error;
+pub mod events;
+pub mod recovery;
+pub mod registry;
+pub mod services;
+pub mod state;
+pub mod transition;
+pub mod upstream;

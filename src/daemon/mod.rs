@@ -1,3 +1,78 @@
-//! To be written.
+//! The composition root: puts the rooms together, in the order in which they start and stop.
+//!
+//! Start: configuration → private folders → lock → store → end what the last life left → sockets → ready. Nothing
+//! decides from a transcript before the sweep of its agent is done. Stop: no new work → turns are cancelled → agents
+//! end → answers are written → the store is flushed → sockets and lock go.
 
+pub mod arguments;
+pub mod config;
+pub mod folders;
 pub mod lock;
+pub mod ready;
+pub mod recorder;
+mod start;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::conversation::services::chain_text;
+use arguments::Arguments;
+pub use start::{StartError, run};
+
+/// The hidden first argument with which either program becomes the daemon.
+pub const ARGUMENT: &str = "daemon";
+
+/// Runs the daemon to its end. `arguments` are those behind the program's name or behind [`ARGUMENT`].
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let named = std::iter::once(OsString::from("sessiond")).chain(arguments);
+    let arguments = match Arguments::try_parse_from(named) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // A reader that has left needs no help text.
+            return match error.print() {
+                Ok(()) | Err(_) => ExitCode::from(code),
+            };
+        }
+    };
+    start_log();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(&arguments)),
+        Err(source) => Err(StartError::Runtime(source)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells a person why the daemon did not start; `sessionctl` reads these two lines from the log.
+fn say_error(error: &StartError) {
+    use std::io::Write;
+    let mut stderr = std::io::stderr().lock();
+    let mut text = format!("error: {}\n", chain_text(error));
+    if let Some(hint) = error.hint() {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    // There is nobody left to tell when this fails.
+    let _unwritten = stderr.write_all(text.as_bytes());
+}
+
+/// Log lines go to standard error; `SESSIOND_LOG` chooses which, `info` unless set.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SESSIOND_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    if subscriber.try_init().is_err() {
+        tracing::debug!("a log was set up before");
+    }
+}

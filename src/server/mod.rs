@@ -15,6 +15,7 @@ mod envelope;
 mod fault;
 pub mod line;
 pub mod outbox;
+pub mod rpc;
 pub mod socket;
 
 pub use bind::{BindError, PrivateSocket, SocketFile, StaleSocket};

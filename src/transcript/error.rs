@@ -34,6 +34,14 @@ pub enum TranscriptError {
         /// The uuid that was looked for.
         uuid: String,
     },
+    /// No folder of the agent holds a transcript of this id.
+    #[error("there is no transcript of {upstream_id} under {}", root.display())]
+    NotFound {
+        /// The id that was looked for.
+        upstream_id: String,
+        /// The agent's folder.
+        root: PathBuf,
+    },
     /// A copy would have replaced a file that exists.
     #[error("{} exists already", path.display())]
     AlreadyExists {

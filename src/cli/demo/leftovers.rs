@@ -14,7 +14,7 @@ pub(super) struct Leftover {
 
 /// The processes that belong to the folder, this one not counted; nothing where the system does not tell.
 #[cfg(target_os = "linux")]
-pub(super) fn processes_of(folder: &Path) -> Option<Vec<Leftover>> {
+fn processes_of(folder: &Path) -> Option<Vec<Leftover>> {
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
 
@@ -45,11 +45,38 @@ pub(super) fn processes_of(folder: &Path) -> Option<Vec<Leftover>> {
     Some(found)
 }
 
-/// The processes that belong to the folder; this system does not tell.
+/// The processes of the folder that stay: one that is on its way out is waited for.
+#[cfg(target_os = "linux")]
+pub(super) fn staying(folder: &Path) -> Option<Vec<Leftover>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    for process in processes_of(folder)? {
+        let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
+        // One that cannot be opened has ended meanwhile.
+        let Some(Ok(descriptor)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+            continue;
+        };
+        let limit = Timespec {
+            tv_sec: EXIT_LIMIT_SECONDS,
+            tv_nsec: 0,
+        };
+        if poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).is_err() {
+            break;
+        }
+    }
+    processes_of(folder)
+}
+
+/// The processes of the folder that stay; this system does not tell.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn processes_of(_: &Path) -> Option<Vec<Leftover>> {
+pub(super) fn staying(_: &Path) -> Option<Vec<Leftover>> {
     None
 }
+
+/// How long a process that has let go of everything may take to be gone.
+#[cfg(target_os = "linux")]
+const EXIT_LIMIT_SECONDS: i64 = 5;
 
 /// The processes in words, to stand behind a sentence.
 pub(super) fn told(left: &[Leftover]) -> String {

@@ -73,7 +73,7 @@ async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> Outcome {
             &format!("the daemon stops within {} s", STOP_LIMIT.as_secs()),
         )?,
     }
-    if let Some(left) = leftovers::processes_of(folder) {
+    if let Some(left) = leftovers::staying(folder) {
         stage.check(
             left.is_empty(),
             &format!("no process is left behind{}", leftovers::told(&left)),

@@ -1,0 +1,371 @@
+//! The task of one live conversation: feeds what happens into the state machine and carries its effects out.
+//!
+//! It owns everything about the conversation and is the only one that writes to it. It never waits for a subscriber,
+//! a peer or another conversation: what takes time runs as a job or a write beside the loop and comes back as an
+//! input. Callers, writes, the job and the deadlines go before the agent's lines, of which at most 64 are taken a
+//! round, so that a flood never starves a cancellation.
+
+mod carry;
+mod listen;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::id::InterruptId;
+use bridge_protocol::{ConversationId, Cursor};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Duration, Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::inbox::Incoming;
+use crate::agent::message::{RawId, RequestId};
+
+use super::answer::{Answer, Request};
+use super::effect::{Branched, Call, Deadline, Effects, Input, Opened};
+use super::error::ConversationError;
+use super::events::{Stream, Subscriber};
+use super::registry::Registry;
+use super::services::{Services, now};
+use super::state::Model;
+use super::upstream::UpstreamSession;
+
+/// How many lines of the agent are taken before everything else is looked at again.
+const LINES_A_ROUND: usize = 64;
+
+/// How many calls may wait for one conversation. A desktop app has a handful; more is a loop gone wrong.
+pub const MAILBOX: usize = 256;
+
+/// For how long a conversation that does nothing and that nobody listens to keeps its task, and with it the events
+/// that a client which reconnects may have missed.
+const REST: Duration = Duration::from_secs(120);
+
+/// Where an answer goes.
+pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
+
+/// What comes into a conversation's mailbox.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a message is moved twice in its life, and calls are the common ones"
+)]
+pub enum Message {
+    /// A call.
+    Call {
+        /// What is asked.
+        call: Call,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// Whom to answer.
+        reply: Reply,
+    },
+    /// Someone listens from now on.
+    Subscribe {
+        /// Who.
+        subscriber: Box<dyn Subscriber>,
+        /// Behind which event.
+        after: Option<Cursor>,
+    },
+    /// What a client that attaches is told; for those who listen to all.
+    Snapshot(oneshot::Sender<super::events::Encoded>),
+    /// A session that was opened for this conversation by the one that it branched off.
+    TakeOver(Box<Opened>, Box<UpstreamSession>),
+}
+
+type Job = Pin<Box<dyn Future<Output = JobDone> + Send>>;
+
+/// What a job brought.
+enum JobDone {
+    Opened(u64, Result<Box<(Opened, UpstreamSession)>, ConversationError>),
+    Branched(
+        u64,
+        Result<Box<(Branched, Option<UpstreamSession>)>, ConversationError>,
+    ),
+    Closed(u64),
+    Configured(u64, Result<(), ConversationError>),
+}
+
+type Write = Pin<Box<dyn Future<Output = Input<Reply>> + Send>>;
+
+/// A question that is open at the agent.
+struct OpenQuestion {
+    id: InterruptId,
+    raw_id: RawId,
+    is_permission: bool,
+}
+
+/// The task's own things.
+pub struct Actor {
+    services: Arc<Services>,
+    model: Model<Reply>,
+    stream: Stream,
+    mailbox: mpsc::Receiver<Message>,
+    published: watch::Sender<Arc<Conversation>>,
+    stop: CancellationToken,
+    stop_grace_ms: Arc<AtomicU64>,
+    /// Where other conversations are found; weak, since it owns this task.
+    registry: Weak<Registry>,
+    /// The open session.
+    session: Option<UpstreamSession>,
+    /// A session that a job opened and the state machine has not taken into use yet.
+    arrived: Option<UpstreamSession>,
+    /// The prompt that the agent has not answered.
+    prompt: Option<RequestId>,
+    questions: Vec<OpenQuestion>,
+    job: Option<Job>,
+    writes: FuturesOrdered<Write>,
+    deadlines: Vec<(Deadline, Instant)>,
+    is_over: bool,
+}
+
+/// What a new actor is given.
+pub struct ActorParts {
+    /// The rest of the daemon.
+    pub services: Arc<Services>,
+    /// The conversation as it stands.
+    pub model: Model<Reply>,
+    /// Calls.
+    pub mailbox: mpsc::Receiver<Message>,
+    /// Where clients see the conversation.
+    pub published: watch::Sender<Arc<Conversation>>,
+    /// The daemon stops.
+    pub stop: CancellationToken,
+    /// How long a running turn gets then, in milliseconds.
+    pub stop_grace_ms: Arc<AtomicU64>,
+    /// Where other conversations are found.
+    pub registry: Weak<Registry>,
+}
+
+/// What woke the loop.
+enum Woken {
+    Stop,
+    Message(Option<Message>),
+    Written(Input<Reply>),
+    Job(JobDone),
+    Elapsed,
+    Lines,
+    Rested,
+}
+
+impl Actor {
+    /// An actor that has not begun.
+    #[must_use]
+    pub fn new(parts: ActorParts) -> Self {
+        let ActorParts {
+            services,
+            model,
+            mailbox,
+            published,
+            stop,
+            stop_grace_ms,
+            registry,
+        } = parts;
+        let stream = Stream::new(Arc::clone(&services.hub), model.id());
+        Self {
+            services,
+            model,
+            stream,
+            mailbox,
+            published,
+            stop,
+            stop_grace_ms,
+            registry,
+            session: None,
+            arrived: None,
+            prompt: None,
+            questions: Vec::new(),
+            job: None,
+            writes: FuturesOrdered::new(),
+            deadlines: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// The conversation's id.
+    #[must_use]
+    pub fn id(&self) -> ConversationId {
+        self.model.id()
+    }
+
+    /// Runs until the conversation is deleted, at rest for long, or the daemon stops.
+    pub async fn run(mut self) {
+        let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_A_ROUND);
+        let mut rest = Instant::now() + REST;
+        while !self.is_over {
+            let deadline = self.deadlines.iter().map(|(_, at)| *at).min();
+            let may_rest = self.session.is_none() && self.job.is_none() && self.writes.is_empty();
+            let stopping = self.model.stopping;
+            let woken = tokio::select! {
+                biased;
+                () = self.stop.cancelled(), if !stopping => Woken::Stop,
+                message = self.mailbox.recv() => Woken::Message(message),
+                Some(written) = self.writes.next(), if !self.writes.is_empty() => Woken::Written(written),
+                done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
+                () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
+                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() => Woken::Lines,
+                () = sleep_until(rest), if may_rest => Woken::Rested,
+            };
+            rest = Instant::now() + REST;
+            match woken {
+                Woken::Stop => self.input(Input::Stop {
+                    grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
+                }),
+                Woken::Message(Some(message)) => self.message(message),
+                // The registry is gone: nobody can ask anything any more.
+                Woken::Message(None) if self.model.is_at_rest() => break,
+                Woken::Message(None) => self.input(Input::Stop {
+                    grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
+                }),
+                Woken::Written(input) => self.input(input),
+                Woken::Job(done) => {
+                    self.job = None;
+                    self.job_done(done);
+                }
+                Woken::Elapsed => self.deadlines_elapsed(),
+                Woken::Lines => self.hear(&mut lines),
+                Woken::Rested => {
+                    if self.model.is_at_rest() && !self.stream.has_subscribers() {
+                        break;
+                    }
+                }
+            }
+            if self.model.stopping
+                && self.model.turn.is_none()
+                && self.writes.is_empty()
+                && self.job.is_none()
+            {
+                break;
+            }
+        }
+        self.mailbox.close();
+    }
+
+    /// One input: the state machine decides, the effects are carried out, clients see the result, callers are
+    /// answered, in this order.
+    fn input(&mut self, input: Input<Reply>) {
+        let effects = self.model.apply(input, now());
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Effects<Reply>) {
+        let (effects, answers) = effects.into_parts();
+        for effect in effects {
+            self.carry(effect);
+        }
+        self.publish();
+        for answer in answers {
+            self.carry(answer);
+        }
+    }
+
+    fn publish(&mut self) {
+        let view = self.model.view();
+        self.published.send_if_modified(|published| {
+            let differs = **published != view;
+            if differs {
+                *published = Arc::new(view);
+            }
+            differs
+        });
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Call { call, request, reply } => {
+                let kept = request.as_ref().and_then(|request| {
+                    self.services
+                        .store
+                        .request(Some(self.model.id()), &request.id)
+                        .unwrap_or_default()
+                });
+                self.input(Input::Call {
+                    call,
+                    request,
+                    kept,
+                    reply,
+                });
+            }
+            Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
+            Message::Snapshot(reply) => {
+                if let Some(snapshot) = self.snapshot(false) {
+                    // A caller that is gone needs no snapshot.
+                    let _gone = reply.send(snapshot);
+                }
+            }
+            Message::TakeOver(opened, session) => {
+                self.arrived = Some(*session);
+                let effects = self.model.take_over(*opened);
+                self.carry_out(effects);
+            }
+        }
+    }
+
+    fn deadlines_elapsed(&mut self) {
+        let at = Instant::now();
+        let due: Vec<Deadline> = self
+            .deadlines
+            .iter()
+            .filter(|(_, deadline)| *deadline <= at)
+            .map(|(which, _)| *which)
+            .collect();
+        self.deadlines.retain(|(_, deadline)| *deadline > at);
+        for deadline in due {
+            if deadline == Deadline::Idle && self.agent_works_on() {
+                let idle = Duration::from_millis(self.model.rules.idle_ms);
+                self.deadlines.push((Deadline::Idle, Instant::now() + idle));
+                continue;
+            }
+            self.input(Input::Elapsed(deadline));
+        }
+    }
+
+    fn job_done(&mut self, done: JobDone) {
+        match done {
+            JobDone::Opened(job, Ok(done)) => {
+                let (opened, session) = *done;
+                self.arrived = Some(session);
+                self.input(Input::Opened {
+                    job,
+                    opened: Box::new(opened),
+                });
+            }
+            JobDone::Opened(job, Err(error)) => self.input(Input::OpenFailed { job, error }),
+            JobDone::Branched(job, Ok(done)) => {
+                let (branched, session) = *done;
+                self.arrived = session;
+                self.input(Input::Branched {
+                    job,
+                    result: Ok(branched),
+                });
+            }
+            JobDone::Branched(job, Err(error)) => self.input(Input::Branched {
+                job,
+                result: Err(error),
+            }),
+            JobDone::Closed(job) => self.input(Input::SessionClosed { job }),
+            JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
+        }
+    }
+}
+
+/// Runs the job, without taking it out of its place.
+async fn run_job(job: &mut Option<Job>) -> JobDone {
+    match job {
+        Some(job) => job.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes what the agent has said, at most one round's worth.
+async fn take_lines(session: &mut Option<UpstreamSession>, lines: &mut Vec<Incoming>) {
+    match session {
+        Some(session) if !session.early.is_empty() => lines.append(&mut session.early),
+        Some(session) => {
+            session.inbox.recv_up_to(lines, LINES_A_ROUND).await;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,270 @@
+//! Carrying effects out. Nothing is decided here and nothing is awaited: what takes time becomes a job or a write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::id::{InterruptId, UpstreamId};
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use serde_json::Map;
+use tokio::time::Instant;
+
+use crate::agent::message::CallError;
+use crate::conversation::branching::{self, BranchRequest};
+use crate::conversation::climbing::{self, ClimbRequest};
+use crate::conversation::effect::{Effect, Input, Milestone, Opened};
+use crate::conversation::services::chain_text;
+use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
+use crate::store::{Change, ConversationRecord, RequestRecord};
+
+use super::{Actor, JobDone, Message, Reply};
+
+impl Actor {
+    pub(super) fn carry(&mut self, effect: Effect<Reply>) {
+        match effect {
+            Effect::Emit(event) => self
+                .stream
+                .emit(&event, &crate::conversation::services::now().to_string()),
+            Effect::Answer(reply, result) => {
+                // A caller that hung up is not an error: its turn went on without it.
+                let _gone = reply.send(result);
+            }
+            Effect::Write {
+                lineage,
+                upstream,
+                request,
+                milestone,
+            } => {
+                let record = self.model.record.clone();
+                self.write(record, lineage, upstream, request, milestone);
+            }
+            Effect::WriteNew {
+                record,
+                lineage,
+                upstream,
+                request,
+                milestone,
+            } => {
+                self.write(*record, lineage, upstream, request, milestone);
+            }
+            Effect::Open {
+                job,
+                min_fidelity,
+                refused,
+            } => {
+                let request = ClimbRequest {
+                    record: self.model.record.clone(),
+                    min_fidelity,
+                    refused,
+                };
+                let climb = climbing::climb(Arc::clone(&self.services), request);
+                self.job = Some(Box::pin(async move {
+                    JobDone::Opened(job, climb.await.map(Box::new))
+                }));
+            }
+            Effect::Branch { job, from, cwd, busy } => {
+                let request = BranchRequest {
+                    record: self.model.record.clone(),
+                    from,
+                    cwd,
+                    busy,
+                };
+                let branch = branching::branch(Arc::clone(&self.services), request);
+                self.job = Some(Box::pin(async move {
+                    JobDone::Branched(job, branch.await.map(Box::new))
+                }));
+            }
+            Effect::CloseSession {
+                job,
+                delete_transcripts,
+                by_force,
+            } => {
+                self.close_session(job, delete_transcripts, by_force);
+            }
+            Effect::Configure { job } => self.configure(job),
+            Effect::AbandonJob => {
+                self.job = None;
+                if let Some(session) = self.arrived.take() {
+                    close_in_background(session);
+                }
+            }
+            Effect::Detach => {
+                self.prompt = None;
+                self.questions.clear();
+                if let Some(session) = self.session.take() {
+                    close_in_background(session);
+                }
+            }
+            Effect::Attach => {
+                if let Some(session) = self.arrived.take() {
+                    self.session = Some(session);
+                }
+            }
+            Effect::HandOver(record, opened) => self.hand_over(&record, opened),
+            Effect::SendPrompt(content) => self.send_prompt(&content),
+            Effect::SendCancel => {
+                if let Some(session) = &self.session
+                    && let Err(error) = session.lease.calls().cancel(&session.attachment.handle)
+                {
+                    tracing::warn!(%error, "the cancellation could not be sent");
+                }
+            }
+            Effect::AnswerAgent(id, outcome) => self.answer_agent(&id, &outcome),
+            Effect::Arm(deadline, after_ms) => {
+                self.deadlines.retain(|(armed, _)| *armed != deadline);
+                self.deadlines
+                    .push((deadline, Instant::now() + Duration::from_millis(after_ms)));
+            }
+            Effect::Disarm(deadline) => self.deadlines.retain(|(armed, _)| *armed != deadline),
+            Effect::End => self.is_over = true,
+        }
+    }
+
+    /// Hands a change to the store now, so that changes keep their order; its word comes back as an input.
+    fn write(
+        &mut self,
+        record: ConversationRecord,
+        lineage: Vec<LineageEntry>,
+        upstream: Vec<UpstreamId>,
+        request: Option<RequestRecord>,
+        milestone: Milestone<Reply>,
+    ) {
+        let id = record.id;
+        let root = self
+            .services
+            .catalog
+            .get(&record.agent)
+            .map(|entry| entry.transcript_root());
+        let change = Change {
+            lineage: lineage.iter().map(|entry| (id, entry.clone())).collect(),
+            upstream: root
+                .map(|root| {
+                    upstream
+                        .into_iter()
+                        .map(|held| (id, root.clone(), held))
+                        .collect()
+                })
+                .unwrap_or_default(),
+            requests: request.into_iter().collect(),
+            conversation: Some(record),
+            ..Change::default()
+        };
+        let commit = self.services.store.commit(change);
+        self.writes.push_back(Box::pin(async move {
+            let result = commit.await.map(|_| ()).map_err(|error| {
+                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
+                chain_text(&error)
+            });
+            Input::Written { milestone, lineage, result }
+        }));
+    }
+
+    fn send_prompt(&mut self, content: &PromptContent) {
+        let Some(session) = &self.session else { return };
+        let blocks = serde_json::value::to_raw_value(content).map_err(|error| error.to_string());
+        let sent = blocks.and_then(|blocks| {
+            let calls = session.lease.calls();
+            let handle = &session.attachment.handle;
+            calls
+                .prompt(handle, &blocks, None, &Map::new(), &session.sender)
+                .map_err(|error| match error {
+                    // Its death comes through the inbox and ends the turn.
+                    CallError::Died(_) => String::new(),
+                    error => chain_text(&error),
+                })
+        });
+        match sent {
+            Ok(request) => self.prompt = Some(request),
+            Err(text) if text.is_empty() => {}
+            Err(text) => {
+                let error = serde_json::json!({"code": -32603, "message": format!("the prompt could not be sent: {text}")});
+                self.input(Input::PromptAnswered(Err(RawJson::from(error))));
+            }
+        }
+    }
+
+    fn answer_agent(&mut self, id: &InterruptId, outcome: &RawJson) {
+        let Some(index) = self.questions.iter().position(|question| question.id == *id) else {
+            return;
+        };
+        let question = self.questions.swap_remove(index);
+        let Some(session) = &self.session else { return };
+        let answer = if question.is_permission {
+            RawJson::from_value(&serde_json::json!({"outcome": outcome.as_raw()}))
+        } else {
+            Ok(outcome.clone())
+        };
+        let Ok(answer) = answer else { return };
+        if let Err(error) = session
+            .lease
+            .connection()
+            .respond(&question.raw_id, Ok(answer.as_raw()))
+        {
+            tracing::warn!(%error, "the answer to a question could not be sent to the agent");
+        }
+    }
+
+    fn close_session(&mut self, job: u64, delete_transcripts: bool, by_force: bool) {
+        self.prompt = None;
+        self.questions.clear();
+        let session = self.session.take();
+        let services = Arc::clone(&self.services);
+        let record = self.model.record.clone();
+        let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
+        self.job = Some(Box::pin(async move {
+            if let Some(session) = session {
+                upstream::close(session, by_force, grace).await;
+            }
+            if delete_transcripts {
+                crate::conversation::deleting::delete_transcripts(&services, &record).await;
+            }
+            JobDone::Closed(job)
+        }));
+    }
+
+    fn configure(&mut self, job: u64) {
+        let Some(session) = &self.session else { return };
+        let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
+        let services = Arc::clone(&self.services);
+        let (agent, settings) = (
+            self.model.record.agent.clone(),
+            self.model.record.settings.clone(),
+        );
+        let (modes, options) = (
+            self.model.info.modes.clone(),
+            self.model.info.config_options.clone(),
+        );
+        self.job = Some(Box::pin(async move {
+            let known = Known {
+                modes: modes.as_ref(),
+                config_options: options.as_ref(),
+            };
+            let result = match services.agent(&agent) {
+                Ok(entry) => upstream::configure(&entry, &lease.calls(), &handle, &settings, known)
+                    .await
+                    .map_err(|error| conversation_error(&entry, &error)),
+                Err(error) => Err(error),
+            };
+            JobDone::Configured(job, result)
+        }));
+    }
+
+    /// Gives the session that a fork opened to the conversation that the fork made.
+    fn hand_over(&mut self, record: &ConversationRecord, opened: Box<Opened>) {
+        let Some(session) = self.arrived.take() else {
+            return;
+        };
+        let Some(registry) = self.registry.upgrade() else {
+            return;
+        };
+        let message = Message::TakeOver(opened, Box::new(session));
+        if let Err(Message::TakeOver(_, session)) = registry.deliver(record.id, message) {
+            close_in_background(*session);
+        }
+    }
+}
+
+/// Closes a session that nobody waits for.
+fn close_in_background(session: UpstreamSession) {
+    tokio::spawn(upstream::close(session, false, Duration::ZERO));
+}

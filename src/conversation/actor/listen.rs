@@ -1,0 +1,221 @@
+//! What the agent says, line by line, in the order in which it said it.
+
+use bridge_protocol::Cursor;
+use bridge_protocol::event::Event;
+use bridge_protocol::id::InterruptId;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::InterruptKind;
+use serde_json::Value;
+
+use crate::agent::envelope::Line;
+use crate::agent::inbox::Incoming;
+use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, RawId, method};
+use crate::agent::profile::{RAW_EVENT_METHOD, announced_transcript};
+use crate::conversation::effect::Input;
+use crate::conversation::events::{Encoded, Subscriber};
+use crate::conversation::services::now;
+use crate::conversation::state::Session;
+use crate::conversation::upstream::upstream_json;
+
+use super::{Actor, OpenQuestion};
+
+impl Actor {
+    /// Hears a round of lines. One time stands for the whole round.
+    pub(super) fn hear(&mut self, lines: &mut Vec<Incoming>) {
+        let at = now();
+        let told_at = at.to_string();
+        for incoming in lines.drain(..) {
+            // What is left of a session that was given up half-way through the round is not heard.
+            if self.session.is_none() {
+                continue;
+            }
+            match incoming {
+                Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
+                    self.hear_update(&line, at, &told_at);
+                }
+                Incoming::Notification { method: name, line } => {
+                    self.hear_notification(name.as_str(), &line, at);
+                }
+                Incoming::Request {
+                    id,
+                    method: name,
+                    line,
+                } => self.hear_request(id, name.as_str(), &line),
+                Incoming::Response { request, outcome, .. } => {
+                    if self.prompt == Some(request) {
+                        self.prompt = None;
+                        self.hear_answer(outcome);
+                    }
+                }
+                Incoming::Overflow { dropped } => {
+                    tracing::warn!(conversation = %self.model.id(), dropped, "the agent spoke faster than it was heard");
+                    self.stream.lag_everyone(&told_at);
+                }
+                Incoming::Died(death) => {
+                    let status = death
+                        .status
+                        .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
+                    self.prompt = None;
+                    self.questions.clear();
+                    self.input(Input::AgentDied {
+                        status,
+                        stderr_tail: death.stderr_tail.clone(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// An update, byte for byte. Nothing is awaited and nothing is decoded between the line and its fan-out, but for
+    /// the few kinds that the conversation keeps.
+    fn hear_update(&mut self, line: &Line, at: jiff::Timestamp, told_at: &str) {
+        let Some(update) = line.update() else { return };
+        let kind = line.update_kind().unwrap_or_default();
+        let effects = self.model.hear_update(&kind, update, line.text(), at);
+        if !effects.is_empty() {
+            self.carry_out(effects);
+        }
+        self.stream
+            .emit_update(self.model.turn_of_updates(), update, told_at);
+        if matches!(
+            kind.as_ref(),
+            "current_mode_update" | "config_option_update" | "session_info_update"
+        ) {
+            self.publish();
+        }
+    }
+
+    fn hear_notification(&mut self, name: &str, line: &Line, at: jiff::Timestamp) {
+        match name {
+            RAW_EVENT_METHOD => {
+                self.model.hear_event(name, line.text());
+                let params: Option<Value> =
+                    line.params().and_then(|params| serde_json::from_str(params).ok());
+                if let Some(announced) = params.as_ref().and_then(announced_transcript) {
+                    let effects = self.model.silent_roll(announced, at);
+                    if !effects.is_empty() {
+                        self.carry_out(effects);
+                    }
+                }
+            }
+            method::CANCEL_REQUEST => {
+                #[derive(serde::Deserialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Params<'a> {
+                    #[serde(borrow)]
+                    request_id: &'a serde_json::value::RawValue,
+                }
+                let withdrawn = line
+                    .params()
+                    .and_then(|params| serde_json::from_str::<Params<'_>>(params).ok())
+                    .map(|params| params.request_id.get().to_owned());
+                let found = self
+                    .questions
+                    .iter()
+                    .position(|question| Some(question.raw_id.as_str()) == withdrawn.as_deref());
+                if let Some(index) = found {
+                    let question = self.questions.swap_remove(index);
+                    self.respond_error(&question.raw_id, -32800, "the request was cancelled");
+                    self.input(Input::QuestionWithdrawn(question.id));
+                }
+            }
+            _ => tracing::debug!(name, "a notification that is not known was not passed on"),
+        }
+    }
+
+    fn hear_request(&mut self, id: RawId, name: &str, line: &Line) {
+        let kind = match name {
+            method::REQUEST_PERMISSION => InterruptKind::Permission,
+            method::ELICITATION_CREATE => InterruptKind::Elicitation,
+            _ => {
+                self.respond_error(&id, METHOD_NOT_FOUND, "the client does not offer this method");
+                return;
+            }
+        };
+        let Some(params) = line
+            .params()
+            .and_then(|params| RawJson::from_text(params.to_owned()).ok())
+        else {
+            self.respond_error(&id, -32602, "the request has no parameters");
+            return;
+        };
+        let interrupt_id = InterruptId::mint();
+        let is_permission = kind == InterruptKind::Permission;
+        self.questions.push(OpenQuestion {
+            id: interrupt_id.clone(),
+            raw_id: id,
+            is_permission,
+        });
+        self.input(Input::Question {
+            kind,
+            params,
+            interrupt_id,
+        });
+    }
+
+    fn hear_answer(&mut self, outcome: Result<Box<serde_json::value::RawValue>, CallError>) {
+        let answer = match outcome {
+            Ok(raw) => Ok(RawJson::new(raw)),
+            // The death itself comes behind it and says more.
+            Err(CallError::Died(_)) => return,
+            Err(CallError::Agent(error)) => Err(upstream_json(&error)),
+            Err(error) => Err(upstream_json(&AgentError::new(-32603, error.to_string()))),
+        };
+        let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
+        self.input(Input::PromptAnswered(
+            answer.map_err(|raw| raw.unwrap_or_else(unreadable)),
+        ));
+    }
+
+    fn respond_error(&self, id: &RawId, code: i64, message: &str) {
+        let Some(session) = &self.session else { return };
+        if let Err(error) = session
+            .lease
+            .connection()
+            .respond(id, Err(&AgentError::new(code, message)))
+        {
+            tracing::debug!(%error, "the agent could not be answered");
+        }
+    }
+
+    /// Adds a subscriber: what it missed when that is still held, else where the conversation stands; then live.
+    pub(super) fn subscribe(&mut self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+        let held = after.and_then(|cursor| self.stream.holds_after(cursor));
+        let snapshot = if held.is_some() {
+            None
+        } else {
+            self.snapshot(after.is_some())
+        };
+        self.stream
+            .subscribe(subscriber, held, snapshot.as_ref(), &now().to_string());
+    }
+
+    /// Where the conversation stands, for one who attaches.
+    pub(super) fn snapshot(&self, gap: bool) -> Option<Encoded> {
+        let (updates, truncated) = match &self.model.turn {
+            Some(_) => self.stream.turn_updates(),
+            None => (Vec::new(), false),
+        };
+        let is_open = matches!(self.model.session, Session::Live(_));
+        let event = Event::Snapshot {
+            conversation: self.model.view(),
+            gap,
+            running: self.model.running(updates, truncated),
+            session: Some(self.model.info.clone()).filter(|info| is_open || *info != Default::default()),
+        };
+        self.stream.encode_snapshot(&event, &now().to_string())
+    }
+
+    /// Whether the agent runs something besides the session itself (a background command of a tool), which closing
+    /// the session would end.
+    pub(super) fn agent_works_on(&self) -> bool {
+        let Some(session) = &self.session else {
+            return false;
+        };
+        let children = crate::agent::sweep::descendants(session.lease.pid());
+        // One child a session is the agent's own (Claude's `claude`); what stands below those are tools.
+        children
+            .iter()
+            .any(|child| !crate::agent::sweep::descendants(*child).is_empty())
+    }
+}

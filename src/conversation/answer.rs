@@ -1,0 +1,71 @@
+//! What a call about a conversation is answered with, and the idempotency key that it may carry. Pure.
+
+use bridge_protocol::TurnId;
+use bridge_protocol::conversation::{
+    CancelAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer, RespondAnswer,
+};
+use bridge_protocol::link::Resumed;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::TurnResult;
+
+use crate::store::RequestId;
+
+/// The idempotency key of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's own id of the call.
+    pub id: RequestId,
+    /// A hash of what the call says: the same id with another content is a conflict.
+    pub fingerprint: String,
+}
+
+/// The answer of a call. Each call has one shape; an answer that was kept from an earlier life has the same JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The conversation.
+    Conversation(Box<Conversation>),
+    /// How a turn ended.
+    Turn(Box<TurnResult>),
+    /// Whether there was anything to cancel.
+    Cancelled(bool),
+    /// How a session was brought back.
+    Resumed(Box<Conversation>, Box<Resumed>),
+    /// A branch.
+    Forked(Box<ForkAnswer>),
+    /// The turn that an answer started.
+    Responded(Option<TurnId>),
+    /// Nothing to say.
+    Done,
+    /// What an earlier call with the same key was answered.
+    Kept(RawJson),
+}
+
+impl Answer {
+    /// The answer as the wire has it.
+    ///
+    /// # Errors
+    /// When serde cannot write it, which its types rule out.
+    pub fn to_json(&self) -> Result<RawJson, serde_json::Error> {
+        match self {
+            Self::Conversation(conversation) => RawJson::from_value(&ConversationAnswer {
+                conversation: (**conversation).clone(),
+            }),
+            Self::Turn(turn) => RawJson::from_value(turn),
+            Self::Cancelled(cancelled) => RawJson::from_value(&CancelAnswer {
+                cancelled: *cancelled,
+            }),
+            Self::Resumed(conversation, resumed) => {
+                RawJson::from_value(&bridge_protocol::conversation::ResumeAnswer {
+                    conversation: (**conversation).clone(),
+                    resumed: (**resumed).clone(),
+                })
+            }
+            Self::Forked(answer) => RawJson::from_value(answer),
+            Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
+                turn_id: turn_id.clone(),
+            }),
+            Self::Done => RawJson::from_value(&Empty {}),
+            Self::Kept(kept) => Ok(kept.clone()),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Makes a branch of a session: the agent's own fork where it has one, else a copy of its transcript.
+
+use std::sync::Arc;
+
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
+
+use crate::agent::catalog::AgentEntry;
+use crate::agent::message::CallError;
+use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+
+use super::climbing::{acquire, check_folder};
+use super::disk;
+use super::effect::{Branched, Opened};
+use super::error::ConversationError;
+use super::services::{Services, chain_text};
+use super::upstream::{self, OpenError, Opening, UpstreamSession};
+
+/// What to branch, and how.
+pub(super) struct BranchRequest {
+    /// The conversation as it stands.
+    pub record: ConversationRecord,
+    /// The session to branch off.
+    pub from: UpstreamId,
+    /// The branch's folder.
+    pub cwd: String,
+    /// Whether a turn runs in it, so that what is not finished has to be left out.
+    pub busy: bool,
+}
+
+/// Makes the branch.
+///
+/// # Errors
+/// Why there is none; the source is as it was.
+pub(super) async fn branch(
+    services: Arc<Services>,
+    request: BranchRequest,
+) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
+    let entry = services.agent(&request.record.agent)?;
+    check_folder(&request.cwd)?;
+    let mut native_error = None;
+    // A fork while a turn runs takes the unanswered prompt along: the copy can leave it out.
+    if !request.busy {
+        match native(&services, &entry, &request).await {
+            Ok(made) => return Ok(made),
+            Err(error) => native_error = Some(error),
+        }
+    }
+    match copy(&entry, &request).await {
+        Ok(branched) => Ok((branched, None)),
+        Err(copy_error) => Err(match native_error {
+            Some(ConversationError::Unsupported(_)) | None => copy_error,
+            Some(error) => error,
+        }),
+    }
+}
+
+async fn native(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
+    let lease = acquire(services, entry).await?;
+    let capabilities = lease.initialized().capabilities;
+    if !capabilities.fork {
+        return Err(ConversationError::Unsupported(format!(
+            "the agent {} cannot fork a session",
+            entry.name
+        )));
+    }
+    let opening = Opening::Fork(request.from.clone());
+    let settings = &request.record.settings;
+    let opened = upstream::open(entry, lease, services.inbox, &opening, &request.cwd, settings).await;
+    let (session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
+    let place = on_disk(entry, &request.record.cwd, &request.from, disk::last_checkpoint).await?;
+    let resumed = Resumed {
+        upstream_id: answer.upstream_id.clone(),
+        via: Via::Live,
+        fidelity: Fidelity::Full,
+        missing_turns: 0,
+        attempts: vec![Attempt {
+            upstream_id: Some(answer.upstream_id.clone()),
+            via: Via::Live,
+            error: None,
+        }],
+    };
+    let opened = Opened {
+        upstream_id: answer.upstream_id.clone(),
+        link: None,
+        cause: None,
+        resumed,
+        preamble: None,
+        can_reopen: capabilities.resume || capabilities.load_session,
+        modes: answer.modes,
+        config_options: answer.config_options,
+    };
+    let branched = Branched {
+        upstream_id: answer.upstream_id,
+        checkpoint: place,
+        fidelity: Fidelity::Full,
+        open: Some(Box::new(opened)),
+    };
+    Ok((branched, Some(session)))
+}
+
+fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
+    match error {
+        OpenError::Call(CallError::Unsupported(_)) => {
+            ConversationError::Unsupported(format!("the agent {} cannot fork a session", entry.name))
+        }
+        _ => upstream::conversation_error(entry, error),
+    }
+}
+
+/// A copy of the transcript under a new id, up to the last finished turn when one is running.
+async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branched, ConversationError> {
+    let Some(root) = entry.readable_transcripts() else {
+        let why = if request.busy { "while a turn runs" } else { "" };
+        return Err(ConversationError::Unsupported(format!(
+            "the agent {} offers no fork {why} and its transcripts cannot be cut",
+            entry.name
+        )));
+    };
+    let pick = if request.busy {
+        disk::last_finished
+    } else {
+        disk::last_checkpoint
+    };
+    let place = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
+    let Some(place) = place else {
+        return Err(ConversationError::Busy(
+            "the conversation has no finished turn to branch from yet; wait for the first one to end"
+                .to_owned(),
+        ));
+    };
+    let (root, cwd, from) = (
+        root.to_path_buf(),
+        request.record.cwd.clone(),
+        request.from.clone(),
+    );
+    let until = place.clone();
+    let task = tokio::task::spawn_blocking(move || disk::copy_session(&root, &cwd, &from, Some(&until)));
+    let copied = task
+        .await
+        .map_err(|error| ConversationError::StoreFailed(error.to_string()))?;
+    let (upstream_id, _) = copied.map_err(|error: TranscriptError| ConversationError::AgentError {
+        message: format!("the branch could not be cut: {}", chain_text(&error)),
+        upstream: None,
+    })?;
+    Ok(Branched {
+        upstream_id,
+        checkpoint: Some(place),
+        fidelity: Fidelity::Full,
+        open: None,
+    })
+}
+
+type Pick = fn(&std::path::Path, &str, &str, &UpstreamId) -> Option<bridge_protocol::CheckpointId>;
+
+/// Asks the disk for a place in a session; none where the transcripts cannot be read.
+async fn on_disk(
+    entry: &Arc<AgentEntry>,
+    cwd: &str,
+    id: &UpstreamId,
+    pick: Pick,
+) -> Result<Option<bridge_protocol::CheckpointId>, ConversationError> {
+    let Some(root) = entry.readable_transcripts() else {
+        return Ok(None);
+    };
+    let (root, cwd, id, agent) = (root.to_path_buf(), cwd.to_owned(), id.clone(), entry.name.clone());
+    let task = tokio::task::spawn_blocking(move || pick(&root, &cwd, agent.as_str(), &id));
+    task.await
+        .map_err(|error| ConversationError::StoreFailed(error.to_string()))
+}

@@ -1,0 +1,492 @@
+//! Carries a climb of the ladder out: asks the planner for the next step, does it, tells it what came of it.
+//!
+//! Owns nothing that outlives the climb. Dropping the future gives the climb up; the session that it was about to
+//! open is let go of.
+
+use std::sync::Arc;
+
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+
+use crate::agent::catalog::AgentEntry;
+use crate::agent::message::{AgentError, CallError};
+use crate::agent::pool::{AcquireError, Generation, Lease, Urgency};
+use crate::chain::{NewLink, Origins};
+use crate::store::ConversationRecord;
+
+use super::disk;
+use super::effect::Opened;
+use super::error::ConversationError;
+use super::recovery::{Climb, Goal, Head, Inspection, Source, Step, StepFailure};
+use super::services::{Services, chain_text};
+use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
+
+/// What a climb starts from.
+pub struct ClimbRequest {
+    /// The conversation as it stands.
+    pub record: ConversationRecord,
+    /// The least fidelity that will do.
+    pub min_fidelity: Fidelity,
+    /// Ids that the agent has refused already, and how they had been opened.
+    pub refused: Vec<(UpstreamId, Via, String)>,
+}
+
+/// Climbs until a session is open.
+///
+/// # Errors
+/// Why there is none: the folder, the agent's program, its sign-in, or that nothing could be resumed.
+pub async fn climb(
+    services: Arc<Services>,
+    request: ClimbRequest,
+) -> Result<(Opened, UpstreamSession), ConversationError> {
+    let ClimbRequest {
+        record,
+        min_fidelity,
+        refused,
+    } = request;
+    let entry = services.agent(&record.agent)?;
+    check_folder(&record.cwd)?;
+    let lease = acquire(&services, &entry).await?;
+    let lineage = services
+        .store
+        .lineage_all(record.id)
+        .map_err(|error| store_error(&error))?;
+    let origins = Arc::new(disk::origins(&record, &lineage));
+    let goal = goal(
+        &services,
+        &entry,
+        &lease,
+        &record,
+        &origins,
+        min_fidelity,
+        refused,
+    );
+    let climber = Climber {
+        services,
+        entry,
+        record,
+        origins,
+        failed: None,
+        last_error: None,
+    };
+    climber.run(Climb::new(goal), lease).await
+}
+
+/// Checks that a conversation's folder can be used.
+///
+/// # Errors
+/// [`ConversationError::InvalidCwd`] with what to do.
+pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
+    let path = std::path::Path::new(cwd);
+    if !path.is_absolute() {
+        return Err(ConversationError::InvalidCwd(format!(
+            "the folder must be an absolute path, not \"{cwd}\""
+        )));
+    }
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(ConversationError::InvalidCwd(format!("{cwd} is not a folder"))),
+        Err(error) => Err(ConversationError::InvalidCwd(format!(
+            "the folder {cwd} cannot be used ({error}); put it back where it was, or make it, and try again"
+        ))),
+    }
+}
+
+/// A process of an agent.
+///
+/// # Errors
+/// Why there is none, with the end of its standard error.
+pub async fn acquire(services: &Services, entry: &AgentEntry) -> Result<Lease, ConversationError> {
+    let result = services
+        .pool
+        .acquire(&entry.pool_key(), &entry.launch, Urgency::Now)
+        .await;
+    result.map_err(|error| acquire_error(entry, &error))
+}
+
+fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError {
+    if let AcquireError::ShuttingDown = error {
+        return ConversationError::ShuttingDown;
+    }
+    if let AcquireError::Initialize { source, .. } = error
+        && let CallError::Agent(agent) = source.as_ref()
+        && is_auth(entry, agent)
+    {
+        return ConversationError::AuthRequired(chain_text(error));
+    }
+    ConversationError::AgentUnavailable(chain_text(error))
+}
+
+fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
+    upstream::classify(entry, error).kind == crate::agent::failure::FailureKind::AuthRequired
+}
+
+/// A failed read of the store, in the terms of a call.
+pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
+    ConversationError::StoreFailed(chain_text(error))
+}
+
+fn goal(
+    services: &Services,
+    entry: &AgentEntry,
+    lease: &Lease,
+    record: &ConversationRecord,
+    origins: &Origins,
+    min_fidelity: Fidelity,
+    refused: Vec<(UpstreamId, Via, String)>,
+) -> Goal {
+    let capabilities = &lease.initialized().capabilities;
+    let head = record.chain.head().map(|link| Head {
+        upstream_id: link.upstream_id.clone(),
+        agent: link.agent.clone(),
+        written: link.written,
+        relation: link.relation,
+        turns: link.turns,
+    });
+    let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
+    let mut ancestors = Vec::new();
+    for ancestor in disk::ancestors_of_head(record, origins) {
+        // A session of another brand of agent cannot be opened by this one.
+        if ancestor.agent == record.agent {
+            let owners = services
+                .store
+                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()))
+                .unwrap_or_default();
+            ancestors.push(Source {
+                shared: owners.iter().any(|owner| *owner != record.id),
+                upstream_id: ancestor.upstream_id,
+                agent: ancestor.agent,
+                until: ancestor.cut_at,
+                turns_after,
+            });
+        }
+        turns_after += ancestor.turns;
+    }
+    Goal {
+        head,
+        ancestors,
+        min_fidelity,
+        can_resume: capabilities.resume,
+        can_load: capabilities.load_session,
+        readable: entry.readable_transcripts().is_some(),
+        refused,
+        limited: record.resting == crate::store::Resting::Limited,
+    }
+}
+
+struct Climber {
+    services: Arc<Services>,
+    entry: Arc<AgentEntry>,
+    record: ConversationRecord,
+    origins: Arc<Origins>,
+    /// The process that failed, so that the next is another one.
+    failed: Option<Generation>,
+    /// What the agent last answered, for the case that nothing worked.
+    last_error: Option<ConversationError>,
+}
+
+/// What one step brought.
+enum Outcome {
+    /// A session.
+    Open(
+        Box<(UpstreamSession, OpenAnswer)>,
+        Option<NewLink>,
+        Option<String>,
+    ),
+    /// What the disk says.
+    Inspected(Inspection),
+    /// Nothing; the next step is tried.
+    Failed(StepFailure),
+    /// Nothing, and no other step would help.
+    Stop(ConversationError),
+}
+
+impl Climber {
+    async fn run(
+        mut self,
+        mut climb: Climb,
+        lease: Lease,
+    ) -> Result<(Opened, UpstreamSession), ConversationError> {
+        let mut lease = Some(lease);
+        loop {
+            let step = climb.next_step();
+            let outcome = match &step {
+                Step::Inspect => Outcome::Inspected(self.inspect(climb.goal()).await),
+                Step::GiveUp => return Err(self.give_up(&climb)),
+                _ => self.take(&climb, &step, &mut lease).await,
+            };
+            match outcome {
+                Outcome::Inspected(inspection) => climb.inspected(inspection),
+                Outcome::Failed(failure) => {
+                    tracing::info!(conversation = %self.record.id, ?step, ?failure, "a way to resume did not work");
+                    climb.failed(&failure);
+                }
+                Outcome::Stop(error) => return Err(error),
+                Outcome::Open(open, link, preamble) => {
+                    let (session, answer) = *open;
+                    let cause = link.as_ref().and_then(|link| link.cause);
+                    let resumed = climb.succeeded(answer.upstream_id.clone());
+                    let capabilities = &session.lease.initialized().capabilities;
+                    let opened = Opened {
+                        upstream_id: answer.upstream_id,
+                        link,
+                        cause,
+                        resumed,
+                        preamble,
+                        can_reopen: capabilities.resume || capabilities.load_session,
+                        modes: answer.modes,
+                        config_options: answer.config_options,
+                    };
+                    return Ok((opened, session));
+                }
+            }
+        }
+    }
+
+    fn give_up(&self, climb: &Climb) -> ConversationError {
+        // An agent that cannot even open a new session says why best itself.
+        if climb.goal().head.is_none()
+            && let Some(error) = &self.last_error
+        {
+            return error.clone();
+        }
+        ConversationError::NotResumable {
+            wanted: climb.goal().min_fidelity,
+            attempts: climb.attempts().to_vec(),
+        }
+    }
+
+    async fn take(&mut self, climb: &Climb, step: &Step, lease: &mut Option<Lease>) -> Outcome {
+        let fresh = matches!(
+            step,
+            Step::Open {
+                fresh_process: true,
+                ..
+            }
+        );
+        let process = match self.process(fresh, lease).await {
+            Ok(process) => process,
+            Err(error) => return Outcome::Stop(error),
+        };
+        match step {
+            Step::Open { upstream_id, via, .. } => {
+                let opening = self.reopening(climb, upstream_id.clone());
+                let link = (*via == Via::OlderLink).then(|| self.older_link(climb, upstream_id, upstream_id));
+                self.open(process, &opening, link, None).await
+            }
+            Step::Copy { source, until, via } => {
+                self.copy(climb, process, source, until.as_ref(), *via).await
+            }
+            Step::Text => self.text(climb, process).await,
+            Step::Fresh => {
+                let link = self.fresh_link(climb);
+                self.open(process, &Opening::New, Some(link), None).await
+            }
+            Step::Inspect | Step::GiveUp => Outcome::Failed(StepFailure::Other("nothing to do".to_owned())),
+        }
+    }
+
+    /// The process to use: the one in hand, a new one where that failed.
+    async fn process(&mut self, fresh: bool, lease: &mut Option<Lease>) -> Result<Lease, ConversationError> {
+        let died = lease
+            .as_ref()
+            .is_some_and(|lease| lease.connection().death().is_some());
+        if let Some(held) = lease.as_ref().filter(|_| !fresh && !died) {
+            return Ok(held.clone());
+        }
+        let failed = lease.take().map(|lease| lease.generation()).or(self.failed);
+        self.failed = failed;
+        let (key, launch) = (self.entry.pool_key(), &self.entry.launch);
+        let acquired = match failed {
+            Some(generation) => {
+                self.services
+                    .pool
+                    .fresh(&key, launch, Urgency::Now, generation)
+                    .await
+            }
+            None => self.services.pool.acquire(&key, launch, Urgency::Now).await,
+        };
+        let acquired = acquired.map_err(|error| acquire_error(&self.entry, &error))?;
+        *lease = Some(acquired.clone());
+        Ok(acquired)
+    }
+
+    fn reopening(&self, climb: &Climb, id: UpstreamId) -> Opening {
+        if climb.goal().can_resume {
+            Opening::Resume(id)
+        } else {
+            Opening::Load(id)
+        }
+    }
+
+    async fn open(
+        &mut self,
+        lease: Lease,
+        opening: &Opening,
+        link: Option<NewLink>,
+        preamble: Option<String>,
+    ) -> Outcome {
+        let generation = lease.generation();
+        let (cwd, settings) = (&self.record.cwd, &self.record.settings);
+        let opened = upstream::open(&self.entry, lease, self.services.inbox, opening, cwd, settings).await;
+        match opened {
+            Ok((session, answer)) => {
+                let link = link.map(|link| NewLink {
+                    upstream_id: answer.upstream_id.clone(),
+                    ..link
+                });
+                Outcome::Open(Box::new((session, answer)), link, preamble)
+            }
+            Err(error) => self.open_failed(&error, generation),
+        }
+    }
+
+    /// Sorts a failed opening: what the planner can go on from, and what no other way would mend.
+    fn open_failed(&mut self, error: &OpenError, generation: Generation) -> Outcome {
+        let told = upstream::conversation_error(&self.entry, error);
+        let text = chain_text(error);
+        let failure = match error {
+            OpenError::Setting { .. } => return Outcome::Stop(told),
+            OpenError::Call(CallError::Agent(agent)) => {
+                let failure = upstream::classify(&self.entry, agent);
+                if matches!(told, ConversationError::AuthRequired(_)) {
+                    return Outcome::Stop(told);
+                }
+                if failure.session_unknown {
+                    StepFailure::SessionUnknown(failure.message)
+                } else {
+                    StepFailure::Other(text)
+                }
+            }
+            OpenError::Call(_) => StepFailure::Process(text),
+        };
+        if matches!(failure, StepFailure::Process(_) | StepFailure::Other(_)) {
+            self.failed = Some(generation);
+        }
+        self.last_error = Some(told);
+        Outcome::Failed(failure)
+    }
+
+    async fn inspect(&self, goal: &Goal) -> Inspection {
+        let Some(root) = self.entry.readable_transcripts() else {
+            return Inspection::default();
+        };
+        let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
+        let (goal, origins) = (goal.clone(), Arc::clone(&self.origins));
+        let task = tokio::task::spawn_blocking(move || disk::inspect(&root, &cwd, &goal, &origins));
+        task.await.unwrap_or_default()
+    }
+
+    async fn copy(
+        &mut self,
+        climb: &Climb,
+        lease: Lease,
+        source: &UpstreamId,
+        until: Option<&bridge_protocol::CheckpointId>,
+        via: Via,
+    ) -> Outcome {
+        let Some(root) = self.entry.readable_transcripts() else {
+            return Outcome::Failed(StepFailure::Other(
+                "this agent's transcripts cannot be copied".to_owned(),
+            ));
+        };
+        let (root, cwd, id, cut) = (
+            root.to_path_buf(),
+            self.record.cwd.clone(),
+            source.clone(),
+            until.cloned(),
+        );
+        let agent = self.entry.name.clone();
+        let copied = tokio::task::spawn_blocking(move || {
+            let (new_id, path) = disk::copy_session(&root, &cwd, &id, cut.as_ref())?;
+            let place = cut.or_else(|| disk::last_checkpoint(&root, &cwd, agent.as_str(), &id));
+            Ok::<_, crate::transcript::TranscriptError>((new_id, path, place))
+        });
+        let (new_id, path, place) = match copied.await {
+            Ok(Ok(copied)) => copied,
+            Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
+            Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
+        };
+        let mut link = self.older_link(climb, &new_id, source);
+        link.from_checkpoint_id = place;
+        link.written = true;
+        if via == Via::Copied {
+            link.reason = LinkReason::Copied;
+        }
+        let outcome = self
+            .open(lease, &self.reopening(climb, new_id), Some(link), None)
+            .await;
+        if matches!(outcome, Outcome::Failed(_) | Outcome::Stop(_)) {
+            // Nobody was told of this copy, and the agent will not have it.
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
+            }
+        }
+        outcome
+    }
+
+    async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
+        let Some(root) = self.entry.readable_transcripts() else {
+            return Outcome::Failed(StepFailure::Other(
+                "this agent's transcripts cannot be read".to_owned(),
+            ));
+        };
+        let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
+        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
+        let agent = self.entry.name.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
+            let place = head.and_then(|id| disk::last_checkpoint(&root, &cwd, agent.as_str(), &id));
+            (disk::retell(&root, &cwd, &goal, &origins), place)
+        });
+        let Ok((Some(preamble), place)) = told.await else {
+            return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
+        };
+        let mut link = self.fresh_link(climb);
+        let head = self.record.chain.head();
+        link.reason = LinkReason::Rolled;
+        link.relation = Relation::Follows;
+        link.from_upstream_id = head.map(|head| head.upstream_id.clone());
+        link.from_checkpoint_id = place;
+        link.cause = Some(climb.cause());
+        self.open(lease, &Opening::New, Some(link), Some(preamble.text))
+            .await
+    }
+
+    /// A link that carries the history of an older session.
+    fn older_link(&self, climb: &Climb, id: &UpstreamId, from: &UpstreamId) -> NewLink {
+        NewLink {
+            upstream_id: id.clone(),
+            agent: self.entry.name.clone(),
+            cwd: self.record.cwd.clone(),
+            reason: LinkReason::Rolled,
+            relation: Relation::Carries,
+            from_upstream_id: Some(from.clone()).filter(|from| from != id),
+            from_checkpoint_id: None,
+            cause: Some(climb.cause()),
+            turns: 0,
+            written: id == from,
+        }
+    }
+
+    /// A link of a new session without a history.
+    fn fresh_link(&self, climb: &Climb) -> NewLink {
+        let head = self.record.chain.head().filter(|head| head.written);
+        NewLink {
+            upstream_id: "".into(),
+            agent: self.entry.name.clone(),
+            cwd: self.record.cwd.clone(),
+            reason: if head.is_some() {
+                LinkReason::Rolled
+            } else {
+                LinkReason::Created
+            },
+            relation: Relation::Fresh,
+            from_upstream_id: None,
+            from_checkpoint_id: None,
+            cause: head.is_some().then(|| climb.cause()),
+            turns: 0,
+            written: false,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the transcripts of a conversation say, as far as the ladder and the branches need it. Blocking; called from
+//! threads that may.
+
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::id::{CheckpointId, UpstreamId};
+use bridge_protocol::link::LineageEntry;
+use uuid::Uuid;
+
+use crate::chain::{Ancestor, HistorySource, Origins, ancestors, history_sources};
+use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::claude::{Branch, BranchOptions};
+use crate::transcript::copy;
+use crate::transcript::locate::locate;
+use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
+use crate::transcript::reading;
+
+use super::recovery::{Goal, Inspection, OnDisk};
+
+/// The origins of every upstream id that a conversation ever held.
+#[must_use]
+pub(super) fn origins(record: &ConversationRecord, lineage: &[LineageEntry]) -> Origins {
+    Origins::collect(lineage, record.chain.links())
+}
+
+/// The ancestors of the head, nearest first.
+#[must_use]
+pub(super) fn ancestors_of_head(record: &ConversationRecord, origins: &Origins) -> Vec<Ancestor> {
+    record
+        .chain
+        .head()
+        .map(|head| ancestors(&head.upstream_id, |id| origins.get(id)))
+        .unwrap_or_default()
+}
+
+/// The uuid of the record that a checkpoint stands at.
+#[must_use]
+pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
+    checkpoint
+        .as_str()
+        .parse::<CheckpointRef>()
+        .ok()
+        .map(|parsed| parsed.record_uuid)
+}
+
+/// Looks at the transcripts of the head and its ancestors.
+#[must_use]
+pub(super) fn inspect(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> Inspection {
+    let head = goal
+        .head
+        .as_ref()
+        .and_then(|head| on_disk(root, cwd, &head.upstream_id, None));
+    let found: Vec<Option<OnDisk>> = goal
+        .ancestors
+        .iter()
+        .map(|source| on_disk(root, cwd, &source.upstream_id, source.until.as_ref()))
+        .collect();
+    let readable_turns = history(root, cwd, goal, origins, 0).1;
+    Inspection {
+        head,
+        ancestors: found,
+        readable_turns,
+    }
+}
+
+fn on_disk(root: &Path, cwd: &str, id: &UpstreamId, until: Option<&CheckpointId>) -> Option<OnDisk> {
+    let branch = read(root, cwd, id, until, 0).ok()?;
+    Some(OnDisk {
+        turns: branch.total_turns as u64,
+        whole: branch.broken_at.is_none() && branch.total_turns > 0,
+    })
+}
+
+/// The history as text for a session that is told it in words, and how many turns of it can be read at all. The
+/// nearest session that can be read is taken: the head, else an ancestor up to where its history is still ours.
+fn history(root: &Path, cwd: &str, goal: &Goal, origins: &Origins, last: usize) -> (Vec<PastTurn>, u64) {
+    let head = goal.head.as_ref().map(|head| (head.upstream_id.clone(), None));
+    let ancestors = goal
+        .ancestors
+        .iter()
+        .map(|source| (source.upstream_id.clone(), source.until.clone()));
+    for (id, until) in head.into_iter().chain(ancestors) {
+        let mut sources = history_sources(&id, |id| origins.get(id));
+        if let Some(own) = sources.last_mut() {
+            *own = HistorySource {
+                upstream_id: id.clone(),
+                until: until.clone().or(own.until.take()),
+            };
+        }
+        let mut turns = Vec::new();
+        let mut total = 0;
+        let mut own_is_readable = false;
+        for source in &sources {
+            let Ok(branch) = read(root, cwd, &source.upstream_id, source.until.as_ref(), last) else {
+                continue;
+            };
+            own_is_readable |= source.upstream_id == id && branch.total_turns > 0;
+            total += branch.total_turns as u64;
+            turns.extend(branch.turns.iter().map(PastTurn::from));
+        }
+        if own_is_readable {
+            let excess = turns.len().saturating_sub(last);
+            turns.drain(..excess);
+            return (turns, total);
+        }
+    }
+    (Vec::new(), 0)
+}
+
+/// The preamble that tells the history in words.
+#[must_use]
+pub(super) fn retell(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> Option<Preamble> {
+    let (turns, total) = history(root, cwd, goal, origins, TURN_LIMIT);
+    let told = turns.len();
+    preamble(
+        &turns,
+        usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(told),
+    )
+}
+
+/// The place after the last turn of a session, and whether that turn is finished.
+#[must_use]
+pub(super) fn last_checkpoint(root: &Path, cwd: &str, agent: &str, id: &UpstreamId) -> Option<CheckpointId> {
+    let branch = read(root, cwd, id, None, 1).ok()?;
+    branch
+        .turns
+        .last()
+        .map(|turn| checkpoint(agent, id, &turn.last_uuid))
+}
+
+/// The place after the last finished turn of a session, which may be in the middle of another.
+#[must_use]
+pub(super) fn last_finished(root: &Path, cwd: &str, agent: &str, id: &UpstreamId) -> Option<CheckpointId> {
+    let branch = read(root, cwd, id, None, 2).ok()?;
+    branch
+        .turns
+        .iter()
+        .rev()
+        .find(|turn| turn.complete)
+        .map(|turn| checkpoint(agent, id, &turn.last_uuid))
+}
+
+fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
+    let place = CheckpointRef {
+        agent: agent.to_owned(),
+        upstream_id: id.as_str().to_owned(),
+        record_uuid: record_uuid.to_owned(),
+    };
+    CheckpointId::new(place.to_string())
+}
+
+/// Copies a session's transcript under a new id beside it, whole or up to a checkpoint.
+///
+/// # Errors
+/// When the transcript is not there, cannot be read, or the copy cannot be written.
+pub(super) fn copy_session(
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+    until: Option<&CheckpointId>,
+) -> Result<(UpstreamId, PathBuf), TranscriptError> {
+    let source = find(root, cwd, id)?;
+    let new_id = Uuid::new_v4().to_string();
+    let path = match until.and_then(record_uuid) {
+        Some(uuid) => copy::copy_until(&source, &new_id, &uuid)?,
+        None => copy::copy_as(&source, &new_id)?,
+    };
+    Ok((new_id.into(), path))
+}
+
+/// The transcript of a session, the conversation's own folder first.
+///
+/// # Errors
+/// [`TranscriptError`] when there is none or the folders cannot be read.
+pub(super) fn find(root: &Path, cwd: &str, id: &UpstreamId) -> Result<PathBuf, TranscriptError> {
+    let found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
+    found.into_iter().next().ok_or_else(|| TranscriptError::NotFound {
+        upstream_id: id.as_str().to_owned(),
+        root: root.to_path_buf(),
+    })
+}
+
+fn read(
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+    until: Option<&CheckpointId>,
+    last_turns: usize,
+) -> Result<Branch, TranscriptError> {
+    let path = find(root, cwd, id)?;
+    let options = BranchOptions {
+        until: until.and_then(record_uuid),
+        follow_compaction: true,
+        last_turns: Some(last_turns),
+    };
+    reading::branch(&path, &options)
+}

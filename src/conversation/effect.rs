@@ -1,0 +1,386 @@
+//! What goes into a conversation and what comes out of it, as values. Pure.
+
+use bridge_protocol::conversation::{Conversation, OnBusy, Settings, TranscriptsOnDelete};
+use bridge_protocol::event::Event;
+use bridge_protocol::id::{CheckpointId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::{InterruptKind, TurnResult};
+use jiff::Timestamp;
+
+use crate::chain::NewLink;
+use crate::store::{ConversationRecord, RequestRecord};
+
+use super::answer::{Answer, Request};
+use super::error::ConversationError;
+
+/// The moment at which an input arrives; the state machine has no clock of its own.
+pub type Now = Timestamp;
+
+/// Something that happens to a conversation.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an input lives as long as one call of `apply`"
+)]
+pub enum Input<R> {
+    /// A caller asks for something.
+    Call {
+        /// What.
+        call: Call,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// What an earlier call with that key was answered, when one was.
+        kept: Option<RequestRecord>,
+        /// Whom to answer.
+        reply: R,
+    },
+    /// The ladder brought the session back.
+    Opened {
+        /// The job that did.
+        job: u64,
+        /// What it found.
+        opened: Box<Opened>,
+    },
+    /// The ladder did not.
+    OpenFailed {
+        /// The job that did not.
+        job: u64,
+        /// Why.
+        error: ConversationError,
+    },
+    /// A branch was made, or not.
+    Branched {
+        /// The job that did.
+        job: u64,
+        /// What came of it.
+        result: Result<Branched, ConversationError>,
+    },
+    /// The session is closed.
+    SessionClosed {
+        /// The job that closed it.
+        job: u64,
+    },
+    /// The settings were applied to the open session, or refused.
+    Configured {
+        /// The job that did.
+        job: u64,
+        /// What the agent said.
+        result: Result<(), ConversationError>,
+    },
+    /// A change is on disk, or could not be written.
+    Written {
+        /// What waited for it.
+        milestone: Milestone<R>,
+        /// Lineage entries of the change, to go out again when it failed.
+        lineage: Vec<LineageEntry>,
+        /// The store's word.
+        result: Result<(), String>,
+    },
+    /// The agent answered the prompt.
+    PromptAnswered(Result<RawJson, RawJson>),
+    /// The agent asks a person.
+    Question {
+        /// What kind of question.
+        kind: InterruptKind,
+        /// ACP's request parameters.
+        params: RawJson,
+        /// Under which id the conversation keeps it.
+        interrupt_id: InterruptId,
+    },
+    /// The agent took a question back.
+    QuestionWithdrawn(InterruptId),
+    /// The agent's process ended.
+    AgentDied {
+        /// Its exit status, in words.
+        status: String,
+        /// The end of its standard error.
+        stderr_tail: String,
+    },
+    /// A deadline passed.
+    Elapsed(Deadline),
+    /// The daemon stops.
+    Stop {
+        /// How long a running turn gets, in milliseconds.
+        grace_ms: u64,
+    },
+}
+
+/// What a caller can ask for.
+#[derive(Debug)]
+pub enum Call {
+    /// Run a turn.
+    Prompt {
+        /// The turn's id, minted by the caller of the state machine.
+        turn_id: TurnId,
+        /// What is asked.
+        prompt: PromptContent,
+        /// What to do while another turn runs.
+        on_busy: OnBusy,
+        /// The least fidelity that will do.
+        min_fidelity: Fidelity,
+    },
+    /// End a turn.
+    Cancel {
+        /// Which; the running one when none is named.
+        turn_id: Option<TurnId>,
+        /// Whether the waiting ones go too.
+        queued: bool,
+    },
+    /// Open the session.
+    Resume {
+        /// The least fidelity that will do.
+        min_fidelity: Fidelity,
+    },
+    /// Change title or settings.
+    Update {
+        /// The new title.
+        title: Option<String>,
+        /// The settings to lay over the present ones.
+        settings: Option<Settings>,
+        /// The revision that the caller has seen.
+        expected_revision: Option<u64>,
+    },
+    /// Branch off.
+    Fork {
+        /// Whether the branch becomes the head of this conversation.
+        in_place: bool,
+        /// The branch's folder, already checked.
+        cwd: Option<String>,
+        /// The new conversation's title.
+        title: Option<String>,
+    },
+    /// Answer a question.
+    Respond {
+        /// Which.
+        interrupt_id: InterruptId,
+        /// ACP's outcome.
+        outcome: RawJson,
+        /// The id of the turn that an orphan's answer starts.
+        turn_id: TurnId,
+    },
+    /// Close the session.
+    Close,
+    /// Clear the chain.
+    Reset,
+    /// Delete the conversation.
+    Delete {
+        /// Whether the transcripts go too.
+        transcripts: TranscriptsOnDelete,
+    },
+}
+
+/// A session that the ladder opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The id of its transcript.
+    pub upstream_id: UpstreamId,
+    /// The link to append; `None` when it is the head.
+    pub link: Option<NewLink>,
+    /// Why the conversation left its head, when it did.
+    pub cause: Option<RollCause>,
+    /// How it was brought back.
+    pub resumed: Resumed,
+    /// The history in words, to be sent before the first prompt.
+    pub preamble: Option<String>,
+    /// Whether the agent can bring it back once it is closed.
+    pub can_reopen: bool,
+    /// ACP's `modes`, when the agent told any.
+    pub modes: Option<RawJson>,
+    /// ACP's `configOptions`, when the agent told any.
+    pub config_options: Option<RawJson>,
+}
+
+/// A branch that was made at the agent or on disk.
+#[derive(Clone, Debug)]
+pub struct Branched {
+    /// The branch's own id.
+    pub upstream_id: UpstreamId,
+    /// Where it left the source.
+    pub checkpoint: Option<CheckpointId>,
+    /// How much of the history came along.
+    pub fidelity: Fidelity,
+    /// Whether it is open in the agent now.
+    pub open: Option<Box<Opened>>,
+}
+
+/// What waits for a change to be on disk.
+#[derive(Debug)]
+pub enum Milestone<R> {
+    /// Nothing.
+    Nothing,
+    /// These may be told.
+    Announce(Vec<Event>),
+    /// The open session may be announced and used.
+    SessionOpened(Box<Opened>, Option<UpstreamId>),
+    /// The prompt may be sent.
+    PromptRecorded,
+    /// The turn's end may be told.
+    TurnEnded(Box<TurnResult>),
+    /// The question may be shown.
+    QuestionRaised(InterruptId),
+    /// A call may be answered.
+    Answer(R, Option<Request>, Box<Answer>, Vec<Event>),
+    /// The new conversation may be announced.
+    Forked(R, Option<Request>, Box<Branched>, Box<ConversationRecord>),
+    /// The conversation is gone.
+    Deleted(R, Option<Request>),
+}
+
+/// A deadline that the state machine set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// A prompt that was sent and not refused until now counts as accepted.
+    Accept,
+    /// A cancelled turn that has not ended until now loses its session.
+    Cancel,
+    /// A conversation without a turn until now hibernates.
+    Idle,
+}
+
+/// Something that is to be done.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an effect is carried out where it is made"
+)]
+pub enum Effect<R> {
+    /// Make the record durable as it stands, with these entries of the lineage.
+    Write {
+        /// What the lineage gains.
+        lineage: Vec<LineageEntry>,
+        /// Upstream ids that resolve to this conversation from now on.
+        upstream: Vec<UpstreamId>,
+        /// The state of a call with an idempotency key.
+        request: Option<RequestRecord>,
+        /// What waits for it.
+        milestone: Milestone<R>,
+    },
+    /// Make the record of a new conversation durable.
+    WriteNew {
+        /// The new conversation.
+        record: Box<ConversationRecord>,
+        /// The first entries of its lineage.
+        lineage: Vec<LineageEntry>,
+        /// Upstream ids that resolve to it.
+        upstream: Vec<UpstreamId>,
+        /// The state of the call.
+        request: Option<RequestRecord>,
+        /// What waits for it.
+        milestone: Milestone<R>,
+    },
+    /// Tell the subscribers.
+    Emit(Event),
+    /// Tell a caller.
+    Answer(R, Result<Answer, ConversationError>),
+    /// Climb the ladder.
+    Open {
+        /// The job's number.
+        job: u64,
+        /// The least fidelity that will do.
+        min_fidelity: Fidelity,
+        /// Ids that have refused already.
+        refused: Vec<(UpstreamId, Via, String)>,
+    },
+    /// Make a branch of the head.
+    Branch {
+        /// The job's number.
+        job: u64,
+        /// The session to branch off.
+        from: UpstreamId,
+        /// The branch's folder.
+        cwd: String,
+        /// Whether a turn runs, so that the branch has to leave out what is not finished.
+        busy: bool,
+    },
+    /// Close the session at the agent and wait for it.
+    CloseSession {
+        /// The job's number.
+        job: u64,
+        /// Whether the transcripts of the whole lineage are deleted at the agent too.
+        delete_transcripts: bool,
+        /// Whether the agent ignored a cancel, so that its process may have to go.
+        by_force: bool,
+    },
+    /// Apply the settings to the open session.
+    Configure {
+        /// The job's number.
+        job: u64,
+    },
+    /// Let go of a job whose result is not wanted any more.
+    AbandonJob,
+    /// Let go of the session's lines: nothing more is heard of it.
+    Detach,
+    /// Take the open session of the last job as the conversation's own.
+    Attach,
+    /// Give the open session of the last job to another conversation.
+    HandOver(Box<ConversationRecord>, Box<Opened>),
+    /// Send the prompt.
+    SendPrompt(PromptContent),
+    /// Send the cancellation.
+    SendCancel,
+    /// Answer the agent's question.
+    AnswerAgent(InterruptId, RawJson),
+    /// Set a deadline this many milliseconds from now.
+    Arm(Deadline, u64),
+    /// Lift a deadline.
+    Disarm(Deadline),
+    /// The conversation is gone: the actor ends.
+    End,
+}
+
+/// Effects in the order in which they are to be carried out. Answers are kept apart because everything else that one
+/// input causes comes before them: a turn's events precede the answer to its prompt.
+#[derive(Debug)]
+pub struct Effects<R> {
+    list: Vec<Effect<R>>,
+    answers: Vec<Effect<R>>,
+}
+
+impl<R> Default for Effects<R> {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+}
+
+impl<R> Effects<R> {
+    /// Adds an effect.
+    pub fn push(&mut self, effect: Effect<R>) {
+        match effect {
+            Effect::Answer(..) => self.answers.push(effect),
+            other => self.list.push(other),
+        }
+    }
+
+    /// Adds an event.
+    pub fn emit(&mut self, event: Event) {
+        self.list.push(Effect::Emit(event));
+    }
+
+    /// Adds a change of the record that nothing waits for.
+    pub fn write(&mut self, lineage: Vec<LineageEntry>, upstream: Vec<UpstreamId>, milestone: Milestone<R>) {
+        self.list.push(Effect::Write {
+            lineage,
+            upstream,
+            request: None,
+            milestone,
+        });
+    }
+
+    /// Everything but the answers, then the answers.
+    pub fn into_parts(self) -> (Vec<Effect<R>>, Vec<Effect<R>>) {
+        (self.list, self.answers)
+    }
+
+    /// Whether nothing is to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.answers.is_empty()
+    }
+}
+
+/// The part of a conversation that clients see, published after each input that changed it.
+pub type Published = Conversation;

@@ -1,0 +1,106 @@
+//! What can go wrong with a call about a conversation. No wire codes here: the room `server` maps them.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::link::{Attempt, Fidelity};
+use bridge_protocol::raw::RawJson;
+use jiff::Timestamp;
+
+/// Why a call about a conversation was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConversationError {
+    /// There is no such conversation, agent or question.
+    #[error("{what}")]
+    NotFound {
+        /// What was looked for, as a sentence.
+        what: String,
+    },
+    /// The conversation was deleted.
+    #[error("conversation {id} was deleted at {at}; its id is never used again")]
+    Deleted {
+        /// Which.
+        id: ConversationId,
+        /// When.
+        at: Timestamp,
+    },
+    /// The name fits several conversations.
+    #[error("\"{name}\" fits {} conversations: {}; use more of the id", candidates.len(), list(candidates))]
+    Ambiguous {
+        /// What was given.
+        name: String,
+        /// What it fits.
+        candidates: Vec<ConversationId>,
+    },
+    /// Something else has to end first.
+    #[error("{0}")]
+    Busy(String),
+    /// The folder cannot be used.
+    #[error("{0}")]
+    InvalidCwd(String),
+    /// A parameter cannot be used.
+    #[error("{0}")]
+    InvalidParams(String),
+    /// The agent's program cannot be run.
+    #[error("{0}")]
+    AgentUnavailable(String),
+    /// The agent answered with an error.
+    #[error("{message}")]
+    AgentError {
+        /// The agent's words.
+        message: String,
+        /// Its JSON-RPC error.
+        upstream: Option<RawJson>,
+    },
+    /// The agent wants one to sign in.
+    #[error("{0}")]
+    AuthRequired(String),
+    /// It cannot be done.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Nothing brought the session back with the fidelity asked for.
+    #[error("the session could not be brought back with fidelity {}; {} ways were tried", word(*wanted), attempts.len())]
+    NotResumable {
+        /// The least that was asked for.
+        wanted: Fidelity,
+        /// Everything that was tried.
+        attempts: Vec<Attempt>,
+    },
+    /// It contradicts what is there.
+    #[error("{0}")]
+    Conflict(String),
+    /// The question has been answered.
+    #[error("the question was already answered by {by}")]
+    InterruptResolved {
+        /// Who was first.
+        by: String,
+    },
+    /// Somebody changed the conversation first.
+    #[error("the conversation is at revision {is}, not {expected}; read it again and repeat the change")]
+    RevisionMismatch {
+        /// What was expected.
+        expected: u64,
+        /// What it is.
+        is: u64,
+    },
+    /// The change could not be made durable.
+    #[error("the change could not be written to disk: {0}")]
+    StoreFailed(String),
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
+    ShuttingDown,
+    /// The conversation's task failed.
+    #[error("the conversation's task ended unexpectedly; the next call starts it again")]
+    Lost,
+}
+
+fn list(ids: &[ConversationId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn word(fidelity: Fidelity) -> &'static str {
+    match fidelity {
+        Fidelity::Full => "full",
+        Fidelity::Partial => "partial or better",
+        Fidelity::Text => "text or better",
+        Fidelity::None => "of any kind",
+    }
+}

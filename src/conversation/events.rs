@@ -1,0 +1,442 @@
+//! Events on their way to subscribers: encoded once, numbered, kept for a while, handed on without waiting.
+//!
+//! A [`Stream`] belongs to one conversation's actor, the [`Hub`] to the daemon: it numbers the events of all
+//! conversations and serves those who listen to all. Numbers are daemon-wide, so a cursor means the same in both.
+//! Nothing here waits for a subscriber: one that does not take an event is told where it stopped and dropped.
+
+mod ring;
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::event::Event;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ConversationId, Cursor, TurnId};
+use uuid::Uuid;
+
+pub use ring::{Ring, RingLimits};
+
+/// One event as every subscriber gets it: the JSON of an `EventEnvelope`.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// Its number.
+    pub sequence: u64,
+    /// The JSON text.
+    pub text: Arc<str>,
+    /// For an update of a turn: where the agent's own JSON stands in the text.
+    update: Option<Range<usize>>,
+}
+
+impl Encoded {
+    /// The agent's update, when the event is one.
+    #[must_use]
+    pub fn update(&self) -> Option<RawJson> {
+        let range = self.update.clone()?;
+        RawJson::from_text(self.text.get(range)?.to_owned()).ok()
+    }
+}
+
+/// Whether a subscriber took an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It did.
+    Yes,
+    /// It has no room: it is to be told and dropped.
+    Full,
+    /// It is gone.
+    Gone,
+}
+
+/// Someone who listens. Implemented by the room that knows the wire.
+pub trait Subscriber: Send {
+    /// Hands an event on without waiting.
+    fn take(&mut self, event: &Encoded) -> Taken;
+
+    /// Tells the subscriber that it gets nothing more, and the cursor behind which it can go on.
+    fn lagged(self: Box<Self>, text: String);
+
+    /// Whether it is gone already.
+    fn is_gone(&self) -> bool;
+}
+
+/// A subscriber and the last event that it took.
+struct Seat {
+    subscriber: Box<dyn Subscriber>,
+    last: u64,
+}
+
+impl Seat {
+    /// Hands an event on; false when the seat is to be given up.
+    fn offer(&mut self, event: &Encoded) -> Taken {
+        let taken = self.subscriber.take(event);
+        if taken == Taken::Yes {
+            self.last = event.sequence;
+        }
+        taken
+    }
+}
+
+/// The daemon's side: numbers, and those who listen to all conversations.
+pub struct Hub {
+    epoch: String,
+    last: AtomicU64,
+    limits: RingLimits,
+    all: Mutex<All>,
+}
+
+struct All {
+    ring: Ring,
+    seats: Vec<Seat>,
+}
+
+impl Hub {
+    /// A hub of a new life of the daemon.
+    #[must_use]
+    pub fn new(limits: RingLimits) -> Arc<Self> {
+        let epoch = Uuid::new_v4().simple().to_string().chars().take(12).collect();
+        Arc::new(Self {
+            epoch,
+            last: AtomicU64::new(0),
+            limits,
+            all: Mutex::new(All {
+                ring: Ring::new(0, limits),
+                seats: Vec::new(),
+            }),
+        })
+    }
+
+    /// The limits of each ring.
+    #[must_use]
+    pub fn limits(&self) -> RingLimits {
+        self.limits
+    }
+
+    /// The cursor of an event with this number.
+    #[must_use]
+    pub fn cursor(&self, sequence: u64) -> Cursor {
+        Cursor::new(format!("{}-{sequence}", self.epoch))
+    }
+
+    /// The number that a cursor of this life stands for.
+    #[must_use]
+    pub fn sequence_of(&self, cursor: &Cursor) -> Option<u64> {
+        let (epoch, sequence) = cursor.as_str().rsplit_once('-')?;
+        if epoch != self.epoch {
+            return None;
+        }
+        sequence
+            .parse()
+            .ok()
+            .filter(|sequence| *sequence <= self.last.load(Ordering::Relaxed))
+    }
+
+    /// The number of the last event of any conversation.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// Adds someone who listens to everything: first what it missed behind `after`, when that is still held, else the
+    /// snapshots that `snapshots` makes; then live.
+    pub fn subscribe(
+        &self,
+        mut subscriber: Box<dyn Subscriber>,
+        after: Option<&Cursor>,
+        snapshots: &[Encoded],
+        at: &str,
+    ) {
+        let mut all = self.lock();
+        let held = after
+            .and_then(|cursor| self.sequence_of(cursor))
+            .filter(|from| all.ring.holds_after(*from));
+        let mut last = held.unwrap_or_else(|| self.last());
+        let backlog: Vec<Encoded> = match held {
+            Some(from) => all.ring.after(from).cloned().collect(),
+            None => snapshots.to_vec(),
+        };
+        for event in &backlog {
+            match subscriber.take(event) {
+                Taken::Yes => last = last.max(event.sequence),
+                Taken::Full => {
+                    subscriber.lagged(self.lagged_text(ConversationId::from_bytes([0; 16]), last, at));
+                    return;
+                }
+                Taken::Gone => return,
+            }
+        }
+        all.seats.push(Seat { subscriber, last });
+    }
+
+    /// Whether everything after this number is held.
+    #[must_use]
+    pub fn holds_after(&self, sequence: u64) -> bool {
+        self.lock().ring.holds_after(sequence)
+    }
+
+    /// Tells an event of a conversation that has no task, to those who listen to all.
+    pub fn announce(&self, conversation: ConversationId, event: &Event, at: &str) {
+        let sequence = self.next();
+        let text = encode_event(conversation, &self.cursor(sequence), at, event);
+        self.publish(
+            conversation,
+            &Encoded {
+                sequence,
+                text: text.into(),
+                update: None,
+            },
+            at,
+        );
+    }
+
+    /// How many listen to everything.
+    #[must_use]
+    pub fn listeners(&self) -> usize {
+        self.lock().seats.len()
+    }
+
+    fn publish(&self, conversation: ConversationId, event: &Encoded, at: &str) {
+        let mut all = self.lock();
+        all.ring.push(event.clone());
+        offer_to_all(&mut all.seats, event, |last| {
+            self.lagged_text(conversation, last, at)
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        // A panic while the lock was held leaves the ring whole: its pushes do not fail half-way.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last word to a subscriber that lags: it has no number of its own.
+    fn lagged_text(&self, conversation: ConversationId, last: u64, at: &str) -> String {
+        let cursor = self.cursor(last);
+        let event = Event::Lagged {
+            cursor: cursor.clone(),
+        };
+        encode_event(conversation, &cursor, at, &event)
+    }
+}
+
+/// Offers an event to every seat; those that do not take it are told, where they are still there, and given up.
+fn offer_to_all(seats: &mut Vec<Seat>, event: &Encoded, lagged_text: impl Fn(u64) -> String) {
+    let mut index = 0;
+    while let Some(seat) = seats.get_mut(index) {
+        match seat.offer(event) {
+            Taken::Yes => index += 1,
+            Taken::Full => {
+                let seat = seats.remove(index);
+                seat.subscriber.lagged(lagged_text(seat.last));
+            }
+            Taken::Gone => {
+                seats.remove(index);
+            }
+        }
+    }
+}
+
+/// The events of one conversation.
+pub struct Stream {
+    hub: Arc<Hub>,
+    conversation: ConversationId,
+    /// `{"conversationId":"…","cursor":"epoch-`, which all its events begin with.
+    head: String,
+    ring: Ring,
+    seats: Vec<Seat>,
+    /// The number before the first update of the running turn.
+    turn_start: u64,
+}
+
+impl Stream {
+    /// The stream of a conversation that comes to life now.
+    #[must_use]
+    pub fn new(hub: Arc<Hub>, conversation: ConversationId) -> Self {
+        let head = format!(
+            "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}-",
+            hub.epoch
+        );
+        let ring = Ring::new(hub.last(), hub.limits);
+        let turn_start = hub.last();
+        Self {
+            hub,
+            conversation,
+            head,
+            ring,
+            seats: Vec::new(),
+            turn_start,
+        }
+    }
+
+    /// Tells an event to everyone who listens. `at` is an RFC 3339 time.
+    pub fn emit(&mut self, event: &Event, at: &str) {
+        let Ok(json) = serde_json::to_string(event) else {
+            tracing::error!(
+                kind = event.kind(),
+                "an event could not be written as JSON and was left out"
+            );
+            return;
+        };
+        if matches!(event, Event::PromptAccepted { .. }) {
+            self.turn_start = self.hub.last();
+        }
+        let sequence = self.hub.next();
+        let mut text = self.begin(sequence, at, json.len() + 16);
+        text.push_str(&json);
+        text.push('}');
+        self.publish(
+            Encoded {
+                sequence,
+                text: text.into(),
+                update: None,
+            },
+            at,
+        );
+    }
+
+    /// Tells an update of the agent, byte for byte.
+    pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, at: &str) {
+        let sequence = self.hub.next();
+        let mut text = self.begin(sequence, at, update.len() + 96);
+        text.push_str("{\"type\":\"update\",");
+        if let Some(turn) = turn {
+            // Turn ids are our own UUIDs, or a store's record of them: nothing in them needs escaping.
+            text.push_str("\"turnId\":\"");
+            text.push_str(turn.as_str());
+            text.push_str("\",");
+        }
+        text.push_str("\"update\":");
+        let start = text.len();
+        text.push_str(update);
+        let end = text.len();
+        text.push_str("}}");
+        let update = turn.is_some().then_some(start..end);
+        self.publish(
+            Encoded {
+                sequence,
+                text: text.into(),
+                update,
+            },
+            at,
+        );
+    }
+
+    /// Whether what came after this cursor is still held.
+    #[must_use]
+    pub fn holds_after(&self, cursor: &Cursor) -> Option<u64> {
+        self.hub
+            .sequence_of(cursor)
+            .filter(|from| self.ring.holds_after(*from))
+    }
+
+    /// Adds a subscriber: first exactly what it missed, when `after` is still held, else the snapshot; then live.
+    pub fn subscribe(
+        &mut self,
+        mut subscriber: Box<dyn Subscriber>,
+        after: Option<u64>,
+        snapshot: Option<&Encoded>,
+        at: &str,
+    ) {
+        let mut last = after.unwrap_or_else(|| self.hub.last());
+        let backlog: Vec<Encoded> = match (after, snapshot) {
+            (Some(from), _) => self.ring.after(from).cloned().collect(),
+            (None, Some(snapshot)) => vec![snapshot.clone()],
+            (None, None) => Vec::new(),
+        };
+        for event in &backlog {
+            match subscriber.take(event) {
+                Taken::Yes => last = last.max(event.sequence),
+                Taken::Full => {
+                    subscriber.lagged(self.hub.lagged_text(self.conversation, last, at));
+                    return;
+                }
+                Taken::Gone => return,
+            }
+        }
+        self.seats.push(Seat { subscriber, last });
+    }
+
+    /// An event that is told to one subscriber only and has the number of the last event that went out.
+    #[must_use]
+    pub fn encode_snapshot(&self, event: &Event, at: &str) -> Option<Encoded> {
+        let json = serde_json::to_string(event).ok()?;
+        let sequence = self.hub.last();
+        let mut text = self.begin(sequence, at, json.len() + 16);
+        text.push_str(&json);
+        text.push('}');
+        Some(Encoded {
+            sequence,
+            text: text.into(),
+            update: None,
+        })
+    }
+
+    /// The updates of the running turn that are still held, and whether older ones are not.
+    #[must_use]
+    pub fn turn_updates(&self) -> (Vec<RawJson>, bool) {
+        let truncated = !self.ring.holds_after(self.turn_start);
+        (
+            self.ring
+                .after(self.turn_start)
+                .filter_map(Encoded::update)
+                .collect(),
+            truncated,
+        )
+    }
+
+    /// Tells every subscriber that it missed something before it came here (an agent faster than the conversation).
+    pub fn lag_everyone(&mut self, at: &str) {
+        for seat in self.seats.drain(..) {
+            let text = self.hub.lagged_text(self.conversation, seat.last, at);
+            seat.subscriber.lagged(text);
+        }
+    }
+
+    /// Whether anyone listens to this conversation; forgets those who are gone.
+    pub fn has_subscribers(&mut self) -> bool {
+        self.seats.retain(|seat| !seat.subscriber.is_gone());
+        !self.seats.is_empty()
+    }
+
+    fn begin(&self, sequence: u64, at: &str, room: usize) -> String {
+        let mut text = String::with_capacity(self.head.len() + at.len() + 40 + room);
+        text.push_str(&self.head);
+        // Writing to a String does not fail.
+        let _written = write!(text, "{sequence}\",\"at\":\"{at}\",\"event\":");
+        text
+    }
+
+    fn publish(&mut self, event: Encoded, at: &str) {
+        let (hub, conversation) = (&self.hub, self.conversation);
+        offer_to_all(&mut self.seats, &event, |last| {
+            hub.lagged_text(conversation, last, at)
+        });
+        hub.publish(conversation, &event, at);
+        self.ring.push(event);
+    }
+}
+
+/// The JSON of an envelope.
+fn encode_event(conversation: ConversationId, cursor: &Cursor, at: &str, event: &Event) -> String {
+    let json = serde_json::to_string(event).unwrap_or_else(|_| "null".to_owned());
+    format!(
+        "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}\",\"at\":\"{at}\",\"event\":{json}}}",
+        cursor.as_str()
+    )
+}
+
+/// A snapshot of a conversation that is not live, for those who listen to all.
+#[must_use]
+pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, event: &Event) -> Encoded {
+    let sequence = hub.last();
+    let text = encode_event(conversation, &hub.cursor(sequence), at, event);
+    Encoded {
+        sequence,
+        text: text.into(),
+        update: None,
+    }
+}

@@ -1,0 +1,71 @@
+//! The newest events, bounded in number and bytes. Pure.
+
+use std::collections::VecDeque;
+
+use super::Encoded;
+
+/// How much a ring holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLimits {
+    /// Most events. A client that reconnects within the seconds that an update of itself takes misses fewer.
+    pub events: usize,
+    /// Most bytes of their JSON.
+    pub bytes: usize,
+}
+
+impl Default for RingLimits {
+    fn default() -> Self {
+        Self {
+            events: 4096,
+            bytes: 2 * 1024 * 1024,
+        }
+    }
+}
+
+/// The newest events in the order of their numbers.
+#[derive(Debug)]
+pub struct Ring {
+    events: VecDeque<Encoded>,
+    bytes: usize,
+    limits: RingLimits,
+    /// The number of the newest event that is no longer held; what came after it is.
+    floor: u64,
+}
+
+impl Ring {
+    /// An empty ring that holds everything after `floor`.
+    #[must_use]
+    pub fn new(floor: u64, limits: RingLimits) -> Self {
+        Self {
+            events: VecDeque::new(),
+            bytes: 0,
+            limits,
+            floor,
+        }
+    }
+
+    /// Adds the newest event and lets the oldest go where there is no room.
+    pub fn push(&mut self, event: Encoded) {
+        self.bytes += event.text.len();
+        self.events.push_back(event);
+        while self.events.len() > self.limits.events || self.bytes > self.limits.bytes {
+            let Some(oldest) = self.events.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.text.len();
+            self.floor = oldest.sequence;
+        }
+    }
+
+    /// Whether everything after this number is held.
+    #[must_use]
+    pub fn holds_after(&self, sequence: u64) -> bool {
+        sequence >= self.floor
+    }
+
+    /// The events after this number that are held.
+    pub fn after(&self, sequence: u64) -> impl Iterator<Item = &Encoded> {
+        let start = self.events.partition_point(|event| event.sequence <= sequence);
+        self.events.range(start..)
+    }
+}

@@ -1,0 +1,479 @@
+//! The ladder: which way to bring a session back is tried next. Pure: what is on disk and what the agent answered
+//! come in as facts, and the steps go out as values.
+//!
+//! The rungs are climbed once, in the order of what is lost. A [`Climb`] never starts fresh unless the caller allowed
+//! fidelity `none` or there is nothing to lose: a session that was never written, and that the agent does not know
+//! either. (It is asked first, since a crash can come between the agent's writing and ours.)
+
+use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
+use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
+
+/// The most turns that a text preamble tells; see `transcript::preamble`.
+pub const PREAMBLE_TURNS: u64 = 20;
+
+/// A session that the conversation may be resumed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The agent's id of it.
+    pub upstream_id: UpstreamId,
+    /// The agent that holds it.
+    pub agent: AgentName,
+    /// The place after which its history is no longer ours; `None`: all of it is.
+    pub until: Option<CheckpointId>,
+    /// Turns acknowledged on the links that came after it, which are lost when it is taken up.
+    pub turns_after: u64,
+    /// Whether another conversation owns it too, so that it may be copied but never written to.
+    pub shared: bool,
+}
+
+/// The head, as the planner needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The agent's id of it.
+    pub upstream_id: UpstreamId,
+    /// The agent that holds it.
+    pub agent: AgentName,
+    /// Whether the agent was ever seen to take a prompt on it.
+    pub written: bool,
+    /// What it has to do with the session that it came from.
+    pub relation: Relation,
+    /// Turns acknowledged on it.
+    pub turns: u64,
+}
+
+/// What is asked of a climb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// The head, when the chain has one.
+    pub head: Option<Head>,
+    /// Its ancestors by reference, nearest first.
+    pub ancestors: Vec<Source>,
+    /// The least fidelity that will do.
+    pub min_fidelity: Fidelity,
+    /// Whether the agent offers `session/resume`.
+    pub can_resume: bool,
+    /// Whether the agent offers `session/load`.
+    pub can_load: bool,
+    /// Whether the bridge can read and copy this agent's transcripts.
+    pub readable: bool,
+    /// The ids that the agent has refused in this climb already (a prompt on the open session, say).
+    pub refused: Vec<(UpstreamId, Via, String)>,
+    /// Whether the last turn met a usage limit, which is then the cause of a roll.
+    pub limited: bool,
+}
+
+/// What the disk says of one transcript.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnDisk {
+    /// Turns of its live branch, up to the place where ours ends.
+    pub turns: u64,
+    /// Whether it can be read to its end without a break.
+    pub whole: bool,
+}
+
+/// What was found on disk: the head's transcript, and one entry for each ancestor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// The head's.
+    pub head: Option<OnDisk>,
+    /// The ancestors', nearest first.
+    pub ancestors: Vec<Option<OnDisk>>,
+    /// How many turns of the conversation's history can be read as text at all.
+    pub readable_turns: u64,
+}
+
+/// What to try next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Open the session under its own id.
+    Open {
+        /// Which.
+        upstream_id: UpstreamId,
+        /// `Resume` or `Load`, the latter in a new process too when `fresh_process` is set.
+        via: Via,
+        /// Whether to start a new process for it.
+        fresh_process: bool,
+    },
+    /// Look at the transcripts on disk.
+    Inspect,
+    /// Copy a transcript under a new id, and resume that.
+    Copy {
+        /// Which.
+        source: UpstreamId,
+        /// Up to where; `None`: all of it.
+        until: Option<CheckpointId>,
+        /// `Copied` or `OlderLink`.
+        via: Via,
+    },
+    /// A new session that is told the history in words.
+    Text,
+    /// A new session.
+    Fresh,
+    /// There is nothing left to try.
+    GiveUp,
+}
+
+/// How a step failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepFailure {
+    /// The agent does not know the id.
+    SessionUnknown(String),
+    /// The process is at fault.
+    Process(String),
+    /// Anything else that the agent or the disk answered.
+    Other(String),
+}
+
+impl StepFailure {
+    fn text(&self) -> &str {
+        match self {
+            Self::SessionUnknown(text) | Self::Process(text) | Self::Other(text) => text,
+        }
+    }
+}
+
+/// One climb of the ladder.
+#[derive(Debug)]
+pub struct Climb {
+    goal: Goal,
+    attempts: Vec<Attempt>,
+    inspection: Option<Inspection>,
+    current: Option<Step>,
+    stage: Stage,
+    /// What is left after the copy of the head: ancestors and text, best first.
+    rest: Vec<Step>,
+    cause: Option<RollCause>,
+    fresh_tried: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Start,
+    Opening,
+    Inspecting,
+    CopyingHead,
+    Rest,
+    Done,
+}
+
+impl Climb {
+    /// Starts a climb.
+    #[must_use]
+    pub fn new(goal: Goal) -> Self {
+        let attempts = goal
+            .refused
+            .iter()
+            .map(|(id, via, error)| Attempt {
+                upstream_id: Some(id.clone()),
+                via: *via,
+                error: Some(error.clone()),
+            })
+            .collect();
+        Self {
+            goal,
+            attempts,
+            inspection: None,
+            current: None,
+            stage: Stage::Start,
+            rest: Vec::new(),
+            cause: None,
+            fresh_tried: false,
+        }
+    }
+
+    /// What was asked.
+    #[must_use]
+    pub fn goal(&self) -> &Goal {
+        &self.goal
+    }
+
+    /// The attempts so far.
+    #[must_use]
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    /// Why the conversation leaves its head, when it does.
+    #[must_use]
+    pub fn cause(&self) -> RollCause {
+        if self.goal.limited {
+            RollCause::Limit
+        } else {
+            self.cause.unwrap_or(RollCause::Other)
+        }
+    }
+
+    /// The next step.
+    pub fn next_step(&mut self) -> Step {
+        let step = self.choose();
+        self.current = Some(step.clone());
+        step
+    }
+
+    /// Records that the last step failed.
+    pub fn failed(&mut self, failure: &StepFailure) {
+        let Some(step) = self.current.take() else { return };
+        self.attempts.push(Attempt {
+            upstream_id: step_target(&step),
+            via: step_via(&step),
+            error: Some(failure.text().to_owned()),
+        });
+        match (&step, self.stage, failure) {
+            // The id itself is refused: a new process would refuse it too.
+            (Step::Open { .. }, Stage::Opening, StepFailure::SessionUnknown(_)) => {
+                self.cause.get_or_insert(RollCause::Forgotten);
+                self.stage = Stage::Inspecting;
+            }
+            (Step::Open { .. }, Stage::Opening, StepFailure::Process(_) | StepFailure::Other(_)) => {
+                self.cause.get_or_insert(RollCause::AgentDied);
+                if self.fresh_tried {
+                    self.stage = Stage::Inspecting;
+                }
+            }
+            (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {
+                self.stage = Stage::Rest;
+            }
+            _ => {}
+        }
+    }
+
+    /// Records what the disk says, after [`Step::Inspect`].
+    pub fn inspected(&mut self, inspection: Inspection) {
+        self.current = None;
+        let head_file = inspection.head.clone();
+        if head_file.is_none() && self.goal.readable && self.head_written() {
+            self.cause = Some(RollCause::Lost);
+        } else if head_file.as_ref().is_some_and(|file| !file.whole) {
+            self.cause = Some(RollCause::Damaged);
+        }
+        self.rest = self.plan_rest(&inspection);
+        self.stage = match head_file {
+            Some(file) if file.whole => Stage::CopyingHead,
+            _ => Stage::Rest,
+        };
+        self.inspection = Some(inspection);
+    }
+
+    /// Records that the last step worked, and tells how the session came back.
+    #[must_use]
+    pub fn succeeded(mut self, upstream_id: UpstreamId) -> Resumed {
+        let step = self.current.take().unwrap_or(Step::Fresh);
+        let via = step_via(&step);
+        self.attempts.push(Attempt {
+            upstream_id: Some(upstream_id.clone()),
+            via,
+            error: None,
+        });
+        let missing_turns = self.missing_after(&step);
+        let fidelity = match step {
+            Step::Text => Fidelity::Text,
+            Step::Fresh if self.has_history() => Fidelity::None,
+            _ if missing_turns == 0 => Fidelity::Full,
+            _ => Fidelity::Partial,
+        };
+        Resumed {
+            upstream_id,
+            via,
+            fidelity,
+            missing_turns,
+            attempts: self.attempts,
+        }
+    }
+
+    /// Whether the step opens a session whose history is that of the head.
+    #[must_use]
+    pub fn keeps_head(step: &Step) -> bool {
+        matches!(step, Step::Open { .. })
+    }
+
+    fn choose(&mut self) -> Step {
+        if self.stage == Stage::Start {
+            self.stage = Stage::Opening;
+            match &self.goal.head {
+                None => {
+                    self.stage = Stage::Done;
+                    return Step::Fresh;
+                }
+                Some(head) if self.goal.refused.iter().any(|(id, _, _)| *id == head.upstream_id) => {
+                    self.cause = Some(RollCause::Forgotten);
+                    self.stage = Stage::Inspecting;
+                }
+                Some(_) if !self.goal.can_resume && !self.goal.can_load => {
+                    self.stage = Stage::Inspecting;
+                }
+                Some(_) => {}
+            }
+        }
+        match self.stage {
+            Stage::Start | Stage::Done => Step::GiveUp,
+            Stage::Opening => self.opening_step(),
+            Stage::Inspecting => Step::Inspect,
+            Stage::CopyingHead => match &self.goal.head {
+                Some(head) => Step::Copy {
+                    source: head.upstream_id.clone(),
+                    until: None,
+                    via: Via::Copied,
+                },
+                None => Step::GiveUp,
+            },
+            Stage::Rest => self.rest_step(),
+        }
+    }
+
+    fn opening_step(&mut self) -> Step {
+        let Some(head) = &self.goal.head else {
+            return Step::GiveUp;
+        };
+        let failed_before = self.attempts.iter().any(|attempt| {
+            attempt.upstream_id.as_ref() == Some(&head.upstream_id)
+                && matches!(attempt.via, Via::Resume | Via::Load)
+        });
+        let via = if failed_before {
+            self.fresh_tried = true;
+            Via::FreshProcess
+        } else if self.goal.can_resume {
+            Via::Resume
+        } else {
+            Via::Load
+        };
+        Step::Open {
+            upstream_id: head.upstream_id.clone(),
+            via,
+            fresh_process: failed_before,
+        }
+    }
+
+    fn rest_step(&mut self) -> Step {
+        if self.rest.is_empty() {
+            self.stage = Stage::Done;
+            // Never written is not a loss; anything else starts fresh only when that was asked for.
+            if self.goal.min_fidelity == Fidelity::None || !self.has_history() {
+                return Step::Fresh;
+            }
+            return Step::GiveUp;
+        }
+        self.rest.remove(0)
+    }
+
+    /// The ancestors and the text, whichever keeps more first.
+    fn plan_rest(&self, inspection: &Inspection) -> Vec<Step> {
+        let mut ways: Vec<(u64, u8, Step)> = Vec::new();
+        for (index, source) in self.goal.ancestors.iter().enumerate() {
+            let kept = inspection
+                .ancestors
+                .get(index)
+                .and_then(Option::as_ref)
+                .map_or(0, |file| file.turns);
+            let step = Step::Copy {
+                source: source.upstream_id.clone(),
+                until: source.until.clone(),
+                via: Via::OlderLink,
+            };
+            let loses_nothing = source.turns_after == 0;
+            let allowed = self.goal.min_fidelity <= Fidelity::Partial || loses_nothing;
+            if kept > 0 && allowed {
+                ways.push((kept, 0, step));
+            } else if !self.goal.readable && !source.shared && source.until.is_none() && allowed {
+                // Nothing is known of its length; it is the agent's own word against nothing at all.
+                let open = Step::Open {
+                    upstream_id: source.upstream_id.clone(),
+                    via: Via::OlderLink,
+                    fresh_process: false,
+                };
+                ways.push((0, 1, open));
+            }
+        }
+        if inspection.readable_turns > 0 && self.goal.min_fidelity <= Fidelity::Text {
+            ways.push((inspection.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
+        }
+        // Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.
+        ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
+        ways.into_iter().map(|(_, _, step)| step).collect()
+    }
+
+    fn missing_after(&self, step: &Step) -> u64 {
+        let total = self.total_turns();
+        match step {
+            Step::Copy {
+                source,
+                via: Via::OlderLink,
+                ..
+            }
+            | Step::Open {
+                upstream_id: source,
+                via: Via::OlderLink,
+                ..
+            } => {
+                let position = self
+                    .goal
+                    .ancestors
+                    .iter()
+                    .position(|ancestor| ancestor.upstream_id == *source);
+                let on_disk = position
+                    .and_then(|index| self.inspection.as_ref()?.ancestors.get(index)?.as_ref())
+                    .map_or(0, |file| file.turns);
+                let after = position
+                    .and_then(|index| self.goal.ancestors.get(index))
+                    .map_or(0, |s| s.turns_after);
+                // Whichever source knows more of what came after.
+                after.max(total.saturating_sub(on_disk))
+            }
+            Step::Text => {
+                let told = self
+                    .inspection
+                    .as_ref()
+                    .map_or(0, |found| found.readable_turns.min(PREAMBLE_TURNS));
+                total.saturating_sub(told)
+            }
+            Step::Fresh => total,
+            Step::Open { .. } | Step::Copy { .. } | Step::Inspect | Step::GiveUp => 0,
+        }
+    }
+
+    /// Turns of the whole history, as far as anything tells.
+    fn total_turns(&self) -> u64 {
+        let on_head = self.goal.head.as_ref().map_or(0, |head| head.turns);
+        let readable = self.inspection.as_ref().map_or(0, |found| found.readable_turns);
+        let nearest = self
+            .inspection
+            .as_ref()
+            .and_then(|found| found.ancestors.first()?.as_ref())
+            .map_or(0, |file| file.turns);
+        let head_readable = self.inspection.as_ref().is_some_and(|found| found.head.is_some());
+        if head_readable {
+            readable.max(on_head)
+        } else {
+            (nearest + on_head).max(readable)
+        }
+    }
+
+    fn head_written(&self) -> bool {
+        self.goal.head.as_ref().is_some_and(|head| head.written)
+    }
+
+    fn has_history(&self) -> bool {
+        let Some(head) = &self.goal.head else { return false };
+        let on_disk = self
+            .inspection
+            .as_ref()
+            .and_then(|found| found.head.as_ref())
+            .is_some_and(|file| file.turns > 0);
+        head.written || on_disk || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
+    }
+}
+
+fn step_via(step: &Step) -> Via {
+    match step {
+        Step::Open { via, .. } | Step::Copy { via, .. } => *via,
+        Step::Text => Via::Text,
+        Step::Fresh | Step::Inspect | Step::GiveUp => Via::Fresh,
+    }
+}
+
+fn step_target(step: &Step) -> Option<UpstreamId> {
+    match step {
+        Step::Open { upstream_id, .. } => Some(upstream_id.clone()),
+        Step::Copy { source, .. } => Some(source.clone()),
+        Step::Text | Step::Fresh | Step::Inspect | Step::GiveUp => None,
+    }
+}

@@ -1,0 +1,639 @@
+//! Finds a conversation's task or starts it, and answers what can be answered without one.
+//!
+//! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs; one
+//! that panics is marked as failed and takes nobody along.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
+use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
+use futures_util::FutureExt;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::store::{
+    Change, ConversationRecord, Lookup, RECORD_VERSION, RecentCursor, RequestId, RequestRecord, Resting,
+};
+
+use super::actor::{Actor, ActorParts, MAILBOX, Message};
+use super::answer::{Answer, Request};
+use super::climbing::{check_folder, store_error};
+use super::effect::Call;
+use super::error::ConversationError;
+use super::events::{Encoded, Subscriber, snapshot_of_record};
+use super::services::{Services, chain_text, now};
+use super::state::{Model, view_of_record};
+
+/// All conversations.
+pub struct Registry {
+    services: Arc<Services>,
+    live: Mutex<HashMap<ConversationId, Entry>>,
+    stop: CancellationToken,
+    /// How long running turns get once the daemon stops, in milliseconds.
+    stop_grace_ms: Arc<AtomicU64>,
+    tasks: TaskTracker,
+}
+
+/// A live conversation.
+struct Entry {
+    mailbox: mpsc::Sender<Message>,
+    published: watch::Receiver<Arc<Conversation>>,
+}
+
+/// What a new conversation is made of.
+pub struct NewConversation {
+    /// The agent; the configured default when none is named.
+    pub agent: Option<AgentName>,
+    /// The absolute folder.
+    pub cwd: String,
+    /// What people call it.
+    pub title: Option<String>,
+    /// The app that it belongs to.
+    pub namespace: Option<String>,
+    /// How its session is set up.
+    pub settings: Settings,
+    /// The idempotency key.
+    pub request: Option<Request>,
+}
+
+/// What `list` looks for.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// The app.
+    pub namespace: Option<String>,
+    /// The agent.
+    pub agent: Option<AgentName>,
+    /// The folder.
+    pub cwd: Option<String>,
+    /// The state.
+    pub state: Option<ConversationState>,
+    /// A text that title or folder contain, in any case.
+    pub query: Option<String>,
+}
+
+impl Filter {
+    fn fits(&self, conversation: &Conversation) -> bool {
+        let contains = |text: &str, query: &str| text.to_lowercase().contains(&query.to_lowercase());
+        self.namespace
+            .as_ref()
+            .is_none_or(|namespace| *namespace == conversation.namespace)
+            && self
+                .agent
+                .as_ref()
+                .is_none_or(|agent| *agent == conversation.agent)
+            && self.cwd.as_ref().is_none_or(|cwd| *cwd == conversation.cwd)
+            && self.state.is_none_or(|state| state == conversation.state)
+            && self.query.as_ref().is_none_or(|query| {
+                contains(&conversation.title, query) || contains(&conversation.cwd, query)
+            })
+    }
+}
+
+impl Registry {
+    /// A registry without live conversations.
+    #[must_use]
+    pub fn new(services: Arc<Services>) -> Arc<Self> {
+        Arc::new(Self {
+            services,
+            live: Mutex::default(),
+            stop: CancellationToken::new(),
+            stop_grace_ms: Arc::default(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// The rest of the daemon.
+    #[must_use]
+    pub fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
+    /// The conversation that a caller names.
+    ///
+    /// # Errors
+    /// When there is none, several, or it was deleted.
+    pub fn resolve(&self, name: &ConversationRef) -> Result<ConversationId, ConversationError> {
+        match self.services.store.resolve(name) {
+            Ok(resolved) => Ok(resolved.id),
+            Err(Lookup::NotFound) => Err(ConversationError::NotFound {
+                what: format!(
+                    "there is no conversation \"{name}\"; give its id, 6 or more characters of its beginning, or an \
+                     upstream id that it has had"
+                ),
+            }),
+            Err(Lookup::Ambiguous(candidates)) => Err(ConversationError::Ambiguous {
+                name: name.to_string(),
+                candidates,
+            }),
+            Err(Lookup::Deleted { id, at }) => Err(ConversationError::Deleted { id, at }),
+            Err(Lookup::Store(error)) => Err(store_error(&error)),
+        }
+    }
+
+    /// Makes a conversation; it is durable before anyone hears of it.
+    ///
+    /// # Errors
+    /// When agent, folder or settings cannot be used, or the change could not be written.
+    pub async fn create(&self, new: NewConversation) -> Result<Answer, ConversationError> {
+        if let Some(kept) = self.kept(new.request.as_ref())? {
+            return Ok(kept);
+        }
+        let agent = new
+            .agent
+            .unwrap_or_else(|| self.services.catalog.default_agent().clone());
+        self.services.agent(&agent)?;
+        check_folder(&new.cwd)?;
+        check_settings(&new.settings)?;
+        let at = now();
+        let mut record = ConversationRecord::new(ConversationId::mint(), agent, new.cwd, at);
+        record.title = new.title.unwrap_or_default();
+        record.namespace = new.namespace.unwrap_or_default();
+        record.settings = new.settings;
+        record.revision = 1;
+        let answer = Answer::Conversation(Box::new(view_of_record(&record)));
+        let request = new.request.and_then(|request| {
+            Some(RequestRecord {
+                version: RECORD_VERSION,
+                conversation_id: None,
+                request_id: request.id,
+                fingerprint: request.fingerprint,
+                turn_id: None,
+                result: Some(answer.to_json().ok()?),
+                error: None,
+                at,
+            })
+        });
+        let view = view_of_record(&record);
+        let change = Change {
+            conversation: Some(record),
+            requests: request.into_iter().collect(),
+            ..Change::default()
+        };
+        self.services
+            .store
+            .commit(change)
+            .await
+            .map_err(|error| store_error(&error))?;
+        self.announce_new(view);
+        Ok(answer)
+    }
+
+    /// What an earlier `new` with this key was answered.
+    fn kept(&self, request: Option<&Request>) -> Result<Option<Answer>, ConversationError> {
+        let Some(request) = request else { return Ok(None) };
+        let kept = self
+            .services
+            .store
+            .request(None, &request.id)
+            .map_err(|error| store_error(&error))?;
+        match kept {
+            Some(kept) if kept.fingerprint != request.fingerprint => {
+                Err(ConversationError::Conflict(format!(
+                    "request id \"{}\" was used before for a call with another content; use a new id",
+                    request.id.as_str()
+                )))
+            }
+            Some(RequestRecord {
+                result: Some(result), ..
+            }) => Ok(Some(Answer::Kept(result))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Tells those who listen to all that there is a new conversation.
+    fn announce_new(&self, conversation: Conversation) {
+        let id = conversation.id;
+        let event = Event::Snapshot {
+            conversation,
+            gap: false,
+            running: None,
+            session: None,
+        };
+        self.services.hub.announce(id, &event, &now().to_string());
+    }
+
+    /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.
+    ///
+    /// # Errors
+    /// When there is no such conversation or its mailbox is full.
+    pub fn call(
+        self: &Arc<Self>,
+        id: ConversationId,
+        call: Call,
+        request: Option<Request>,
+    ) -> Result<oneshot::Receiver<Result<Answer, ConversationError>>, ConversationError> {
+        if let Call::Update {
+            settings: Some(settings),
+            ..
+        } = &call
+        {
+            check_settings(settings)?;
+        }
+        let (reply, answer) = oneshot::channel();
+        self.send(id, Message::Call { call, request, reply })?;
+        Ok(answer)
+    }
+
+    /// Adds a subscriber to one conversation.
+    ///
+    /// # Errors
+    /// As [`Registry::call`].
+    pub fn subscribe(
+        self: &Arc<Self>,
+        id: ConversationId,
+        subscriber: Box<dyn Subscriber>,
+        after: Option<Cursor>,
+    ) -> Result<(), ConversationError> {
+        self.send(id, Message::Subscribe { subscriber, after })
+    }
+
+    /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
+    pub async fn subscribe_all(&self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+        let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
+        let snapshots = if held.is_some_and(|from| self.services.hub.holds_after(from)) {
+            Vec::new()
+        } else {
+            self.busy_snapshots(after.is_some()).await
+        };
+        self.services
+            .hub
+            .subscribe(subscriber, after, &snapshots, &now().to_string());
+    }
+
+    /// A snapshot of each conversation that is not idle.
+    async fn busy_snapshots(&self, gap: bool) -> Vec<Encoded> {
+        let mailboxes: Vec<(ConversationId, mpsc::Sender<Message>)> = {
+            let live = self.lock();
+            let busy = live
+                .iter()
+                .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
+            busy.map(|(id, entry)| (*id, entry.mailbox.clone())).collect()
+        };
+        let mut snapshots = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for (id, mailbox) in mailboxes {
+            let (reply, snapshot) = oneshot::channel();
+            if mailbox.try_send(Message::Snapshot(reply)).is_ok()
+                && let Ok(snapshot) = snapshot.await
+            {
+                seen.insert(id);
+                snapshots.push(snapshot);
+            }
+        }
+        for id in self.services.store.unfinished().unwrap_or_default() {
+            if seen.contains(&id) {
+                continue;
+            }
+            if let Ok(Some(record)) = self.services.store.conversation(id) {
+                let conversation = view_of_record(&record);
+                let event = Event::Snapshot {
+                    conversation,
+                    gap,
+                    running: None,
+                    session: None,
+                };
+                snapshots.push(snapshot_of_record(
+                    &self.services.hub,
+                    id,
+                    &now().to_string(),
+                    &event,
+                ));
+            }
+        }
+        snapshots
+    }
+
+    /// Puts a message into the mailbox of a conversation, starting its task first when it is not live. Gives the
+    /// message back when there is no such conversation or no room.
+    ///
+    /// # Errors
+    /// The message itself.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the message is what the caller wants back"
+    )]
+    pub fn deliver(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), Message> {
+        let mut message = message;
+        // Twice: a task that ends just now gives the message back, and the next one takes it.
+        for _ in 0..2 {
+            let Ok(mailbox) = self.mailbox(id) else {
+                return Err(message);
+            };
+            match mailbox.try_send(message) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(back)) => return Err(back),
+                Err(TrySendError::Closed(back)) => {
+                    self.forget(id, &mailbox);
+                    message = back;
+                }
+            }
+        }
+        Err(message)
+    }
+
+    fn send(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), ConversationError> {
+        // The record is looked at first, so that an unknown id is told as such.
+        self.mailbox(id)?;
+        self.deliver(id, message).map_err(|_| {
+            ConversationError::Busy(format!(
+                "{MAILBOX} calls wait for this conversation already; try again later"
+            ))
+        })
+    }
+
+    fn mailbox(self: &Arc<Self>, id: ConversationId) -> Result<mpsc::Sender<Message>, ConversationError> {
+        if let Some(entry) = self.lock().get(&id) {
+            return Ok(entry.mailbox.clone());
+        }
+        if self.stop.is_cancelled() {
+            return Err(ConversationError::ShuttingDown);
+        }
+        let record = self.record(id)?;
+        Ok(self.start(record))
+    }
+
+    fn record(&self, id: ConversationId) -> Result<ConversationRecord, ConversationError> {
+        let record = self
+            .services
+            .store
+            .conversation(id)
+            .map_err(|error| store_error(&error))?;
+        let record = record.ok_or_else(|| ConversationError::NotFound {
+            what: format!("there is no conversation {id}"),
+        })?;
+        match record.deleted_at {
+            Some(at) => Err(ConversationError::Deleted { id, at }),
+            None => Ok(record),
+        }
+    }
+
+    /// Starts a conversation's task: registered first, then run.
+    fn start(self: &Arc<Self>, record: ConversationRecord) -> mpsc::Sender<Message> {
+        let id = record.id;
+        let kind = self
+            .services
+            .catalog
+            .get(&record.agent)
+            .map_or(crate::agent::profile::AgentKind::Generic, |entry| entry.kind);
+        let model = Model::new(record, kind, self.services.rules.clone());
+        let (mailbox, messages) = mpsc::channel(MAILBOX);
+        let (published, watched) = watch::channel(Arc::new(model.view()));
+        let actor = Actor::new(ActorParts {
+            services: Arc::clone(&self.services),
+            model,
+            mailbox: messages,
+            published,
+            stop: self.stop.clone(),
+            stop_grace_ms: Arc::clone(&self.stop_grace_ms),
+            registry: Arc::downgrade(self),
+        });
+        self.lock().insert(
+            id,
+            Entry {
+                mailbox: mailbox.clone(),
+                published: watched,
+            },
+        );
+        let registry = Arc::downgrade(self);
+        let own = mailbox.downgrade();
+        self.tasks.spawn(async move {
+            let ended = AssertUnwindSafe(actor.run()).catch_unwind().await;
+            let Some(registry) = registry.upgrade() else {
+                return;
+            };
+            {
+                let mut live = registry.lock();
+                // A newer task of the same conversation is left alone.
+                if live.get(&id).is_some_and(|entry| entry.mailbox.is_closed()) || own.upgrade().is_none() {
+                    live.remove(&id);
+                }
+            }
+            if let Err(panic) = ended {
+                registry.task_failed(id, panic_text(panic.as_ref())).await;
+            }
+        });
+        mailbox
+    }
+
+    /// A conversation's task panicked: the conversation is marked as failed, and the next call starts it again.
+    async fn task_failed(&self, id: ConversationId, why: String) {
+        tracing::error!(conversation = %id, why, "the task of a conversation failed");
+        let Ok(record) = self.record(id) else { return };
+        let mut record = end_unfinished(record, FailureKind::Unknown, &why).0;
+        record.resting = Resting::Failed;
+        record.failure = Some(why);
+        let change = Change {
+            conversation: Some(record),
+            ..Change::default()
+        };
+        if let Err(error) = self.services.store.commit(change).await {
+            tracing::error!(conversation = %id, error = chain_text(&error), "the failure could not be written down");
+        }
+    }
+
+    fn forget(&self, id: ConversationId, mailbox: &mpsc::Sender<Message>) {
+        let mut live = self.lock();
+        if live
+            .get(&id)
+            .is_some_and(|entry| entry.mailbox.same_channel(mailbox))
+        {
+            live.remove(&id);
+        }
+    }
+
+    /// A conversation as it stands.
+    ///
+    /// # Errors
+    /// When there is none, or it was deleted.
+    pub fn view(&self, id: ConversationId) -> Result<Conversation, ConversationError> {
+        if let Some(entry) = self.lock().get(&id) {
+            return Ok((**entry.published.borrow()).clone());
+        }
+        Ok(view_of_record(&self.record(id)?))
+    }
+
+    /// One page of conversations, newest first.
+    ///
+    /// # Errors
+    /// When the cursor is not one of this method, or the store cannot be read.
+    pub fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Conversation>, Option<Cursor>), ConversationError> {
+        let after = match cursor {
+            Some(cursor) => Some(RecentCursor::from_text(cursor.as_str()).ok_or_else(|| {
+                ConversationError::InvalidParams(
+                    "the cursor is not one that conversation/list gave".to_owned(),
+                )
+            })?),
+            None => None,
+        };
+        let mut page = Vec::new();
+        let mut last = None;
+        for item in self.services.store.recent(after) {
+            let (place, record) = item.map_err(|error| store_error(&error))?;
+            let live = self
+                .lock()
+                .get(&record.id)
+                .map(|entry| (**entry.published.borrow()).clone());
+            let conversation = live.unwrap_or_else(|| view_of_record(&record));
+            if !filter.fits(&conversation) {
+                continue;
+            }
+            if page.len() == limit {
+                return Ok((page, last));
+            }
+            page.push(conversation);
+            last = Some(Cursor::new(place.to_text()));
+        }
+        Ok((page, None))
+    }
+
+    /// How many conversations have an open session.
+    #[must_use]
+    pub fn count_live(&self) -> u64 {
+        self.lock()
+            .values()
+            .filter(|entry| entry.published.borrow().live)
+            .count() as u64
+    }
+
+    /// The ids of all conversations of an agent.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn of_agent(&self, agent: &AgentName) -> Result<Vec<ConversationId>, ConversationError> {
+        let mut ids = Vec::new();
+        for item in self.services.store.recent(None) {
+            let (_, record) = item.map_err(|error| store_error(&error))?;
+            if record.agent == *agent {
+                ids.push(record.id);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub async fn end_last_life(&self) -> Result<(), ConversationError> {
+        for id in self
+            .services
+            .store
+            .unfinished()
+            .map_err(|error| store_error(&error))?
+        {
+            let Ok(record) = self.record(id) else { continue };
+            let why = "the daemon ended while the turn ran";
+            let (record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
+            let kept = match &ended {
+                Some((Some(request), result)) => self
+                    .services
+                    .store
+                    .request(Some(id), request)
+                    .map_err(|error| store_error(&error))?
+                    .map(|kept| RequestRecord {
+                        result: RawJson::from_value(result).ok(),
+                        ..kept
+                    }),
+                _ => None,
+            };
+            let change = Change {
+                conversation: Some(record),
+                requests: kept.into_iter().collect(),
+                ..Change::default()
+            };
+            self.services
+                .store
+                .commit(change)
+                .await
+                .map_err(|error| store_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Stops every conversation and waits until all have ended; running turns get this long to end by themselves.
+    pub async fn stop(&self, grace: Duration) {
+        self.stop_grace_ms.store(
+            u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {
+        // The map is whole after any panic: each change to it is one call.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a turn that will not end by itself off a record, and keeps its questions as orphans.
+fn end_unfinished(
+    mut record: ConversationRecord,
+    kind: FailureKind,
+    why: &str,
+) -> (ConversationRecord, Option<(Option<RequestId>, TurnResult)>) {
+    for interrupt in &mut record.interrupts {
+        interrupt.orphaned = true;
+    }
+    let Some(turn) = record.turn.take() else {
+        return (record, None);
+    };
+    record.resting = Resting::Interrupted;
+    record.revision += 1;
+    let result = TurnResult {
+        turn_id: turn.turn_id,
+        stop_reason: StopReason::Failed,
+        failure: Some(Failure {
+            kind,
+            message: why.to_owned(),
+            resets_at: None,
+            retryable: true,
+        }),
+        upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
+        resumed: None,
+        usage: None,
+    };
+    (record, Some((turn.request_id, result)))
+}
+
+fn check_settings(settings: &Settings) -> Result<(), ConversationError> {
+    for directory in settings.additional_directories.iter().flatten() {
+        if !std::path::Path::new(directory).is_absolute() {
+            return Err(ConversationError::InvalidParams(format!(
+                "additionalDirectories must be absolute paths, not \"{directory}\""
+            )));
+        }
+    }
+    for server in settings.mcp_servers.iter().flatten() {
+        if !server.get().starts_with('{') {
+            return Err(ConversationError::InvalidParams(
+                "each of mcpServers must be an object".to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!(
+        "a fault of the daemon: {}",
+        text.unwrap_or_else(|| "unknown".to_owned())
+    )
+}

@@ -1,0 +1,74 @@
+//! What every conversation needs from the rest of the daemon. Shared, and without state of any one conversation.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::AgentName;
+use jiff::Timestamp;
+
+use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::inbox::InboxLimits;
+use crate::agent::pool::Pool;
+use crate::store::Store;
+
+use super::error::ConversationError;
+use super::events::Hub;
+use super::state::Rules;
+
+/// The rest of the daemon, as a conversation sees it.
+pub struct Services {
+    /// What is durable.
+    pub store: Store,
+    /// The agents' processes.
+    pub pool: Pool,
+    /// The agents that are configured.
+    pub catalog: Catalog,
+    /// Events of all conversations.
+    pub hub: Arc<Hub>,
+    /// Limits and deadlines of each conversation.
+    pub rules: Rules,
+    /// How much of what an agent says may wait for a conversation.
+    pub inbox: InboxLimits,
+}
+
+/// How long an agent may take to open, fork or close a session. Opening reads the whole transcript: a gigabyte takes
+/// an agent most of a minute.
+pub const SESSION_DEADLINE: Duration = Duration::from_secs(180);
+
+impl Services {
+    /// The agent of this name.
+    ///
+    /// # Errors
+    /// [`ConversationError::NotFound`] with the names that are known.
+    pub fn agent(&self, name: &AgentName) -> Result<Arc<AgentEntry>, ConversationError> {
+        self.catalog
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ConversationError::NotFound {
+                what: format!(
+                    "there is no agent \"{name}\"; known are: {}. Agents are configured in config.toml",
+                    self.catalog.names()
+                ),
+            })
+    }
+}
+
+/// The time. The one place where this room reads the clock.
+#[must_use]
+pub fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// An error with everything that caused it, in one line.
+#[must_use]
+pub fn chain_text(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

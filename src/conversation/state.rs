@@ -1,0 +1,349 @@
+//! What a live conversation is: its durable record, its session, its turn, its line of waiting prompts. Pure data and
+//! the questions that one can ask of it; how it changes is in `transition`.
+//!
+//! `R` is the caller's handle for an answer. It is only carried, never looked into: the actor uses reply channels,
+//! tests use numbers.
+
+use std::collections::VecDeque;
+
+use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo, Settings};
+use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, Via};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::agent::failure::TurnSigns;
+use crate::agent::profile::AgentKind;
+use crate::store::{ConversationRecord, Resting};
+
+use super::answer::Request;
+
+/// Limits and deadlines of one conversation, from the configuration.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How many prompts may wait behind a running turn. A person queues a handful; more is a loop gone wrong.
+    pub prompt_queue: usize,
+    /// How long a cancelled turn has to answer before its session is closed under it, in milliseconds.
+    pub cancel_grace_ms: u64,
+    /// How long a prompt that was sent may be refused before it counts as accepted, in milliseconds. An agent that
+    /// does not know the session says so at once; one that works may be silent for long.
+    pub accept_grace_ms: u64,
+    /// After how long without a turn the session is closed, in milliseconds; 0: never.
+    pub idle_ms: u64,
+    /// The zone in which an agent that names none tells a reset time.
+    pub zone: TimeZone,
+}
+
+/// The prompt's caller and what it asked.
+#[derive(Debug)]
+pub struct Waiting<R> {
+    /// Whose prompt it is.
+    pub turn_id: TurnId,
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// The least fidelity that will do.
+    pub min_fidelity: Fidelity,
+    /// The idempotency key.
+    pub request: Option<Request>,
+    /// Who waits for the end; none for a turn that the daemon started.
+    pub reply: Option<R>,
+}
+
+/// How far a turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnPhase {
+    /// Waits until the session is open.
+    Waiting,
+    /// Is being written down.
+    Recording,
+    /// Sent; the agent may still say that it does not know the session.
+    Sent,
+    /// The agent works on it.
+    Accepted,
+    /// Over; its end is being written down.
+    Ending,
+}
+
+/// The running turn.
+#[derive(Debug)]
+pub struct Turn<R> {
+    /// Who asked and what.
+    pub asked: Waiting<R>,
+    /// How far it has come.
+    pub phase: TurnPhase,
+    /// When it was admitted.
+    pub started_at: Timestamp,
+    /// Whether someone cancelled it.
+    pub cancelled: bool,
+    /// Who waits for the cancellation.
+    pub cancel_replies: Vec<R>,
+    /// How the session was brought back for it.
+    pub resumed: Option<Resumed>,
+    /// What its updates said about a failure.
+    pub signs: TurnSigns,
+    /// Ids that refused this prompt, and how they had been opened: the next climb goes on below them.
+    pub refused: Vec<(UpstreamId, Via, String)>,
+    /// The orphaned question that this turn tells the answer of.
+    pub answers: Option<InterruptId>,
+}
+
+/// A session that is open in a running agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveSession {
+    /// The id of its transcript: the head of the chain.
+    pub upstream_id: UpstreamId,
+    /// How it was opened.
+    pub via: Via,
+    /// The history in words, to be sent before the first prompt.
+    pub preamble: Option<String>,
+    /// Whether the agent can bring it back once it is closed.
+    pub can_reopen: bool,
+}
+
+/// The session of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Session {
+    /// Not open.
+    Closed,
+    /// Open.
+    Live(LiveSession),
+}
+
+/// Work that is done outside the state machine; one piece at a time.
+#[derive(Debug)]
+pub struct Job<R> {
+    /// Tells this piece from earlier ones, whose results come too late.
+    pub number: u64,
+    /// What it is.
+    pub kind: JobKind<R>,
+}
+
+/// What kind of work.
+#[derive(Debug)]
+pub enum JobKind<R> {
+    /// The ladder is being climbed.
+    Opening,
+    /// A session that was opened is being written down.
+    Recording,
+    /// A branch is being made.
+    Branching(Branching<R>),
+    /// The session is being closed.
+    Closing {
+        /// Who waits for it.
+        replies: Vec<R>,
+        /// What follows.
+        then: AfterClose<R>,
+    },
+    /// Settings are being applied to the open session.
+    Configuring {
+        /// Who waits for it.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// The settings to go back to when the agent refuses them.
+        previous: Box<Settings>,
+    },
+}
+
+/// A branch that is being made.
+#[derive(Debug)]
+pub struct Branching<R> {
+    /// Who waits for it.
+    pub reply: R,
+    /// The idempotency key.
+    pub request: Option<Request>,
+    /// Whether the branch becomes the head of this conversation.
+    pub in_place: bool,
+    /// The folder of the branch.
+    pub cwd: String,
+    /// The title of the new conversation.
+    pub title: Option<String>,
+    /// The session that it branches off.
+    pub from: UpstreamId,
+}
+
+/// What follows when the session is closed.
+#[derive(Debug)]
+pub enum AfterClose<R> {
+    /// Nothing.
+    Nothing,
+    /// The chain is cleared.
+    Reset(R, Option<Request>),
+    /// The conversation is deleted.
+    Delete(R, Option<Request>),
+}
+
+/// A call with an idempotency key that has not been answered yet, and who else waits for its answer.
+#[derive(Debug)]
+pub struct OpenRequest<R> {
+    /// The key.
+    pub request: Request,
+    /// Those who asked the same again.
+    pub followers: Vec<R>,
+}
+
+/// A live conversation.
+#[derive(Debug)]
+pub struct Model<R> {
+    /// What is durable.
+    pub record: ConversationRecord,
+    /// The kind of its agent.
+    pub kind: AgentKind,
+    /// Limits and deadlines.
+    pub rules: Rules,
+    /// The session.
+    pub session: Session,
+    /// The running turn.
+    pub turn: Option<Turn<R>>,
+    /// Prompts that wait behind it.
+    pub queue: VecDeque<Waiting<R>>,
+    /// Work outside the state machine.
+    pub job: Option<Job<R>>,
+    /// Who waits for the session to be open, with the fidelity asked for.
+    pub resume_waiters: Vec<(R, Fidelity)>,
+    /// Calls with an idempotency key that run now.
+    pub open_requests: Vec<OpenRequest<R>>,
+    /// What the agent last said of its session.
+    pub info: SessionInfo,
+    /// The mode and model that the agent reports.
+    pub reported: Reported,
+    /// Lineage entries that a failed write did not get to disk; they go out with the next.
+    pub unsaved: Vec<LineageEntry>,
+    /// Numbers the jobs.
+    pub last_job: u64,
+    /// Whether the daemon is stopping.
+    pub stopping: bool,
+}
+
+/// What the agent reports of settings that a conversation need not have given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// The current mode's id.
+    pub mode: Option<String>,
+    /// The current value of the option of category `model`.
+    pub model: Option<String>,
+}
+
+impl<R> Model<R> {
+    /// A conversation as its record has it: nothing open, nothing running.
+    #[must_use]
+    pub fn new(record: ConversationRecord, kind: AgentKind, rules: Rules) -> Self {
+        Self {
+            record,
+            kind,
+            rules,
+            session: Session::Closed,
+            turn: None,
+            queue: VecDeque::new(),
+            job: None,
+            resume_waiters: Vec::new(),
+            open_requests: Vec::new(),
+            info: SessionInfo::default(),
+            reported: Reported::default(),
+            unsaved: Vec::new(),
+            last_job: 0,
+            stopping: false,
+        }
+    }
+
+    /// The conversation's id.
+    #[must_use]
+    pub fn id(&self) -> ConversationId {
+        self.record.id
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn state(&self) -> ConversationState {
+        match &self.turn {
+            Some(turn) if turn.cancelled => ConversationState::Cancelling,
+            Some(_) if self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned) => {
+                ConversationState::Awaiting
+            }
+            Some(_) => ConversationState::Prompting,
+            None => resting_state(&self.record),
+        }
+    }
+
+    /// The conversation as the wire tells it.
+    #[must_use]
+    pub fn view(&self) -> Conversation {
+        let mut view = view_of_record(&self.record);
+        view.state = self.state();
+        view.live = matches!(self.session, Session::Live(_));
+        view.settings.mode = view.settings.mode.or_else(|| self.reported.mode.clone());
+        view.settings.model = view.settings.model.or_else(|| self.reported.model.clone());
+        view
+    }
+
+    /// The turn to which what the agent says now belongs. Nothing belongs to a turn that is over or was not sent yet.
+    #[must_use]
+    pub fn turn_of_updates(&self) -> Option<&TurnId> {
+        self.turn
+            .as_ref()
+            .filter(|turn| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted))
+            .map(|turn| &turn.asked.turn_id)
+    }
+
+    /// The running turn as a client that attaches is told of it; the updates come from the ring of events.
+    #[must_use]
+    pub fn running(&self, updates: Vec<RawJson>, truncated: bool) -> Option<RunningTurn> {
+        self.turn
+            .as_ref()
+            .filter(|turn| turn.phase == TurnPhase::Accepted)
+            .map(|turn| RunningTurn {
+                turn_id: turn.asked.turn_id.clone(),
+                prompt: turn.asked.prompt.clone(),
+                started_at: turn.started_at,
+                updates,
+                truncated,
+            })
+    }
+
+    /// Whether the actor may go: nothing is open, runs or waits.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.session == Session::Closed
+            && self.turn.is_none()
+            && self.queue.is_empty()
+            && self.job.is_none()
+            && self.resume_waiters.is_empty()
+            && self.unsaved.is_empty()
+    }
+}
+
+/// What a conversation that does nothing is told as.
+fn resting_state(record: &ConversationRecord) -> ConversationState {
+    match record.resting {
+        Resting::Limited => ConversationState::Limited,
+        Resting::Failed => ConversationState::Failed,
+        Resting::Interrupted => ConversationState::Interrupted,
+        Resting::Idle if !record.interrupts.is_empty() => ConversationState::Interrupted,
+        Resting::Idle => ConversationState::Idle,
+    }
+}
+
+/// The wire's view of a conversation that is not live.
+#[must_use]
+pub fn view_of_record(record: &ConversationRecord) -> Conversation {
+    Conversation {
+        id: record.id,
+        namespace: record.namespace.clone(),
+        agent: record.agent.clone(),
+        cwd: record.cwd.clone(),
+        title: record.title.clone(),
+        state: resting_state(record),
+        live: false,
+        head: record.chain.head().map(|link| link.upstream_id.clone()),
+        chain_length: record.chain.len(),
+        parent: record.parent.clone(),
+        settings: record.settings.clone(),
+        limit: record.limit.clone(),
+        interrupts: record.interrupts.clone(),
+        continuation: None,
+        created_at: record.created_at,
+        updated_at: record.updated_at,
+        revision: record.revision,
+    }
+}

@@ -1,0 +1,286 @@
+//! Forks at the head, in place and side by side.
+
+use bridge_protocol::conversation::{ForkAnswer, Parent};
+use bridge_protocol::event::Event;
+use bridge_protocol::id::ConversationId;
+use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+
+use crate::chain::{Chain, NewLink};
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::effect::{Branched, Deadline, Effect, Effects, Milestone, Now};
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
+use crate::store::{ConversationRecord, Resting};
+
+impl<R> Model<R> {
+    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
+    pub(super) fn fork(
+        &mut self,
+        in_place: bool,
+        cwd: Option<String>,
+        title: Option<String>,
+        request: Option<Request>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let busy = self.turn.is_some();
+        let refusal = if in_place && busy {
+            Some(
+                "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
+            )
+        } else if self.job.is_some() {
+            Some("the session is being opened, closed or branched; try again when that is done")
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.answer(
+                reply,
+                request.as_ref(),
+                Err(ConversationError::Busy(refusal.to_owned())),
+                effects,
+            );
+            return;
+        }
+        let cwd = cwd.unwrap_or_else(|| self.record.cwd.clone());
+        let head = self
+            .record
+            .chain
+            .head()
+            .filter(|head| head.written || head.relation != Relation::Fresh);
+        let Some(head) = head else {
+            self.fork_unprompted(in_place, cwd, title, request, reply, now, effects);
+            return;
+        };
+        let from = head.upstream_id.clone();
+        let branching = Branching {
+            reply,
+            request,
+            in_place,
+            cwd: cwd.clone(),
+            title,
+            from: from.clone(),
+        };
+        let job = self.start_job(JobKind::Branching(branching));
+        effects.push(Effect::Branch { job, from, cwd, busy });
+    }
+
+    /// There is nothing to branch from yet: a new conversation with the same settings.
+    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
+    fn fork_unprompted(
+        &mut self,
+        in_place: bool,
+        cwd: String,
+        title: Option<String>,
+        request: Option<Request>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        if in_place {
+            let error = ConversationError::Conflict(
+                "the conversation has never been prompted: there is nothing to branch from".to_owned(),
+            );
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
+        let mut record = self.sibling(cwd, title, now);
+        record.parent = Some(Parent {
+            conversation_id: self.record.id,
+            checkpoint_id: None,
+        });
+        let answer = Answer::Forked(Box::new(ForkAnswer {
+            conversation: view_of_record(&record),
+            link: None,
+            fidelity: Fidelity::Full,
+        }));
+        let kept = self.done_request(request.as_ref(), &answer, now);
+        effects.push(Effect::WriteNew {
+            record: Box::new(record),
+            lineage: Vec::new(),
+            upstream: Vec::new(),
+            request: kept,
+            milestone: Milestone::Answer(reply, request, Box::new(answer), Vec::new()),
+        });
+    }
+
+    /// A new conversation that is set up as this one is.
+    fn sibling(&self, cwd: String, title: Option<String>, now: Now) -> ConversationRecord {
+        let mut record = ConversationRecord::new(ConversationId::mint(), self.record.agent.clone(), cwd, now);
+        record.namespace.clone_from(&self.record.namespace);
+        record.title = title.unwrap_or_else(|| self.record.title.clone());
+        record.settings = self.record.settings.clone();
+        record
+    }
+
+    /// A branch was made, or not.
+    pub(super) fn branched(
+        &mut self,
+        job: u64,
+        result: Result<Branched, ConversationError>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(JobKind::Branching(branching)) = self.finish_job(job) else {
+            return;
+        };
+        let branched = match result {
+            Ok(branched) => branched,
+            Err(error) => {
+                self.answer(branching.reply, branching.request.as_ref(), Err(error), effects);
+                return;
+            }
+        };
+        let link = NewLink {
+            upstream_id: branched.upstream_id.clone(),
+            agent: self.record.agent.clone(),
+            cwd: branching.cwd.clone(),
+            reason: LinkReason::Forked,
+            relation: Relation::Carries,
+            from_upstream_id: Some(branching.from.clone()),
+            from_checkpoint_id: branched.checkpoint.clone(),
+            cause: None,
+            turns: 0,
+            written: false,
+        };
+        if branching.in_place {
+            self.branch_in_place(branching, branched, link, now, effects);
+        } else {
+            self.branch_side_by_side(branching, branched, link, now, effects);
+        }
+    }
+
+    fn branch_in_place(
+        &mut self,
+        branching: Branching<R>,
+        branched: Branched,
+        link: NewLink,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        self.lose_session(effects);
+        let upstream = vec![link.upstream_id.clone()];
+        let appended = self.record.chain.append(link, branched.fidelity, now);
+        self.record.cwd.clone_from(&branching.cwd);
+        if let Some(title) = &branching.title {
+            self.record.title.clone_from(title);
+        }
+        self.record.resting = Resting::Idle;
+        self.record.limit = None;
+        self.touch(now);
+        let answer = Answer::Forked(Box::new(ForkAnswer {
+            conversation: self.view(),
+            link: self.record.chain.head().cloned(),
+            fidelity: branched.fidelity,
+        }));
+        let kept = self.done_request(branching.request.as_ref(), &answer, now);
+        self.start_job(JobKind::Recording);
+        let record = Box::new(self.record.clone());
+        let milestone = Milestone::Forked(branching.reply, branching.request, Box::new(branched), record);
+        self.write(appended.entries, upstream, kept, milestone, effects);
+    }
+
+    fn branch_side_by_side(
+        &mut self,
+        branching: Branching<R>,
+        branched: Branched,
+        link: NewLink,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let mut record = self.sibling(branching.cwd, branching.title, now);
+        record.parent = Some(Parent {
+            conversation_id: self.record.id,
+            checkpoint_id: branched.checkpoint.clone(),
+        });
+        let upstream = vec![link.upstream_id.clone()];
+        let mut chain = Chain::default();
+        let appended = chain.append(link, branched.fidelity, now);
+        record.chain = chain;
+        let answer = Answer::Forked(Box::new(ForkAnswer {
+            conversation: view_of_record(&record),
+            link: record.chain.head().cloned(),
+            fidelity: branched.fidelity,
+        }));
+        let kept = self.done_request(branching.request.as_ref(), &answer, now);
+        effects.push(Effect::WriteNew {
+            record: Box::new(record.clone()),
+            lineage: appended.entries,
+            upstream,
+            request: kept,
+            milestone: Milestone::Forked(
+                branching.reply,
+                branching.request,
+                Box::new(branched),
+                Box::new(record),
+            ),
+        });
+    }
+
+    /// The branch is on disk: announce it and take its session into use, here or in the new conversation.
+    pub(super) fn fork_recorded(
+        &mut self,
+        reply: R,
+        request: Option<&Request>,
+        branched: Branched,
+        record: Box<ConversationRecord>,
+        result: Result<(), String>,
+        effects: &mut Effects<R>,
+    ) {
+        let in_place = record.id == self.record.id;
+        if in_place && matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
+            self.job = None;
+        }
+        if let Err(error) = result {
+            effects.push(Effect::AbandonJob);
+            self.answer(
+                reply,
+                request,
+                Err(ConversationError::StoreFailed(error)),
+                effects,
+            );
+            return;
+        }
+        let link = record.chain.head().cloned();
+        if let Some(link) = &link {
+            effects.emit(Event::Forked {
+                link: link.clone(),
+                conversation_id: record.id,
+            });
+        }
+        let conversation = match (in_place, branched.open) {
+            (true, open) => {
+                if let Some(opened) = open {
+                    self.announce(*opened, None, effects);
+                }
+                self.view()
+            }
+            (false, open) => {
+                let conversation = view_of_record(&record);
+                if let Some(opened) = open {
+                    effects.push(Effect::HandOver(record, opened));
+                }
+                conversation
+            }
+        };
+        let answer = ForkAnswer {
+            conversation,
+            link,
+            fidelity: branched.fidelity,
+        };
+        self.answer(reply, request, Ok(Answer::Forked(Box::new(answer))), effects);
+    }
+
+    /// Takes over a session that a fork opened for this conversation, unless one is open or being opened.
+    pub fn take_over(&mut self, opened: crate::conversation::effect::Opened) -> Effects<R> {
+        let mut effects = Effects::default();
+        if self.session == Session::Closed && self.job.is_none() {
+            self.announce(opened, None, &mut effects);
+            effects.push(Effect::Disarm(Deadline::Accept));
+        } else {
+            effects.push(Effect::AbandonJob);
+        }
+        effects
+    }
+}

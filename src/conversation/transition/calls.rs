@@ -1,0 +1,414 @@
+//! What callers ask for: admission, idempotency, and the calls that take no work outside.
+
+use bridge_protocol::conversation::{OnBusy, Settings};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::{StopReason, TurnResult};
+
+use crate::agent::failure::TurnSigns;
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::effect::{Call, Deadline, Effect, Effects, Milestone, Now};
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::{
+    AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting,
+};
+use crate::store::RequestRecord;
+
+impl<R> Model<R> {
+    /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
+    pub(super) fn admit(
+        &mut self,
+        call: Call,
+        request: Option<Request>,
+        kept: Option<RequestRecord>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        if self.record.deleted_at.is_some() {
+            let at = self.record.deleted_at.unwrap_or(now);
+            effects.push(Effect::Answer(
+                reply,
+                Err(ConversationError::Deleted {
+                    id: self.record.id,
+                    at,
+                }),
+            ));
+            return;
+        }
+        let Some(reply) = self.join(request.as_ref(), kept, reply, effects) else {
+            return;
+        };
+        if let Some(request) = &request {
+            self.open_requests.push(OpenRequest {
+                request: request.clone(),
+                followers: Vec::new(),
+            });
+        }
+        if self.stopping && !matches!(call, Call::Cancel { .. } | Call::Respond { .. }) {
+            self.answer(
+                reply,
+                request.as_ref(),
+                Err(ConversationError::ShuttingDown),
+                effects,
+            );
+            return;
+        }
+        match call {
+            Call::Prompt {
+                turn_id,
+                prompt,
+                on_busy,
+                min_fidelity,
+            } => {
+                let asked = Waiting {
+                    turn_id,
+                    prompt,
+                    min_fidelity,
+                    request,
+                    reply: Some(reply),
+                };
+                self.prompt(asked, on_busy, now, effects);
+            }
+            Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, reply, now, effects),
+            Call::Resume { min_fidelity } => self.resume(min_fidelity, reply, effects),
+            Call::Update {
+                title,
+                settings,
+                expected_revision,
+            } => {
+                self.update(title, settings, expected_revision, request, reply, now, effects);
+            }
+            Call::Fork { in_place, cwd, title } => {
+                self.fork(in_place, cwd, title, request, reply, now, effects);
+            }
+            Call::Respond {
+                interrupt_id,
+                outcome,
+                turn_id,
+            } => {
+                self.respond(&interrupt_id, outcome, turn_id, reply, now, effects);
+            }
+            Call::Close => self.close(reply, effects),
+            Call::Reset => self.close_then(AfterClose::Reset(reply, request), false, now, effects),
+            Call::Delete { transcripts } => {
+                let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
+                self.close_then(AfterClose::Delete(reply, request), delete, now, effects);
+            }
+        }
+    }
+
+    /// Gives the reply back when the call is a new one; otherwise it is answered, or waits with the first.
+    fn join(
+        &mut self,
+        request: Option<&Request>,
+        kept: Option<RequestRecord>,
+        reply: R,
+        effects: &mut Effects<R>,
+    ) -> Option<R> {
+        let Some(request) = request else {
+            return Some(reply);
+        };
+        let differs = || {
+            ConversationError::Conflict(format!(
+                "request id \"{}\" was used before for a call with another content; use a new id",
+                request.id.as_str()
+            ))
+        };
+        if let Some(open) = self
+            .open_requests
+            .iter_mut()
+            .find(|open| open.request.id == request.id)
+        {
+            if open.request.fingerprint == request.fingerprint {
+                open.followers.push(reply);
+            } else {
+                effects.push(Effect::Answer(reply, Err(differs())));
+            }
+            return None;
+        }
+        let Some(kept) = kept else { return Some(reply) };
+        if kept.fingerprint != request.fingerprint {
+            effects.push(Effect::Answer(reply, Err(differs())));
+            return None;
+        }
+        match kept.result {
+            Some(result) => {
+                effects.push(Effect::Answer(reply, Ok(Answer::Kept(result))));
+                None
+            }
+            // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).
+            None => Some(reply),
+        }
+    }
+
+    fn prompt(&mut self, asked: Waiting<R>, on_busy: OnBusy, now: Now, effects: &mut Effects<R>) {
+        if self.turn.is_none() && self.queue.is_empty() {
+            self.start_turn(asked, now, effects);
+            return;
+        }
+        let refusal = match on_busy {
+            OnBusy::Fail => {
+                Some("a turn is running; wait for its end, cancel it, or send with onBusy: queue".to_owned())
+            }
+            OnBusy::Queue if self.queue.len() >= self.rules.prompt_queue => Some(format!(
+                "{} prompts wait already; wait for some of them to end",
+                self.queue.len()
+            )),
+            OnBusy::Queue => None,
+        };
+        match (refusal, asked.reply) {
+            (Some(refusal), Some(reply)) => {
+                self.answer(
+                    reply,
+                    asked.request.as_ref(),
+                    Err(ConversationError::Busy(refusal)),
+                    effects,
+                );
+            }
+            (_, reply) => self.queue.push_back(Waiting { reply, ..asked }),
+        }
+    }
+
+    /// Begins a turn; it waits for the session first.
+    pub(super) fn start_turn(&mut self, asked: Waiting<R>, now: Now, effects: &mut Effects<R>) {
+        effects.push(Effect::Disarm(Deadline::Idle));
+        self.turn = Some(Turn {
+            asked,
+            phase: TurnPhase::Waiting,
+            started_at: now,
+            cancelled: false,
+            cancel_replies: Vec::new(),
+            resumed: None,
+            signs: TurnSigns::default(),
+            refused: Vec::new(),
+            answers: None,
+        });
+    }
+
+    /// Begins the next waiting prompt.
+    pub(super) fn take_from_queue(&mut self, now: Now, effects: &mut Effects<R>) {
+        if let Some(asked) = self.queue.pop_front() {
+            self.start_turn(asked, now, effects);
+        }
+    }
+
+    fn cancel(
+        &mut self,
+        turn_id: Option<&TurnId>,
+        queued: bool,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let mut cancelled = false;
+        let named_waits = turn_id.is_some_and(|id| self.queue.iter().any(|waiting| waiting.turn_id == *id));
+        if queued || named_waits {
+            let waiting = std::mem::take(&mut self.queue);
+            for asked in waiting {
+                if !queued && turn_id != Some(&asked.turn_id) {
+                    self.queue.push_back(asked);
+                    continue;
+                }
+                cancelled = true;
+                let result = self.cancelled_before_start(asked.turn_id.clone());
+                if let Some(reply) = asked.reply {
+                    self.answer(
+                        reply,
+                        asked.request.as_ref(),
+                        Ok(Answer::Turn(Box::new(result))),
+                        effects,
+                    );
+                }
+            }
+        }
+        let running = self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn_id.is_none_or(|id| *id == turn.asked.turn_id) && !named_waits);
+        if running {
+            self.cancel_running(reply, now, effects);
+        } else {
+            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(cancelled))));
+        }
+    }
+
+    fn cancelled_before_start(&self, turn_id: TurnId) -> TurnResult {
+        TurnResult {
+            turn_id,
+            stop_reason: StopReason::Cancelled,
+            failure: None,
+            upstream_id: self
+                .record
+                .chain
+                .head()
+                .map_or_else(|| "".into(), |link| link.upstream_id.clone()),
+            resumed: None,
+            usage: None,
+        }
+    }
+
+    fn cancel_running(&mut self, reply: R, now: Now, effects: &mut Effects<R>) {
+        let Some(turn) = &mut self.turn else { return };
+        turn.cancel_replies.push(reply);
+        let again = std::mem::replace(&mut turn.cancelled, true);
+        match turn.phase {
+            TurnPhase::Waiting => {
+                // Nothing was sent: the climb is let go and the turn never was.
+                let opening = matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Opening));
+                if opening && self.resume_waiters.is_empty() {
+                    self.job = None;
+                    effects.push(Effect::AbandonJob);
+                }
+                self.drop_turn_unsent(effects);
+            }
+            // The end comes with the milestone that is under way.
+            TurnPhase::Recording | TurnPhase::Ending => {}
+            TurnPhase::Sent | TurnPhase::Accepted => {
+                if !again {
+                    self.cancel_questions(now, effects);
+                    effects.push(Effect::SendCancel);
+                    effects.push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
+                }
+            }
+        }
+    }
+
+    /// Ends a turn that was cancelled before it was sent.
+    pub(super) fn drop_turn_unsent(&mut self, effects: &mut Effects<R>) {
+        let Some(turn) = self.turn.take() else { return };
+        let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
+        result.resumed = turn.resumed;
+        if let Some(reply) = turn.asked.reply {
+            self.answer(
+                reply,
+                turn.asked.request.as_ref(),
+                Ok(Answer::Turn(Box::new(result))),
+                effects,
+            );
+        }
+        for reply in turn.cancel_replies {
+            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+        }
+        self.arm_idle(effects);
+    }
+
+    fn resume(&mut self, min_fidelity: Fidelity, reply: R, effects: &mut Effects<R>) {
+        if let Some(resumed) = self.live_resumed() {
+            let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
+            effects.push(Effect::Answer(reply, Ok(answer)));
+            return;
+        }
+        self.resume_waiters.push((reply, min_fidelity));
+    }
+
+    /// How an open session is told as brought back: it did not have to be.
+    pub(super) fn live_resumed(&self) -> Option<Resumed> {
+        let Session::Live(live) = &self.session else {
+            return None;
+        };
+        let upstream_id = live.upstream_id.clone();
+        let attempt = Attempt {
+            upstream_id: Some(upstream_id.clone()),
+            via: Via::Live,
+            error: None,
+        };
+        Some(Resumed {
+            upstream_id,
+            via: Via::Live,
+            fidelity: Fidelity::Full,
+            missing_turns: 0,
+            attempts: vec![attempt],
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
+    fn update(
+        &mut self,
+        title: Option<String>,
+        settings: Option<Settings>,
+        expected_revision: Option<u64>,
+        request: Option<Request>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let is = self.record.revision;
+        if let Some(expected) = expected_revision.filter(|expected| *expected != is) {
+            let error = ConversationError::RevisionMismatch { expected, is };
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
+        if settings.is_some() && self.job.is_some() {
+            let error =
+                ConversationError::Busy("the session is being opened or closed; try again".to_owned());
+            self.answer(reply, request.as_ref(), Err(error.clone()), effects);
+            return;
+        }
+        if let Some(title) = title {
+            self.record.title = title;
+        }
+        let previous = self.record.settings.clone();
+        if let Some(settings) = settings {
+            merge(&mut self.record.settings, settings);
+        }
+        let live = matches!(self.session, Session::Live(_));
+        if live && previous != self.record.settings {
+            let job = self.start_job(JobKind::Configuring {
+                reply,
+                request,
+                previous: Box::new(previous),
+            });
+            effects.push(Effect::Configure { job });
+            return;
+        }
+        self.write_update(reply, request, now, effects);
+    }
+
+    /// Writes the record down and answers with it.
+    pub(super) fn write_update(
+        &mut self,
+        reply: R,
+        request: Option<Request>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        self.touch(now);
+        let answer = Answer::Conversation(Box::new(self.view()));
+        let record = self.done_request(request.as_ref(), &answer, now);
+        let milestone = Milestone::Answer(reply, request, Box::new(answer), Vec::new());
+        self.write(Vec::new(), Vec::new(), record, milestone, effects);
+    }
+}
+
+/// Lays the members that are given over those that are there.
+fn merge(settings: &mut Settings, given: Settings) {
+    let Settings {
+        model,
+        mode,
+        config,
+        system_prompt,
+        mcp_servers,
+        additional_directories,
+    } = given;
+    settings.model = model.or_else(|| settings.model.take());
+    settings.mode = mode.or_else(|| settings.mode.take());
+    if let Some(config) = config {
+        settings.config.get_or_insert_default().extend(config);
+    }
+    settings.system_prompt = system_prompt.or_else(|| settings.system_prompt.take());
+    settings.mcp_servers = mcp_servers.or_else(|| settings.mcp_servers.take());
+    settings.additional_directories =
+        additional_directories.or_else(|| settings.additional_directories.take());
+}
+
+/// The text of a prompt when it is nothing but text.
+pub(super) fn with_preamble(preamble: Option<&str>, prompt: &PromptContent) -> PromptContent {
+    let Some(preamble) = preamble else {
+        return prompt.clone();
+    };
+    let mut blocks = PromptContent::text(preamble).as_blocks().to_vec();
+    blocks.extend(prompt.as_blocks().iter().cloned());
+    PromptContent::blocks(blocks)
+}

@@ -1,0 +1,234 @@
+//! How turns end: with a result, with a failure, by a cancellation that was not heeded, with the agent.
+
+use bridge_protocol::conversation::Limit;
+use bridge_protocol::event::Event;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{self, FailureKind, StopReason, TurnResult};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::agent::failure::{self, Failure};
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Deadline, Effect, Effects, Milestone, Now};
+use crate::conversation::state::{AfterClose, JobKind, Model, Session, TurnPhase};
+use crate::store::{RequestRecord, Resting};
+
+impl<R> Model<R> {
+    /// The agent's result ends the turn, unless it holds a failure.
+    pub(super) fn end_turn_with_result(
+        &mut self,
+        raw: &RawJson,
+        result: &Value,
+        failure: Option<Failure>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        if let Some(failure) = failure {
+            self.end_turn_with_failure(failure, now, effects);
+            return;
+        }
+        #[derive(Deserialize)]
+        struct Members<'a> {
+            #[serde(default, borrow)]
+            usage: Option<&'a RawValue>,
+        }
+        let usage = raw
+            .read::<Members<'_>>()
+            .ok()
+            .and_then(|members| members.usage)
+            .map(|usage| RawJson::new(usage.to_owned()));
+        let told = result.get("stopReason").cloned().unwrap_or(Value::Null);
+        let stop_reason = match serde_json::from_value(told) {
+            // A turn never ends as `failed` by the agent's own word: that reason is ours.
+            Ok(StopReason::Failed) | Err(_) => StopReason::EndTurn,
+            Ok(reason) => reason,
+        };
+        self.record.chain.acknowledge_turn();
+        self.rest(Resting::Idle);
+        self.end_turn(stop_reason, None, usage, now, effects);
+    }
+
+    /// The turn failed.
+    pub(super) fn end_turn_with_failure(&mut self, failure: Failure, now: Now, effects: &mut Effects<R>) {
+        let kind = wire_kind(failure.kind);
+        let failure = turn::Failure {
+            kind,
+            message: failure.message,
+            resets_at: failure.resets_at,
+            retryable: failure.retryable,
+        };
+        match kind {
+            FailureKind::RateLimited => {
+                self.rest(Resting::Limited);
+                self.record.limit = Some(Limit {
+                    kind,
+                    resets_at: failure.resets_at,
+                });
+            }
+            FailureKind::AgentDied | FailureKind::DaemonRestarted => self.rest(Resting::Interrupted),
+            _ => self.rest(Resting::Idle),
+        }
+        self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
+    }
+
+    /// What the conversation does once nothing runs.
+    fn rest(&mut self, resting: Resting) {
+        self.record.resting = resting;
+        if resting != Resting::Limited {
+            self.record.limit = None;
+        }
+    }
+
+    fn end_turn(
+        &mut self,
+        stop_reason: StopReason,
+        failure: Option<turn::Failure>,
+        usage: Option<RawJson>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let upstream_id = self
+            .record
+            .chain
+            .head()
+            .map_or_else(|| "".into(), |link| link.upstream_id.clone());
+        let agent_gone = matches!(&failure, Some(failure) if failure.kind == FailureKind::AgentDied);
+        if !agent_gone {
+            self.cancel_questions(now, effects);
+        }
+        let Some(turn) = &mut self.turn else { return };
+        turn.phase = TurnPhase::Ending;
+        let result = TurnResult {
+            turn_id: turn.asked.turn_id.clone(),
+            stop_reason,
+            failure,
+            upstream_id,
+            resumed: turn.resumed.clone(),
+            usage,
+        };
+        let request = turn.asked.request.clone();
+        let request = request.and_then(|request| {
+            Some(RequestRecord {
+                turn_id: Some(result.turn_id.clone()),
+                result: Some(RawJson::from_value(&result).ok()?),
+                ..self.request_record(&request, now)
+            })
+        });
+        self.record.turn = None;
+        effects.push(Effect::Disarm(Deadline::Accept));
+        effects.push(Effect::Disarm(Deadline::Cancel));
+        self.touch(now);
+        self.write(
+            Vec::new(),
+            Vec::new(),
+            request,
+            Milestone::TurnEnded(Box::new(result)),
+            effects,
+        );
+    }
+
+    /// The turn's end is on disk, or could not be written: it ended all the same, and is told.
+    pub(super) fn turn_end_recorded(
+        &mut self,
+        result: TurnResult,
+        _written: Result<(), String>,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(turn) = self.turn.take_if(|turn| turn.asked.turn_id == result.turn_id) else {
+            return;
+        };
+        if self.record.resting == Resting::Limited
+            && let Some(limit) = &self.record.limit
+        {
+            effects.emit(Event::Limited { limit: limit.clone() });
+        }
+        effects.emit(Event::TurnEnded { turn: result.clone() });
+        if let Some(reply) = turn.asked.reply {
+            self.answer(
+                reply,
+                turn.asked.request.as_ref(),
+                Ok(Answer::Turn(Box::new(result))),
+                effects,
+            );
+        }
+        for reply in turn.cancel_replies {
+            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+        }
+        self.arm_idle(effects);
+    }
+
+    /// A deadline passed.
+    pub(super) fn elapsed(&mut self, deadline: Deadline, now: Now, effects: &mut Effects<R>) {
+        match deadline {
+            Deadline::Accept => self.accept_prompt(effects),
+            Deadline::Cancel => self.cancel_ignored(now, effects),
+            Deadline::Idle => self.hibernate(effects),
+        }
+    }
+
+    /// The agent did not heed the cancellation: the turn is over, and the session is closed under it. What the agent
+    /// still says belongs to no turn.
+    fn cancel_ignored(&mut self, now: Now, effects: &mut Effects<R>) {
+        let waits = self.turn.as_ref().is_some_and(|turn| {
+            turn.cancelled && matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted)
+        });
+        if !waits {
+            return;
+        }
+        self.accept_prompt(effects);
+        self.rest(Resting::Idle);
+        self.end_turn(StopReason::Cancelled, None, None, now, effects);
+        if self.job.is_none() {
+            let job = self.start_job(JobKind::Closing {
+                replies: Vec::new(),
+                then: AfterClose::Nothing,
+            });
+            effects.push(Effect::CloseSession {
+                job,
+                delete_transcripts: false,
+                by_force: true,
+            });
+        }
+        self.session = Session::Closed;
+    }
+
+    /// The agent's process ended.
+    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, now: Now, effects: &mut Effects<R>) {
+        self.lose_session(effects);
+        let questions = self.orphan_questions();
+        let failure = failure::agent_died(status, stderr_tail);
+        let phase = self.turn.as_ref().map(|turn| turn.phase);
+        match phase {
+            Some(TurnPhase::Sent | TurnPhase::Accepted) => {
+                self.accept_prompt(effects);
+                if self.turn.as_ref().is_some_and(|turn| turn.cancelled) {
+                    self.rest(Resting::Idle);
+                    self.end_turn(StopReason::Cancelled, None, None, now, effects);
+                } else {
+                    self.end_turn_with_failure(failure, now, effects);
+                }
+            }
+            _ if questions => {
+                self.touch(now);
+                self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The wire's word for a kind of failure.
+fn wire_kind(kind: failure::FailureKind) -> FailureKind {
+    match kind {
+        failure::FailureKind::RateLimited => FailureKind::RateLimited,
+        failure::FailureKind::Overloaded => FailureKind::Overloaded,
+        failure::FailureKind::AuthRequired => FailureKind::AuthRequired,
+        failure::FailureKind::ContextOverflow => FailureKind::ContextOverflow,
+        failure::FailureKind::Network => FailureKind::Network,
+        failure::FailureKind::InvalidRequest => FailureKind::InvalidRequest,
+        failure::FailureKind::AgentDied => FailureKind::AgentDied,
+        failure::FailureKind::DaemonRestarted => FailureKind::DaemonRestarted,
+        failure::FailureKind::Unknown => FailureKind::Unknown,
+    }
+}

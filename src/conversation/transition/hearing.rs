@@ -1,0 +1,165 @@
+//! What the agent says between its answers: who it belongs to, and what of it the conversation keeps.
+
+use bridge_protocol::raw::RawJson;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::agent::failure::TurnSigns;
+use crate::conversation::effect::{Effects, Now};
+use crate::conversation::state::{Model, TurnPhase};
+use crate::store::Resting;
+
+impl<R> Model<R> {
+    /// Hears one `session/update` before it is passed on. Nearly all of them change nothing and cost nothing: only the
+    /// few kinds that the conversation keeps are read.
+    ///
+    /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
+    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, _now: Now) -> Effects<R> {
+        let mut effects = Effects::default();
+        if self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn.phase == TurnPhase::Sent)
+            && speaks_of_turn(kind)
+        {
+            self.accept_prompt(&mut effects);
+        }
+        match kind {
+            "plan" => self.info.plan = raw(update),
+            "available_commands_update" => self.info.commands = member(update, "availableCommands"),
+            "usage_update" => self.info.usage = raw(update),
+            "current_mode_update" => self.mode_changed(update),
+            "config_option_update" => self.options_changed(update),
+            "session_info_update" => self.title_told(update),
+            _ => {}
+        }
+        self.observe(line, "session/update");
+        effects
+    }
+
+    /// Hears a notification that the daemon asked for itself; nobody else is told.
+    pub fn hear_event(&mut self, method: &str, line: &str) {
+        self.observe(line, method);
+    }
+
+    /// Whether a line is worth a look for signs of a failure.
+    fn observe(&mut self, line: &str, method: &str) {
+        let Some(turn) = &mut self.turn else { return };
+        if !TurnSigns::concerns(self.kind, line.as_bytes()) {
+            return;
+        }
+        if let Ok(value) = serde_json::from_str::<Value>(line)
+            && let Some(params) = value.get("params")
+        {
+            turn.signs.observe(method, params);
+        }
+    }
+
+    /// What the agent reports of mode and model after it opened a session.
+    pub(super) fn note_reported(&mut self) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Modes {
+            current_mode_id: Option<String>,
+        }
+        let modes = self
+            .info
+            .modes
+            .as_ref()
+            .and_then(|modes| modes.read::<Modes>().ok());
+        self.reported.mode = modes.and_then(|modes| modes.current_mode_id);
+        self.reported.model = self.info.config_options.as_ref().and_then(model_of_options);
+    }
+
+    /// The mode was changed in the session: it is applied again after the next resume.
+    fn mode_changed(&mut self, update: &str) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Update {
+            current_mode_id: String,
+        }
+        let Ok(Update { current_mode_id }) = serde_json::from_str(update) else {
+            return;
+        };
+        if let Some(modes) = &self.info.modes
+            && let Ok(mut value) = modes.read::<Value>()
+            && let Some(members) = value.as_object_mut()
+        {
+            members.insert("currentModeId".to_owned(), Value::String(current_mode_id.clone()));
+            self.info.modes = Some(RawJson::from(value));
+        }
+        if self.reported.mode.as_ref() != Some(&current_mode_id) {
+            self.record.settings.mode = Some(current_mode_id.clone());
+        }
+        self.reported.mode = Some(current_mode_id);
+    }
+
+    /// Options were changed in the session: the model is applied again after the next resume.
+    fn options_changed(&mut self, update: &str) {
+        let Some(options) = member(update, "configOptions") else {
+            return;
+        };
+        let model = model_of_options(&options);
+        if model.is_some() && model != self.reported.model {
+            self.record.settings.model.clone_from(&model);
+        }
+        self.reported.model = model;
+        self.info.config_options = Some(options);
+    }
+
+    /// The agent named the session: a conversation that nobody named takes that name.
+    fn title_told(&mut self, update: &str) {
+        #[derive(Deserialize)]
+        struct Update {
+            #[serde(default)]
+            title: Option<String>,
+        }
+        if let Ok(Update { title: Some(title) }) = serde_json::from_str(update)
+            && self.record.title.is_empty()
+        {
+            self.record.title = title;
+        }
+    }
+
+    /// Marks the conversation as failed after a fault of its own task.
+    pub fn mark_failed(&mut self, why: &str) {
+        self.record.resting = Resting::Failed;
+        self.record.failure = Some(why.to_owned());
+    }
+}
+
+/// Whether an update of this kind shows that the agent works on the prompt; the others come at any time.
+fn speaks_of_turn(kind: &str) -> bool {
+    !matches!(
+        kind,
+        "available_commands_update"
+            | "current_mode_update"
+            | "config_option_update"
+            | "session_info_update"
+            | "usage_update"
+            | "notice"
+    )
+}
+
+fn raw(text: &str) -> Option<RawJson> {
+    RawJson::from_text(text.to_owned()).ok()
+}
+
+fn member(text: &str, name: &str) -> Option<RawJson> {
+    let value: std::collections::HashMap<String, &serde_json::value::RawValue> =
+        serde_json::from_str(text).ok()?;
+    value.get(name).map(|raw| RawJson::new((*raw).to_owned()))
+}
+
+/// The current value of the option of category `model`.
+fn model_of_options(options: &RawJson) -> Option<String> {
+    let options: Vec<Value> = options.read().ok()?;
+    let option = options.iter().find(|option| {
+        let is_model = |key: &str| option.get(key).and_then(Value::as_str) == Some("model");
+        is_model("category") || is_model("id")
+    })?;
+    option
+        .get("currentValue")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+}

@@ -1,0 +1,280 @@
+//! Questions of the agent that wait for a person.
+
+use bridge_protocol::event::Event;
+use bridge_protocol::id::{InterruptId, TurnId};
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::{Interrupt, InterruptKind};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Effect, Effects, Milestone, Now};
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::{Model, Waiting};
+
+/// How many answered questions are remembered, so that a late answer is told who was first.
+const REMEMBERED_ANSWERS: usize = 64;
+
+impl<R> Model<R> {
+    /// The agent asks: the question is written down before anyone is asked.
+    pub(super) fn question(
+        &mut self,
+        kind: InterruptKind,
+        params: RawJson,
+        id: InterruptId,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            #[serde(default, borrow)]
+            tool_call: Option<&'a RawValue>,
+            #[serde(default, borrow)]
+            options: Option<&'a RawValue>,
+        }
+        self.accept_prompt(effects);
+        let owned = |raw: Option<&RawValue>| raw.map(|raw| RawJson::new(raw.to_owned()));
+        let (tool_call, options) = match params.read::<Params<'_>>() {
+            Ok(members) => (owned(members.tool_call), owned(members.options)),
+            Err(_) => (None, None),
+        };
+        self.record.interrupts.push(Interrupt {
+            id: id.clone(),
+            kind,
+            tool_call,
+            options,
+            request: params,
+            raised_at: now,
+            orphaned: false,
+        });
+        self.touch(now);
+        self.write(
+            Vec::new(),
+            Vec::new(),
+            None,
+            Milestone::QuestionRaised(id),
+            effects,
+        );
+    }
+
+    /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
+    pub(super) fn question_recorded(
+        &mut self,
+        id: &InterruptId,
+        _written: Result<(), String>,
+        effects: &mut Effects<R>,
+    ) {
+        if let Some(interrupt) = self
+            .record
+            .interrupts
+            .iter()
+            .find(|interrupt| interrupt.id == *id)
+        {
+            effects.emit(Event::InterruptRaised {
+                interrupt: interrupt.clone(),
+            });
+        }
+    }
+
+    /// The agent took its question back.
+    pub(super) fn question_withdrawn(&mut self, id: &InterruptId, now: Now, effects: &mut Effects<R>) {
+        let kind = self
+            .record
+            .interrupts
+            .iter()
+            .find(|interrupt| interrupt.id == *id)
+            .map(|found| found.kind);
+        let outcome = cancelled_outcome(kind.unwrap_or(InterruptKind::Permission));
+        self.resolve(id, "agent", outcome, now, effects);
+    }
+
+    /// Someone answers.
+    pub(super) fn respond(
+        &mut self,
+        id: &InterruptId,
+        outcome: RawJson,
+        turn_id: TurnId,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(interrupt) = self
+            .record
+            .interrupts
+            .iter()
+            .find(|interrupt| interrupt.id == *id)
+            .cloned()
+        else {
+            let error = match self.record.answered.iter().find(|answered| answered.id == *id) {
+                Some(answered) => ConversationError::InterruptResolved {
+                    by: answered.by.clone(),
+                },
+                None => ConversationError::NotFound {
+                    what: format!("there is no question with id {id}"),
+                },
+            };
+            effects.push(Effect::Answer(reply, Err(error)));
+            return;
+        };
+        let Some(decision) = Decision::read(&outcome, &interrupt) else {
+            let error = ConversationError::InvalidParams(
+                "the outcome must be ACP's: {\"outcome\":\"selected\",\"optionId\":…} with one of the question's \
+                 options, or {\"outcome\":\"cancelled\"}"
+                    .to_owned(),
+            );
+            effects.push(Effect::Answer(reply, Err(error)));
+            return;
+        };
+        if !interrupt.orphaned {
+            effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
+            self.resolve(id, "client", outcome, now, effects);
+            effects.push(Effect::Answer(reply, Ok(Answer::Responded(None))));
+            return;
+        }
+        if decision == Decision::Refused {
+            self.resolve(id, "client", outcome, now, effects);
+            effects.push(Effect::Answer(reply, Ok(Answer::Responded(None))));
+            return;
+        }
+        if self.turn.is_some() {
+            let error =
+                ConversationError::Busy("a turn is running; answer this question after its end".to_owned());
+            effects.push(Effect::Answer(reply, Err(error)));
+            return;
+        }
+        // The agent that asked is gone: its successor is told, once, by a turn of its own.
+        let prompt = PromptContent::text(&orphan_text(&interrupt));
+        let asked = Waiting {
+            turn_id: turn_id.clone(),
+            prompt,
+            min_fidelity: Fidelity::Text,
+            request: None,
+            reply: None,
+        };
+        self.resolve(id, "client", outcome, now, effects);
+        self.start_turn(asked, now, effects);
+        if let Some(turn) = &mut self.turn {
+            turn.answers = Some(id.clone());
+        }
+        effects.push(Effect::Answer(reply, Ok(Answer::Responded(Some(turn_id)))));
+    }
+
+    /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
+    pub(super) fn cancel_questions(&mut self, now: Now, effects: &mut Effects<R>) {
+        let open: Vec<(InterruptId, InterruptKind)> = self
+            .record
+            .interrupts
+            .iter()
+            .filter(|interrupt| !interrupt.orphaned)
+            .map(|interrupt| (interrupt.id.clone(), interrupt.kind))
+            .collect();
+        for (id, kind) in open {
+            let outcome = cancelled_outcome(kind);
+            effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
+            self.resolve(&id, "cancel", outcome, now, effects);
+        }
+    }
+
+    /// Marks the open questions as orphaned; tells whether there were any.
+    pub(super) fn orphan_questions(&mut self) -> bool {
+        let mut any = false;
+        for interrupt in &mut self.record.interrupts {
+            any |= !interrupt.orphaned;
+            interrupt.orphaned = true;
+        }
+        any
+    }
+
+    fn resolve(&mut self, id: &InterruptId, by: &str, outcome: RawJson, now: Now, effects: &mut Effects<R>) {
+        let before = self.record.interrupts.len();
+        self.record.interrupts.retain(|interrupt| interrupt.id != *id);
+        if self.record.interrupts.len() == before {
+            return;
+        }
+        self.record.answered.push(crate::store::AnsweredInterrupt {
+            id: id.clone(),
+            by: by.to_owned(),
+        });
+        let excess = self.record.answered.len().saturating_sub(REMEMBERED_ANSWERS);
+        self.record.answered.drain(..excess);
+        self.touch(now);
+        let event = Event::InterruptResolved {
+            interrupt_id: id.clone(),
+            by: by.to_owned(),
+            outcome,
+        };
+        effects.emit(event);
+        self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
+    }
+}
+
+/// What an outcome says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Granted,
+    Refused,
+}
+
+impl Decision {
+    /// Reads ACP's outcome; nothing when it does not fit the question.
+    fn read(outcome: &RawJson, interrupt: &Interrupt) -> Option<Self> {
+        let value: Value = outcome.read().ok()?;
+        if interrupt.kind == InterruptKind::Elicitation {
+            return match value.get("action").or_else(|| value.get("outcome"))?.as_str()? {
+                "accept" => Some(Self::Granted),
+                "decline" | "cancel" | "cancelled" => Some(Self::Refused),
+                _ => None,
+            };
+        }
+        match value.get("outcome")?.as_str()? {
+            "cancelled" => Some(Self::Refused),
+            "selected" => {
+                let chosen = value.get("optionId")?.as_str()?;
+                let options: Vec<Value> = interrupt.options.as_ref()?.read().ok()?;
+                let option = options
+                    .iter()
+                    .find(|option| option.get("optionId").and_then(Value::as_str) == Some(chosen))?;
+                let kind = option.get("kind").and_then(Value::as_str).unwrap_or_default();
+                Some(if kind.starts_with("reject") {
+                    Self::Refused
+                } else {
+                    Self::Granted
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// ACP's word that nobody answered.
+fn cancelled_outcome(kind: InterruptKind) -> RawJson {
+    RawJson::from(match kind {
+        InterruptKind::Permission => serde_json::json!({"outcome": "cancelled"}),
+        InterruptKind::Elicitation => serde_json::json!({"action": "cancel"}),
+    })
+}
+
+/// What the successor of an agent that died with a question open is told when the answer is yes.
+fn orphan_text(interrupt: &Interrupt) -> String {
+    let call: Value = interrupt
+        .tool_call
+        .as_ref()
+        .and_then(|call| call.read().ok())
+        .unwrap_or(Value::Null);
+    let title = call
+        .get("title")
+        .and_then(Value::as_str)
+        .unwrap_or("the step you asked about");
+    let input = call
+        .get("rawInput")
+        .filter(|input| !input.is_null())
+        .map(|input| format!(" with {input}"));
+    format!(
+        "Before the session was interrupted you asked for permission for: {title}{}. The answer is yes, this once. \
+         Please go on from there.",
+        input.unwrap_or_default()
+    )
+}

@@ -1,0 +1,425 @@
+//! One session at an agent: opening, forking, configuring and closing it, with the order of its lines kept.
+//!
+//! Owns the waiting for an answer that comes through a session's inbox. Decides nothing about conversations.
+
+use std::path::PathBuf;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::raw::RawJson;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use crate::agent::catalog::AgentEntry;
+use crate::agent::failure::{self, Evidence, FailureKind};
+use crate::agent::inbox::{InboxLimits, InboxReceiver, InboxSender, Incoming, inbox};
+use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
+use crate::agent::pool::Lease;
+use crate::agent::profile::ModelSetting;
+use crate::agent::session::{AgentCalls, SessionOptions};
+use crate::agent::wire::{Attachment, Handle};
+
+use super::error::ConversationError;
+use super::services::{SESSION_DEADLINE, chain_text, now};
+
+/// A session that is open at an agent, and everything that is needed to use it.
+pub struct UpstreamSession {
+    /// The process, for as long as the session is used.
+    pub lease: Lease,
+    /// The session's place in the process's routes.
+    pub attachment: Attachment,
+    /// The sending side of its lines: new requests name it.
+    pub sender: InboxSender,
+    /// Its lines.
+    pub inbox: InboxReceiver,
+    /// Lines that came while it was being opened and are still to be heard.
+    pub early: Vec<Incoming>,
+}
+
+impl Drop for UpstreamSession {
+    fn drop(&mut self) {
+        // Nothing that the agent still says under this handle is ours; a newer attachment is left alone.
+        self.lease.connection().detach(&self.attachment);
+    }
+}
+
+/// What the agent said when it opened a session.
+#[derive(Clone, Debug)]
+pub struct OpenAnswer {
+    /// The id under which the session is known.
+    pub upstream_id: UpstreamId,
+    /// ACP's `modes`.
+    pub modes: Option<RawJson>,
+    /// ACP's `configOptions`.
+    pub config_options: Option<RawJson>,
+}
+
+/// Which way a session is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// `session/new`.
+    New,
+    /// `session/resume`.
+    Resume(UpstreamId),
+    /// `session/load`; what it replays is not told again.
+    Load(UpstreamId),
+    /// `session/fork` of this session.
+    Fork(UpstreamId),
+}
+
+/// Why a session was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The agent did not open it.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// It was opened, but refused one of the conversation's settings.
+    #[error("the agent refused the setting {setting}")]
+    Setting {
+        /// Which, and its value.
+        setting: String,
+        /// What the agent said.
+        #[source]
+        source: CallError,
+    },
+}
+
+/// Opens a session in a running process and applies the settings to it.
+///
+/// # Errors
+/// What the agent answered, with which setting it refused where it did.
+pub async fn open(
+    entry: &AgentEntry,
+    lease: Lease,
+    limits: InboxLimits,
+    opening: &Opening,
+    cwd: &str,
+    settings: &Settings,
+) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
+    let options = session_options(entry, cwd, settings);
+    let calls = lease.calls();
+    let (sender, mut receiver) = inbox(limits);
+    let mut attached = DetachGuard {
+        lease: &lease,
+        attachment: None,
+    };
+    let request = match opening {
+        Opening::New => calls.new_session(&options, &sender)?,
+        Opening::Fork(id) => calls.fork(&Handle::new(id.as_str()), &options, &sender)?,
+        Opening::Resume(id) => {
+            let (request, attachment) = calls.resume(&Handle::new(id.as_str()), &options, &sender)?;
+            attached.attachment = Some(attachment);
+            request
+        }
+        Opening::Load(id) => {
+            let (request, attachment) = calls.load(&Handle::new(id.as_str()), &options, &sender)?;
+            attached.attachment = Some(attachment);
+            request
+        }
+    };
+    let mut early = Vec::new();
+    let answer = timeout(SESSION_DEADLINE, await_answer(&mut receiver, request, &mut early)).await;
+    let (raw, bound) = answer.unwrap_or(Err(CallError::TimedOut {
+        after: SESSION_DEADLINE,
+    }))?;
+    if matches!(opening, Opening::Load(_)) {
+        early.retain(|incoming| !is_replay(incoming));
+    }
+    let attachment = bound
+        .or(attached.attachment.take())
+        .ok_or_else(|| CallError::BadAnswer {
+            method: MethodName::known(method::SESSION_NEW),
+            detail: "it names no session".to_owned(),
+        })?;
+    drop(attached);
+    let answer = read_answer(&raw, &attachment);
+    let session = UpstreamSession {
+        lease,
+        attachment,
+        sender,
+        inbox: receiver,
+        early,
+    };
+    let calls = session.lease.calls();
+    let handle = &session.attachment.handle;
+    let known = Known {
+        modes: answer.modes.as_ref(),
+        config_options: answer.config_options.as_ref(),
+    };
+    configure(entry, &calls, handle, settings, known).await?;
+    Ok((session, answer))
+}
+
+/// Takes the route of a session back when its opening is given up half-way.
+struct DetachGuard<'a> {
+    lease: &'a Lease,
+    attachment: Option<Attachment>,
+}
+
+impl Drop for DetachGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(attachment) = &self.attachment {
+            self.lease.connection().detach(attachment);
+        }
+    }
+}
+
+/// What the agent says a session is set to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// ACP's `modes`.
+    pub modes: Option<&'a RawJson>,
+    /// ACP's `configOptions`.
+    pub config_options: Option<&'a RawJson>,
+}
+
+/// Applies model, mode and options to an open session, where they are not what the agent says they are already.
+///
+/// # Errors
+/// The first setting that the agent refused.
+pub async fn configure(
+    entry: &AgentEntry,
+    calls: &AgentCalls,
+    handle: &Handle,
+    settings: &Settings,
+    known: Known<'_>,
+) -> Result<(), OpenError> {
+    let Known {
+        modes,
+        config_options,
+    } = known;
+    let options: Vec<Value> = config_options
+        .and_then(|options| options.read().ok())
+        .unwrap_or_default();
+    for (id, value) in settings.config.iter().flatten() {
+        let result = calls.set_config_option(handle, id, value.as_raw()).await;
+        result.map_err(|source| OpenError::Setting {
+            setting: format!("{id} = {}", value.get()),
+            source,
+        })?;
+    }
+    if let Some(model) = &settings.model {
+        let option = options.iter().find(|option| names_model(option));
+        let current = option
+            .and_then(|option| option.get("currentValue"))
+            .and_then(Value::as_str);
+        if current != Some(model.as_str()) {
+            let by_option = option.and_then(|option| option.get("id")).and_then(Value::as_str);
+            let result = match (by_option, entry.profile().model_setting) {
+                (Some(id), _) => {
+                    let value = RawJson::from(Value::from(model.as_str()));
+                    calls.set_config_option(handle, id, value.as_raw()).await
+                }
+                (None, ModelSetting::ConfigOptionOrSetModel) => calls.set_model(handle, model).await,
+                (None, ModelSetting::ConfigOption) => Err(CallError::Unsupported(MethodName::known(
+                    method::SESSION_SET_CONFIG_OPTION,
+                ))),
+            };
+            result.map_err(|source| OpenError::Setting {
+                setting: format!("model = {model}"),
+                source,
+            })?;
+        }
+    }
+    if let Some(mode) = &settings.mode {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Modes {
+            current_mode_id: Option<String>,
+        }
+        let current = modes
+            .and_then(|modes| modes.read::<Modes>().ok())
+            .and_then(|modes| modes.current_mode_id);
+        if current.as_ref() != Some(mode) {
+            let result = calls.set_mode(handle, mode).await;
+            result.map_err(|source| OpenError::Setting {
+                setting: format!("mode = {mode}"),
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Closes a session and waits for the agent's word. A session that the agent does not let go of is abandoned: with
+/// `by_force`, when nobody else uses the process, the process goes.
+pub async fn close(session: UpstreamSession, by_force: bool, grace: std::time::Duration) {
+    let calls = session.lease.calls();
+    let deadline = if by_force { grace } else { SESSION_DEADLINE };
+    match calls.close(&session.attachment.handle, deadline).await {
+        Ok(_) | Err(CallError::Died(_) | CallError::Closing) => {}
+        Err(error) => {
+            let alone = session.lease.connection().attached() <= 1;
+            let handle = session.attachment.handle.as_str();
+            if by_force && alone {
+                tracing::warn!(handle, %error, "the agent ignored a cancel and would not close the session: it is stopped");
+                session.lease.stop();
+                session.lease.stopped().await;
+            } else {
+                tracing::debug!(handle, %error, "the session was not closed at the agent");
+            }
+        }
+    }
+}
+
+/// What went wrong, in the terms of a call about a conversation.
+#[must_use]
+pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
+    let text = chain_text(error);
+    let call = match error {
+        OpenError::Call(call) => call,
+        OpenError::Setting { source, .. } => source,
+    };
+    match call {
+        CallError::Agent(agent) => {
+            let failure = classify(entry, agent);
+            if failure.kind == FailureKind::AuthRequired {
+                return ConversationError::AuthRequired(format!(
+                    "the agent {} wants you to sign in: {}",
+                    entry.name, failure.message
+                ));
+            }
+            let message = match error {
+                OpenError::Setting { setting, .. } => format!(
+                    "the agent {} refused the setting {setting}: {}; change it with conversation/update",
+                    entry.name, failure.message
+                ),
+                OpenError::Call(_) => format!(
+                    "the agent {} answered with an error: {}",
+                    entry.name, failure.message
+                ),
+            };
+            ConversationError::AgentError {
+                message,
+                upstream: upstream_json(agent),
+            }
+        }
+        CallError::Unsupported(_) => ConversationError::Unsupported(text),
+        CallError::Died(_) | CallError::Closing | CallError::Stalled => {
+            ConversationError::AgentUnavailable(text)
+        }
+        _ => ConversationError::AgentError {
+            message: text,
+            upstream: None,
+        },
+    }
+}
+
+/// What kind of failure an agent's error is.
+#[must_use]
+pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
+    let data: Option<Value> = error
+        .data
+        .as_ref()
+        .and_then(|data| serde_json::from_str(data.get()).ok());
+    let evidence = Evidence {
+        code: Some(error.code),
+        message: Some(&error.message),
+        data: data.as_ref(),
+        ..Evidence::default()
+    };
+    failure::classify(
+        entry.kind,
+        &evidence,
+        &now().to_zoned(jiff::tz::TimeZone::system()),
+    )
+}
+
+/// The agent's error as its own JSON.
+#[must_use]
+pub fn upstream_json(error: &AgentError) -> Option<RawJson> {
+    let data: Option<&RawValue> = error.data.as_deref();
+    RawJson::from_value(&serde_json::json!({"code": error.code, "message": error.message, "data": data})).ok()
+}
+
+fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> SessionOptions {
+    SessionOptions {
+        cwd: PathBuf::from(cwd),
+        mcp_servers: settings
+            .mcp_servers
+            .as_ref()
+            .and_then(|servers| RawJson::from_value(servers).ok())
+            .map(RawJson::into_raw),
+        additional_directories: settings
+            .additional_directories
+            .iter()
+            .flatten()
+            .map(PathBuf::from)
+            .collect(),
+        meta: entry.profile().session_meta(settings.system_prompt.as_deref()),
+        client_params: None,
+    }
+}
+
+/// Waits for one answer; everything else that comes is kept in its order.
+async fn await_answer(
+    inbox: &mut InboxReceiver,
+    request: RequestId,
+    early: &mut Vec<Incoming>,
+) -> Result<(Box<RawValue>, Option<Attachment>), CallError> {
+    let mut batch = Vec::new();
+    loop {
+        // One at a time: what comes behind the answer stays in the inbox.
+        inbox.recv_up_to(&mut batch, 1).await;
+        for incoming in batch.drain(..) {
+            match incoming {
+                Incoming::Response {
+                    request: answered,
+                    outcome,
+                    attachment,
+                } if answered == request => {
+                    return outcome.map(|raw| (raw, attachment));
+                }
+                Incoming::Died(death) => return Err(CallError::Died(death)),
+                other => early.push(other),
+            }
+        }
+    }
+}
+
+/// Whether a line is part of the replay of `session/load`: the history, which every client can read by itself. What
+/// the agent says of the session as it stands now is not.
+fn is_replay(incoming: &Incoming) -> bool {
+    match incoming {
+        Incoming::Notification { line, .. } => !line.update_kind().is_some_and(|kind| {
+            matches!(
+                kind.as_ref(),
+                "available_commands_update"
+                    | "current_mode_update"
+                    | "config_option_update"
+                    | "usage_update"
+                    | "plan"
+                    | "session_info_update"
+            )
+        }),
+        Incoming::Overflow { .. } => true,
+        Incoming::Request { .. } | Incoming::Response { .. } | Incoming::Died(_) => false,
+    }
+}
+
+fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Members {
+        #[serde(default)]
+        modes: Option<RawJson>,
+        #[serde(default)]
+        config_options: Option<RawJson>,
+    }
+    let members: Option<Members> = serde_json::from_str(raw.get()).ok();
+    let (modes, config_options) =
+        members.map_or((None, None), |members| (members.modes, members.config_options));
+    OpenAnswer {
+        upstream_id: attachment.handle.as_str().into(),
+        modes,
+        config_options,
+    }
+}
+
+/// Whether a config option is the one that names the model.
+fn names_model(option: &Value) -> bool {
+    let is_model = |key: &str| option.get(key).and_then(Value::as_str) == Some("model");
+    is_model("category") || is_model("id")
+}

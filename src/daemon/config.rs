@@ -1,0 +1,369 @@
+//! The configuration file: what may stand in it, and what holds where nothing stands.
+//!
+//! Reads text into values and values into the agents' catalog. Knows no file and no clock.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::AgentName;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::agent::catalog::{AgentEntry, Catalog, LOOPBACK, find_program};
+use crate::agent::loopback;
+use crate::agent::pool::Launch;
+use crate::agent::process::AgentCommand;
+use crate::agent::profile::AgentKind;
+use crate::agent::session::InitializeRequest;
+use crate::agent::wire::WireOptions;
+use crate::conversation::state::Rules;
+
+/// What the daemon tells an agent that it can do as a client. It has no files and no terminal of its own to offer;
+/// questions are kept for whoever attaches.
+const CLIENT_CAPABILITIES: &str = r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false,"elicitation":{"form":{},"url":{}}}"#;
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The agent that is used when none is named.
+    pub default_agent: Option<String>,
+    /// Agents by name, in the order of the file.
+    pub agents: toml::Table,
+    /// Limits.
+    pub limits: Limits,
+    /// How transcripts are kept. Read so that a file may have it; nothing is kept by this version.
+    pub keep: Option<toml::Table>,
+}
+
+/// One agent of the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AgentConfig {
+    command: Option<String>,
+    args: Option<Vec<String>>,
+    env: BTreeMap<String, String>,
+    kind: Option<String>,
+    transcripts: Option<String>,
+}
+
+/// Limits and deadlines.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// After how many minutes without a turn a session is closed; 0: never.
+    pub idle_minutes: u64,
+    /// Longest line from a client or an agent, in bytes.
+    pub max_line_bytes: usize,
+    /// Most events that wait for one client.
+    pub subscriber_events: usize,
+    /// Most prompts that wait behind a running turn.
+    pub prompt_queue: usize,
+    /// How long a cancelled turn has to answer before its session is closed, in milliseconds.
+    pub cancel_grace_ms: u64,
+    /// Most clients at a time.
+    pub connections: usize,
+    /// Most requests of one client that are not answered yet.
+    pub requests_in_flight: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            idle_minutes: 30,
+            max_line_bytes: 16 * 1024 * 1024,
+            subscriber_events: 8_192,
+            prompt_queue: 32,
+            cancel_grace_ms: 5_000,
+            connections: 512,
+            requests_in_flight: 256,
+        }
+    }
+}
+
+/// Why the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is not the TOML that is expected.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// An agent cannot be used as it stands.
+    #[error("agent \"{name}\": {problem}")]
+    Agent {
+        /// Which.
+        name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// The default is none of the agents.
+    #[error("default_agent is \"{name}\", which is none of the agents: {known}")]
+    UnknownDefault {
+        /// What was given.
+        name: String,
+        /// The agents that there are.
+        known: String,
+    },
+    /// A limit cannot be used.
+    #[error("limits.{name} must be at least {least}")]
+    Limit {
+        /// Which.
+        name: &'static str,
+        /// The least that works.
+        least: usize,
+    },
+}
+
+/// What the catalog is made from, beside the file.
+pub struct Surroundings<'a> {
+    /// This program's own file, which holds the loopback agent too.
+    pub this_program: &'a Path,
+    /// The daemon's data folder.
+    pub data: &'a Path,
+    /// The user's home folder.
+    pub home: Option<&'a Path>,
+    /// A variable of the daemon's environment.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+}
+
+impl Config {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// [`ConfigError::Syntax`] with the line, [`ConfigError::Limit`].
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)?;
+        let limits = &config.limits;
+        let least = [
+            ("max_line_bytes", limits.max_line_bytes, 4_096),
+            ("subscriber_events", limits.subscriber_events, 16),
+            ("connections", limits.connections, 1),
+            ("requests_in_flight", limits.requests_in_flight, 1),
+        ];
+        for (name, value, least) in least {
+            if value < least {
+                return Err(ConfigError::Limit { name, least });
+            }
+        }
+        Ok(config)
+    }
+
+    /// The rules of each conversation.
+    #[must_use]
+    pub fn rules(&self, zone: TimeZone) -> Rules {
+        Rules {
+            prompt_queue: self.limits.prompt_queue,
+            cancel_grace_ms: self.limits.cancel_grace_ms,
+            accept_grace_ms: 500,
+            idle_ms: self.limits.idle_minutes.saturating_mul(60_000),
+            zone,
+        }
+    }
+
+    /// The agents: those of the file, those that are found on `PATH`, and `loopback`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Agent`], [`ConfigError::UnknownDefault`].
+    pub fn catalog(&self, around: &Surroundings<'_>) -> Result<Catalog, ConfigError> {
+        let mut entries = Vec::new();
+        for (name, value) in &self.agents {
+            entries.push(self.configured(name, value.clone(), around)?);
+        }
+        let first_configured = entries.first().map(|entry| entry.name.clone());
+        let path = (around.variable)("PATH");
+        let mut first_found = None;
+        for kind in AgentKind::ALL {
+            let name = AgentName::new(kind.as_str());
+            if entries.iter().any(|entry| entry.name == name) {
+                continue;
+            }
+            if let Some(entry) = self.found(kind, path.as_deref(), around) {
+                first_found.get_or_insert(entry.name.clone());
+                entries.push(entry);
+            }
+        }
+        if !entries.iter().any(|entry| entry.name.as_str() == LOOPBACK) {
+            entries.push(self.loopback(&AgentName::new(LOOPBACK), BTreeMap::new(), around));
+        }
+        let default = match &self.default_agent {
+            Some(name) => {
+                let name = AgentName::new(name.clone());
+                if !entries.iter().any(|entry| entry.name == name) {
+                    let known = entries
+                        .iter()
+                        .map(|entry| entry.name.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ");
+                    return Err(ConfigError::UnknownDefault {
+                        name: name.to_string(),
+                        known,
+                    });
+                }
+                name
+            }
+            None => first_configured
+                .or(first_found)
+                .unwrap_or_else(|| AgentName::new(LOOPBACK)),
+        };
+        Ok(Catalog::new(entries, default))
+    }
+
+    fn configured(
+        &self,
+        name: &str,
+        value: toml::Value,
+        around: &Surroundings<'_>,
+    ) -> Result<AgentEntry, ConfigError> {
+        let problem = |problem: String| ConfigError::Agent {
+            name: name.to_owned(),
+            problem,
+        };
+        let agent: AgentConfig = value
+            .try_into()
+            .map_err(|error: toml::de::Error| problem(error.message().to_owned()))?;
+        let kind = match &agent.kind {
+            Some(kind) => kind
+                .parse()
+                .map_err(|error: crate::agent::profile::UnknownKind| problem(error.to_string()))?,
+            // An agent that is called as a kind is of that kind.
+            None => name.parse().unwrap_or(AgentKind::Generic),
+        };
+        let agent_name = AgentName::new(name);
+        if kind == AgentKind::Loopback && agent.command.is_none() {
+            return Ok(self.loopback(&agent_name, agent.env, around));
+        }
+        let profile = kind.profile();
+        let program = match agent.command.as_deref().map(str::trim) {
+            Some("") | None => profile.programs.first().map(PathBuf::from).ok_or_else(|| {
+                problem("it has no command; give the program that speaks ACP, as command = \"…\"".to_owned())
+            })?,
+            Some(command) => expand_home(command, around.home),
+        };
+        if program.components().count() > 1 && program.is_relative() {
+            let text = format!(
+                "command \"{}\" is a relative path; give an absolute one or a name on PATH",
+                program.display()
+            );
+            return Err(problem(text));
+        }
+        let arguments = agent.args.unwrap_or_else(|| {
+            profile
+                .arguments
+                .iter()
+                .map(|argument| (*argument).to_owned())
+                .collect()
+        });
+        let transcripts = match &agent.transcripts {
+            Some(folder) => {
+                let folder = expand_home(folder, around.home);
+                if folder.is_relative() {
+                    let text = format!(
+                        "transcripts \"{}\" is a relative path; give an absolute one",
+                        folder.display()
+                    );
+                    return Err(problem(text));
+                }
+                Some(folder)
+            }
+            None => default_transcripts(kind, &agent.env, around),
+        };
+        let command = AgentCommand {
+            program,
+            args: arguments.into_iter().map(OsString::from).collect(),
+            env: agent.env,
+            env_remove: profile.env_remove.iter().map(|name| (*name).to_owned()).collect(),
+            working_dir: None,
+        };
+        Ok(AgentEntry {
+            name: agent_name,
+            kind,
+            launch: self.launch(command),
+            transcripts,
+        })
+    }
+
+    /// An agent that nobody configured, when its usual program is on `PATH`.
+    fn found(&self, kind: AgentKind, path: Option<&OsStr>, around: &Surroundings<'_>) -> Option<AgentEntry> {
+        let profile = kind.profile();
+        let program = profile
+            .programs
+            .iter()
+            .find_map(|program| find_program(Path::new(program), path))?;
+        let command = AgentCommand {
+            program,
+            args: profile.arguments.iter().map(OsString::from).collect(),
+            env: BTreeMap::new(),
+            env_remove: profile.env_remove.iter().map(|name| (*name).to_owned()).collect(),
+            working_dir: None,
+        };
+        let transcripts = default_transcripts(kind, &BTreeMap::new(), around);
+        Some(AgentEntry {
+            name: AgentName::new(kind.as_str()),
+            kind,
+            launch: self.launch(command),
+            transcripts,
+        })
+    }
+
+    /// The agent inside this program.
+    fn loopback(
+        &self,
+        name: &AgentName,
+        env: BTreeMap<String, String>,
+        around: &Surroundings<'_>,
+    ) -> AgentEntry {
+        let command = AgentCommand {
+            program: around.this_program.to_path_buf(),
+            args: vec![loopback::ARGUMENT.into(), "--data".into(), around.data.into()],
+            env,
+            env_remove: Vec::new(),
+            working_dir: None,
+        };
+        let transcripts = default_transcripts(AgentKind::Loopback, &BTreeMap::new(), around);
+        AgentEntry {
+            name: name.clone(),
+            kind: AgentKind::Loopback,
+            launch: self.launch(command),
+            transcripts,
+        }
+    }
+
+    fn launch(&self, command: AgentCommand) -> Launch {
+        let client_capabilities = RawValue::from_string(CLIENT_CAPABILITIES.to_owned()).ok();
+        Launch {
+            command,
+            initialize: InitializeRequest {
+                client_capabilities,
+                ..InitializeRequest::default()
+            },
+            wire: WireOptions {
+                max_line_bytes: self.limits.max_line_bytes,
+                ..WireOptions::default()
+            },
+        }
+    }
+}
+
+fn default_transcripts(
+    kind: AgentKind,
+    env: &BTreeMap<String, String>,
+    around: &Surroundings<'_>,
+) -> Option<PathBuf> {
+    let variable = |name: &str| {
+        env.get(name)
+            .map(PathBuf::from)
+            .or_else(|| (around.variable)(name).map(PathBuf::from))
+    };
+    let home = env.get("HOME").map(PathBuf::from);
+    kind.profile()
+        .transcript_root(variable, home.as_deref().or(around.home), around.data)
+}
+
+/// A path whose `~/` stands for the home folder.
+fn expand_home(text: &str, home: Option<&Path>) -> PathBuf {
+    match (text.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(text),
+    }
+}

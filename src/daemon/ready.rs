@@ -1,0 +1,44 @@
+//! Telling whoever started the daemon that its sockets listen.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+/// What is written to a waiting `sessionctl`.
+const READY: &[u8] = b"ready\n";
+
+/// Tells a service manager, when one asked for it (`sd_notify`'s protocol: one datagram to `$NOTIFY_SOCKET`).
+///
+/// # Errors
+/// When the manager's socket cannot be written to.
+pub fn tell_service_manager(state: &str) -> io::Result<()> {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
+        return Ok(());
+    };
+    let datagram = UnixDatagram::unbound()?;
+    let name = socket.to_string_lossy();
+    if let Some(_abstract_name) = name.strip_prefix('@') {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::linux::net::SocketAddrExt;
+            let address = std::os::unix::net::SocketAddr::from_abstract_name(_abstract_name)?;
+            datagram.send_to_addr(state.as_bytes(), &address)?;
+        }
+        return Ok(());
+    }
+    datagram.send_to(state.as_bytes(), std::path::Path::new(&socket))?;
+    Ok(())
+}
+
+/// Tells the `sessionctl` that started this daemon and gave it the write end of a pipe as its standard input. That end
+/// is then let go of.
+///
+/// # Errors
+/// When the pipe cannot be written to; nobody waits then.
+pub fn tell_starter() -> io::Result<()> {
+    let written = rustix::io::write(io::stdin().as_fd(), READY);
+    let nothing = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    written?;
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Remembers every process that was started, in the store, so that the next life of the daemon can end it.
+
+use bridge_protocol::AgentName;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::agent::process::{RecordError, SpawnMark, SpawnRecord, SpawnRecorder};
+use crate::store::{Change, ProcessRecord, RECORD_VERSION, Store};
+
+/// Writes spawns into the store.
+pub struct StoreRecorder {
+    store: Store,
+}
+
+impl StoreRecorder {
+    /// A recorder over this store.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self { store }
+    }
+}
+
+impl SpawnRecorder for StoreRecorder {
+    fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
+        let process = ProcessRecord {
+            version: RECORD_VERSION,
+            mark: record.mark.to_string(),
+            pid: record.pid,
+            start_time_ticks: record.start_time,
+            boot_id: record.boot_id,
+            agent: AgentName::new(record.agent),
+            spawned_at: Timestamp::now(),
+        };
+        let commit = self.store.commit(Change {
+            processes_put: vec![process],
+            ..Change::default()
+        });
+        async move {
+            commit
+                .await
+                .map(|_| ())
+                .map_err(|error| RecordError(Box::new(error)))
+        }
+        .boxed()
+    }
+
+    fn ended(&self, mark: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
+        let change = Change {
+            processes_removed: vec![mark.to_string()],
+            ..Change::default()
+        };
+        let commit = self.store.commit(change);
+        async move {
+            commit
+                .await
+                .map(|_| ())
+                .map_err(|error| RecordError(Box::new(error)))
+        }
+        .boxed()
+    }
+}
+
+/// A remembered process as the sweep wants it.
+#[must_use]
+pub fn spawn_record(record: &ProcessRecord) -> Option<SpawnRecord> {
+    Some(SpawnRecord {
+        pid: record.pid,
+        start_time: record.start_time_ticks,
+        boot_id: record.boot_id.clone(),
+        mark: SpawnMark::parse(&record.mark)?,
+        agent: record.agent.to_string(),
+    })
+}

@@ -1,0 +1,394 @@
+//! One life of the daemon, from the configuration to the last flush.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::arguments::Arguments;
+use super::config::{Config, ConfigError, Surroundings};
+use super::folders::{self, FolderError};
+use super::lock::{DaemonLock, LockError, LockInfo};
+use super::ready;
+use super::recorder::{StoreRecorder, spawn_record};
+use crate::agent::inbox::InboxLimits;
+use crate::agent::pool::{Pool, PoolSettings};
+use crate::agent::process::{Instance, StopDeadlines};
+use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
+use crate::conversation::error::ConversationError;
+use crate::conversation::events::{Hub, RingLimits};
+use crate::conversation::registry::Registry;
+use crate::conversation::services::{Services, chain_text};
+use crate::paths::{Environment, Paths, PathsError};
+use crate::server::rpc::{Daemon, StopRequest, methods};
+use crate::server::{BindError, OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
+use crate::store::{Change, Store, StoreError, StoreOptions};
+
+/// The file in the data folder that holds this daemon's random name, by which its processes are marked.
+const INSTANCE_FILE: &str = "instance";
+
+/// Why the daemon did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The runtime could not be made.
+    #[error("the runtime could not be started")]
+    Runtime(#[source] io::Error),
+    /// It is not known where things are.
+    #[error(transparent)]
+    Paths(#[from] PathsError),
+    /// The configuration cannot be read.
+    #[error("cannot read {}", path.display())]
+    ReadConfig {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The configuration cannot be used.
+    #[error("{} cannot be used: {problem}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: ConfigError,
+    },
+    /// A folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Another daemon runs.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The store cannot be opened.
+    #[error("the store cannot be opened")]
+    Store(#[from] StoreError),
+    /// The last life's turns could not be ended.
+    #[error("what the last life left could not be settled")]
+    LastLife(#[source] ConversationError),
+    /// The socket cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A file of the daemon's own cannot be used.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The methods could not be put together.
+    #[error("the methods could not be put together")]
+    Methods(#[from] jsonrpsee::core::RegisterMethodError),
+    /// Signals cannot be heard.
+    #[error("signals cannot be heard")]
+    Signals(#[source] io::Error),
+}
+
+impl StartError {
+    /// What to do next, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Lock(LockError::AlreadyRunning { .. }) => {
+                Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
+            }
+            Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            _ => None,
+        }
+    }
+}
+
+/// Runs one life of the daemon.
+///
+/// # Errors
+/// Why it did not start.
+pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
+    let started = Instant::now();
+    let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
+    let made = (
+        absolute(&arguments.home),
+        absolute(&arguments.config),
+        absolute(&arguments.socket),
+    );
+    let (Ok(home), Ok(config), Ok(socket)) = made else {
+        return Err(PathsError::NoHome.into());
+    };
+    let environment = Environment::of_this_process();
+    let paths = Paths::resolve(
+        home.as_deref(),
+        config.as_deref(),
+        socket.as_deref(),
+        &environment,
+    )?;
+    let config = read_config(&paths, arguments.config.is_some())?;
+
+    folders::private(&paths.data)?;
+    let info = LockInfo {
+        pid: std::process::id(),
+        socket: paths.bridge_socket.clone(),
+        acp_socket: None,
+        home: paths.home.clone(),
+        started_at: Timestamp::now(),
+    };
+    let lock = DaemonLock::acquire(&paths.lock_file(), &info)?;
+    if arguments.ready_on_stdin {
+        // The starter's terminal must not end the daemon with it. A leader of its own already is none the worse.
+        if let Err(error) = rustix::process::setsid() {
+            tracing::debug!(%error, "the starter's session was not left");
+        }
+    }
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+
+    let catalog = {
+        let this_program = std::env::current_exe().map_err(|source| StartError::File {
+            path: PathBuf::from("this program"),
+            source,
+        })?;
+        let home_folder = std::env::var_os("HOME").map(PathBuf::from);
+        let around = Surroundings {
+            this_program: &this_program,
+            data: &paths.data,
+            home: home_folder.as_deref(),
+            variable: &|name| std::env::var_os(name),
+        };
+        let problem = |problem| StartError::Config {
+            path: paths.config_file.clone(),
+            problem,
+        };
+        config.catalog(&around).map_err(problem)?
+    };
+
+    let (store, set_aside) = open_store(&paths, arguments.ephemeral)?;
+    let instance = instance(&paths.data)?;
+    sweep_last_life(&store, &instance).await;
+
+    let recorder = Arc::new(StoreRecorder::new(store.clone()));
+    let pool = Pool::new(instance, PoolSettings::default(), recorder);
+    let services = Arc::new(Services {
+        store: store.clone(),
+        pool: pool.clone(),
+        catalog,
+        hub: Hub::new(RingLimits::default()),
+        rules: config.rules(TimeZone::system()),
+        inbox: InboxLimits::default(),
+    });
+    let registry = Registry::new(services);
+    registry.end_last_life().await.map_err(StartError::LastLife)?;
+
+    let socket = PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?;
+    let (listener, socket_file) = socket.into_parts();
+    let (stop_sender, mut stop_requests) = mpsc::channel(1);
+    let daemon = Arc::new(Daemon {
+        registry: Arc::clone(&registry),
+        home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
+        started,
+        set_aside,
+        stop: stop_sender,
+    });
+    let stop_serving = CancellationToken::new();
+    let limits = socket_limits(&config);
+    let server = tokio::spawn(serve(listener, methods(daemon)?, limits, stop_serving.clone()));
+    announce_ready(arguments, &paths);
+
+    let request = tokio::select! {
+        _ = terminate.recv() => StopRequest { grace: None },
+        _ = interrupt.recv() => StopRequest { grace: None },
+        request = stop_requests.recv() => request.unwrap_or(StopRequest { grace: None }),
+    };
+    tracing::info!("the daemon stops");
+    let hurry = CancellationToken::new();
+    let impatient = hurry.clone();
+    let impatient_pool = pool.clone();
+    let second_signal = tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("a second signal: the stop is cut short");
+        impatient.cancel();
+        impatient_pool.hurry();
+    });
+    let grace = request
+        .grace
+        .unwrap_or(Duration::from_millis(config.limits.cancel_grace_ms));
+    tokio::select! {
+        () = registry.stop(grace) => {}
+        () = hurry.cancelled() => {}
+    }
+    pool.shutdown(StopDeadlines::default()).await;
+    stop_serving.cancel();
+    if let Err(error) = server.await {
+        tracing::error!(%error, "the server ended badly");
+    }
+    second_signal.abort();
+    if let Err(error) = store.shutdown().await {
+        tracing::error!(
+            error = chain_text(&error),
+            "the store was not flushed; the journal has everything"
+        );
+    }
+    drop(socket_file);
+    drop(lock);
+    Ok(())
+}
+
+fn read_config(paths: &Paths, is_named: bool) -> Result<Config, StartError> {
+    let path = &paths.config_file;
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        // No file is no configuration, unless it was asked for by name.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => String::new(),
+        Err(source) => {
+            return Err(StartError::ReadConfig {
+                path: path.clone(),
+                source,
+            });
+        }
+    };
+    Config::parse(&text).map_err(|problem| StartError::Config {
+        path: path.clone(),
+        problem,
+    })
+}
+
+fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, Option<PathBuf>), StartError> {
+    if ephemeral {
+        return Ok((Store::ephemeral()?, None));
+    }
+    let (store, report) = Store::open(&paths.data, StoreOptions::default())?;
+    if report.replayed > 0 {
+        tracing::info!(
+            changes = report.replayed,
+            "the journal had changes that the database lacked"
+        );
+    }
+    if let Some(reason) = &report.rebuilt {
+        tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
+    }
+    if let Some(region) = &report.cut_off {
+        tracing::warn!(
+            ?region,
+            "the journal's torn end was cut off; it had not been acknowledged"
+        );
+    }
+    if !report.damaged.is_empty() || report.missing > 0 || report.journal_was_missing {
+        tracing::error!(
+            regions = ?report.damaged,
+            missing = report.missing,
+            kept = ?report.journal_kept,
+            "the journal is damaged; what could be read was taken"
+        );
+    }
+    Ok((store, report.set_aside))
+}
+
+/// This data folder's random name; made once.
+fn instance(data: &Path) -> Result<Instance, StartError> {
+    let path = data.join(INSTANCE_FILE);
+    let failed = |source| StartError::File {
+        path: path.clone(),
+        source,
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(name) if !name.trim().is_empty() => return Ok(Instance::new(name.trim())),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let name = Uuid::new_v4().simple().to_string();
+    let fresh = data.join(format!("{INSTANCE_FILE}.new"));
+    let write = || -> io::Result<()> {
+        let mut file = std::fs::File::create(&fresh)?;
+        io::Write::write_all(&mut file, name.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, &path)?;
+        std::fs::File::open(data)?.sync_all()
+    };
+    write().map_err(failed)?;
+    Ok(Instance::new(&name))
+}
+
+/// Ends every process that an earlier life of the daemon left behind.
+async fn sweep_last_life(store: &Store, instance: &Instance) {
+    let remembered = match store.processes() {
+        Ok(remembered) => remembered,
+        Err(error) => {
+            tracing::error!(
+                error = chain_text(&error),
+                "the processes of the last life are not known"
+            );
+            Vec::new()
+        }
+    };
+    let records = remembered.iter().filter_map(spawn_record).collect();
+    let target = SweepTarget::instance(instance.clone(), records);
+    let swept = tokio::task::spawn_blocking(move || sweep(&target, SweepDeadlines::default())).await;
+    match swept {
+        Ok(report) => {
+            for ended in &report.ended {
+                tracing::info!(
+                    pid = ended.pid,
+                    name = ended.name,
+                    "a process of the last life was ended"
+                );
+            }
+            for survivor in &report.survivors {
+                tracing::error!(
+                    pid = survivor.pid,
+                    name = survivor.name,
+                    "a process of the last life cannot be ended"
+                );
+            }
+        }
+        Err(error) => tracing::error!(%error, "the processes of the last life were not looked for"),
+    }
+    let marks: Vec<String> = remembered.into_iter().map(|process| process.mark).collect();
+    if !marks.is_empty()
+        && let Err(error) = store
+            .commit(Change {
+                processes_removed: marks,
+                ..Change::default()
+            })
+            .await
+    {
+        tracing::warn!(
+            error = chain_text(&error),
+            "the processes of the last life are still remembered"
+        );
+    }
+}
+
+fn socket_limits(config: &Config) -> SocketLimits {
+    let usual = SocketLimits::default();
+    SocketLimits {
+        line_bytes: config.limits.max_line_bytes,
+        connections: config.limits.connections,
+        requests_in_flight: config.limits.requests_in_flight,
+        outbox: OutboxLimits {
+            messages: config.limits.subscriber_events,
+            ..usual.outbox
+        },
+        ..usual
+    }
+}
+
+fn announce_ready(arguments: &Arguments, paths: &Paths) {
+    if let Err(error) = ready::tell_service_manager("READY=1") {
+        tracing::warn!(%error, "the service manager could not be told");
+    }
+    if arguments.ready_on_stdin
+        && let Err(error) = ready::tell_starter()
+    {
+        tracing::warn!(%error, "the starter could not be told");
+    }
+    tracing::info!(socket = %paths.bridge_socket.display(), pid = std::process::id(), "the daemon is ready");
+}

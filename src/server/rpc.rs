@@ -1,0 +1,84 @@
+//! The methods of the wire: parameters in, a call into a mailbox, the answer or its error out. No decisions.
+//!
+//! This is the only place that knows both the conversations and the wire's codes. Each handler puts its call into the
+//! mailbox before it first waits, so that calls are admitted in the order in which they arrive.
+
+mod agents;
+mod conversations;
+mod errors;
+mod lifecycle;
+mod subscriber;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bridge_protocol::rpc::{AgentRpcServer, ConversationRpcServer, DaemonRpcServer};
+use jsonrpsee::RpcModule;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+use crate::conversation::answer::Request;
+use crate::conversation::registry::Registry;
+use crate::store::RequestId;
+
+/// A request to stop that came over the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct StopRequest {
+    /// How long running turns get; the configured grace when none is named.
+    pub grace: Option<Duration>,
+}
+
+/// What the methods act on.
+pub struct Daemon {
+    /// All conversations.
+    pub registry: Arc<Registry>,
+    /// The one folder that everything is under, or the data folder.
+    pub home: PathBuf,
+    /// When this life began.
+    pub started: Instant,
+    /// A store that would not open and was set aside at this start.
+    pub set_aside: Option<PathBuf>,
+    /// Where a request to stop goes; one is enough.
+    pub stop: mpsc::Sender<StopRequest>,
+}
+
+/// The handlers; cheap to clone.
+#[derive(Clone)]
+struct Handlers {
+    daemon: Arc<Daemon>,
+}
+
+/// All methods, to be served.
+///
+/// # Errors
+/// When two methods have the same name, which the traits rule out.
+pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<()>, jsonrpsee::core::RegisterMethodError> {
+    let handlers = Handlers { daemon };
+    let mut module = RpcModule::new(());
+    module.merge(DaemonRpcServer::into_rpc(handlers.clone()))?;
+    module.merge(AgentRpcServer::into_rpc(handlers.clone()))?;
+    module.merge(ConversationRpcServer::into_rpc(handlers))?;
+    Ok(module)
+}
+
+/// The idempotency key of a call: the caller's id, and a hash of what the call says.
+fn request(method: &str, id: Option<String>, content: &impl Serialize) -> Option<Request> {
+    let id = id?;
+    let mut hash = Sha256::new();
+    hash.update(method.as_bytes());
+    hash.update([0]);
+    // What cannot be written as JSON did not come in as JSON.
+    hash.update(serde_json::to_vec(content).unwrap_or_default());
+    let fingerprint = hash
+        .finalize()
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Some(Request {
+        id: RequestId::new(id),
+        fingerprint,
+    })
+}

@@ -1,0 +1,52 @@
+//! From what went wrong with a conversation to the wire's codes and `data`.
+
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use jsonrpsee::types::ErrorObjectOwned;
+use serde_json::Value;
+
+use crate::conversation::error::ConversationError;
+
+/// The wire's error for a call that was not carried out.
+pub(super) fn wire(error: &ConversationError) -> ErrorObjectOwned {
+    bridge(error).into()
+}
+
+fn bridge(error: &ConversationError) -> BridgeError {
+    let made = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
+    match error {
+        ConversationError::NotFound { .. } => made(ErrorKind::NotFound),
+        ConversationError::Deleted { id, at } => made(ErrorKind::NotFound)
+            .with("deletedAt", at.to_string())
+            .with("conversationId", id.to_string()),
+        ConversationError::Ambiguous { candidates, .. } => {
+            let candidates: Vec<Value> = candidates.iter().map(|id| Value::from(id.to_string())).collect();
+            made(ErrorKind::Ambiguous).with("candidates", candidates)
+        }
+        ConversationError::Busy(_) => made(ErrorKind::Busy),
+        ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
+        ConversationError::InvalidParams(_) => made(ErrorKind::InvalidParams),
+        ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
+        ConversationError::AgentError { upstream, .. } => {
+            let upstream = upstream
+                .as_ref()
+                .and_then(|upstream| upstream.read::<Value>().ok());
+            made(ErrorKind::AgentError).with("upstream", upstream.unwrap_or(Value::Null))
+        }
+        ConversationError::AuthRequired(_) => made(ErrorKind::AuthRequired),
+        ConversationError::Unsupported(_) => made(ErrorKind::Unsupported),
+        ConversationError::NotResumable { attempts, .. } => {
+            let attempts = serde_json::to_value(attempts).unwrap_or(Value::Null);
+            made(ErrorKind::NotResumable).with("attempts", attempts)
+        }
+        ConversationError::Conflict(_) => made(ErrorKind::Conflict),
+        ConversationError::InterruptResolved { by } => {
+            made(ErrorKind::InterruptResolved).with("by", by.clone())
+        }
+        ConversationError::RevisionMismatch { is, .. } => {
+            made(ErrorKind::RevisionMismatch).with("revision", *is)
+        }
+        ConversationError::StoreFailed(_) => made(ErrorKind::StoreFailed),
+        ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
+        ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
+    }
+}
