@@ -183,6 +183,8 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
         // It outlives this command, and must not keep the folder that this was called in.
         .current_dir("/")
         .process_group(0)
+        // A daemon that is started from inside an agent is not one of that agent's processes.
+        .env_remove("SESSIOND_MARK")
         .stdin(Stdio::from(OwnedFd::from(writer)))
         .stdout(log)
         .stderr(errors)

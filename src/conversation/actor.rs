@@ -190,8 +190,8 @@ impl Actor {
         self.model.id()
     }
 
-    /// Runs until the conversation is deleted, at rest for long, or the daemon stops.
-    pub async fn run(mut self) {
+    /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Gives back what came in too late.
+    pub async fn run(mut self) -> Vec<Message> {
         let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_A_ROUND);
         let mut rest = Instant::now() + REST;
         while !self.is_over {
@@ -241,6 +241,11 @@ impl Actor {
             }
         }
         self.mailbox.close();
+        let mut unread = Vec::new();
+        while let Ok(message) = self.mailbox.try_recv() {
+            unread.push(message);
+        }
+        unread
     }
 
     /// One input: the state machine decides, the effects are carried out, clients see the result, callers are

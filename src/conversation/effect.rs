@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::{Conversation, OnBusy, Settings, TranscriptsOnDelete};
 use bridge_protocol::event::Event;
-use bridge_protocol::id::{CheckpointId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{InterruptKind, TurnResult};
@@ -220,11 +220,40 @@ pub enum Milestone<R> {
     /// The question may be shown.
     QuestionRaised(InterruptId),
     /// A call may be answered.
-    Answer(R, Option<Request>, Box<Answer>, Vec<Event>),
+    Answer {
+        /// Whom.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// With what.
+        answer: Box<Answer>,
+        /// What everyone is told before.
+        events: Vec<Event>,
+        /// The record as it was, which holds again when the change cannot be written.
+        before: Option<Box<ConversationRecord>>,
+    },
     /// The new conversation may be announced.
-    Forked(R, Option<Request>, Box<Branched>, Box<ConversationRecord>),
+    Forked {
+        /// Whom to answer.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// The branch.
+        branched: Box<Branched>,
+        /// The conversation that it is the head of.
+        record: Box<ConversationRecord>,
+        /// This conversation's record as it was, when the branch is made in place.
+        before: Option<Box<ConversationRecord>>,
+    },
     /// The conversation is gone.
-    Deleted(R, Option<Request>),
+    Deleted {
+        /// Whom to answer.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// The record as it was, which holds again when the deletion cannot be written.
+        before: Box<ConversationRecord>,
+    },
 }
 
 /// A deadline that the state machine set.
@@ -314,7 +343,7 @@ pub enum Effect<R> {
     /// Take the open session of the last job as the conversation's own.
     Attach,
     /// Give the open session of the last job to another conversation.
-    HandOver(Box<ConversationRecord>, Box<Opened>),
+    HandOver(ConversationId, Box<Opened>),
     /// Send the prompt.
     SendPrompt(PromptContent),
     /// Send the cancellation.

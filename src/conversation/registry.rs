@@ -37,6 +37,8 @@ use super::state::{Model, view_of_record};
 pub struct Registry {
     services: Arc<Services>,
     live: Mutex<HashMap<ConversationId, Entry>>,
+    /// Held by a call that makes a conversation and has an idempotency key.
+    creating: tokio::sync::Mutex<()>,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -105,6 +107,7 @@ impl Registry {
         Arc::new(Self {
             services,
             live: Mutex::default(),
+            creating: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),
@@ -144,6 +147,11 @@ impl Registry {
     /// # Errors
     /// When agent, folder or settings cannot be used, or the change could not be written.
     pub async fn create(&self, new: NewConversation) -> Result<Answer, ConversationError> {
+        // One keyed call at a time: the same key in two calls at once makes one conversation.
+        let _turn = match &new.request {
+            Some(_) => Some(self.creating.lock().await),
+            None => None,
+        };
         if let Some(kept) = self.kept(new.request.as_ref())? {
             return Ok(kept);
         }
@@ -404,24 +412,36 @@ impl Registry {
             },
         );
         let registry = Arc::downgrade(self);
-        let own = mailbox.downgrade();
+        let own = mailbox.clone();
         self.tasks.spawn(async move {
             let ended = AssertUnwindSafe(actor.run()).catch_unwind().await;
             let Some(registry) = registry.upgrade() else {
                 return;
             };
-            {
-                let mut live = registry.lock();
-                // A newer task of the same conversation is left alone.
-                if live.get(&id).is_some_and(|entry| entry.mailbox.is_closed()) || own.upgrade().is_none() {
-                    live.remove(&id);
-                }
-            }
-            if let Err(panic) = ended {
-                registry.task_failed(id, panic_text(panic.as_ref())).await;
+            registry.forget(id, &own);
+            match ended {
+                // What came in while the task was ending starts it again.
+                Ok(unread) => registry.send_again(id, unread),
+                Err(panic) => registry.task_failed(id, panic_text(panic.as_ref())).await,
             }
         });
         mailbox
+    }
+
+    /// Delivers what a task that ended did not read.
+    fn send_again(self: &Arc<Self>, id: ConversationId, unread: Vec<Message>) {
+        for message in unread {
+            if let Err(Message::Call { reply, .. }) = self.deliver(id, message) {
+                let stopping = self.stop.is_cancelled();
+                let error = if stopping {
+                    ConversationError::ShuttingDown
+                } else {
+                    ConversationError::Lost
+                };
+                // A caller that hung up needs no answer.
+                let _gone = reply.send(Err(error));
+            }
+        }
     }
 
     /// A conversation's task panicked: the conversation is marked as failed, and the next call starts it again.

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 
-use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo};
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -85,7 +86,20 @@ pub struct Turn<R> {
     /// Ids that refused this prompt, and how they had been opened: the next climb goes on below them.
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// The orphaned question that this turn tells the answer of.
-    pub answers: Option<InterruptId>,
+    pub answers: Option<OrphanAnswer<R>>,
+}
+
+/// The answer to a question whose agent is gone, on its way to the next one.
+#[derive(Debug)]
+pub struct OrphanAnswer<R> {
+    /// The question.
+    pub interrupt_id: InterruptId,
+    /// ACP's outcome.
+    pub outcome: RawJson,
+    /// The question itself, once it is off the record and as long as that may have to be taken back.
+    pub question: Option<Interrupt>,
+    /// Who answered.
+    pub reply: R,
 }
 
 /// A session that is open in a running agent.
@@ -141,8 +155,8 @@ pub enum JobKind<R> {
         reply: R,
         /// The idempotency key.
         request: Option<Request>,
-        /// The settings to go back to when the agent refuses them.
-        previous: Box<Settings>,
+        /// The record as it was: title and settings go back to it when the agent refuses them.
+        before: Box<ConversationRecord>,
     },
 }
 

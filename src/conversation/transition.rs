@@ -186,7 +186,7 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        if result.is_err() {
+        if result.is_err() && !self.take_back(&milestone) {
             let mut entries = lineage;
             entries.append(&mut self.unsaved);
             self.unsaved = entries;
@@ -203,7 +203,13 @@ impl<R> Model<R> {
             Milestone::PromptRecorded => self.prompt_recorded(result, now, effects),
             Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, result, effects),
             Milestone::QuestionRaised(id) => self.question_recorded(&id, result, effects),
-            Milestone::Answer(reply, request, answer, events) => {
+            Milestone::Answer {
+                reply,
+                request,
+                answer,
+                events,
+                ..
+            } => {
                 let result = match result {
                     Ok(()) => {
                         for event in events {
@@ -215,21 +221,41 @@ impl<R> Model<R> {
                 };
                 self.answer(reply, request.as_ref(), result, effects);
             }
-            Milestone::Forked(reply, request, branched, record) => {
-                self.fork_recorded(reply, request.as_ref(), *branched, record, result, effects);
+            Milestone::Forked {
+                reply,
+                request,
+                branched,
+                record,
+                ..
+            } => {
+                self.fork_recorded(reply, request.as_ref(), *branched, &record, result, effects);
             }
-            Milestone::Deleted(reply, request) => match result {
+            Milestone::Deleted { reply, request, .. } => match result {
                 Ok(()) => {
                     effects.emit(Event::Deleted {});
                     self.answer(reply, request.as_ref(), Ok(Answer::Done), effects);
                     effects.push(Effect::End);
                 }
                 Err(error) => {
-                    self.record.deleted_at = None;
                     let result = Err(ConversationError::StoreFailed(error));
                     self.answer(reply, request.as_ref(), result, effects);
                 }
             },
         }
+    }
+
+    /// Takes a change back that its caller is told has failed, unless something has changed since. Tells whether it
+    /// did; its lineage entries are then void.
+    fn take_back(&mut self, milestone: &Milestone<R>) -> bool {
+        let before = match milestone {
+            Milestone::Answer { before, .. } | Milestone::Forked { before, .. } => before.as_ref(),
+            Milestone::Deleted { before, .. } => Some(before),
+            _ => None,
+        };
+        let Some(before) = before.filter(|before| before.revision + 1 == self.record.revision) else {
+            return false;
+        };
+        self.record = (**before).clone();
+        true
     }
 }

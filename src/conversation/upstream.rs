@@ -148,7 +148,10 @@ pub async fn open(
         modes: answer.modes.as_ref(),
         config_options: answer.config_options.as_ref(),
     };
-    configure(entry, &calls, handle, settings, known).await?;
+    if let Err(refused) = configure(entry, &calls, handle, settings, known).await {
+        tokio::spawn(close(session, false, SESSION_DEADLINE));
+        return Err(refused);
+    }
     Ok((session, answer))
 }
 

@@ -93,6 +93,23 @@ async fn a_dropped_wait_loses_nothing() {
     assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 1);
 }
 
+#[tokio::test]
+async fn a_wait_is_woken_by_the_first_of_many() {
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        let waiting = receiver.recv_up_to(&mut taken, 64);
+        let pushing = async {
+            push(&sender, "x");
+            push(&sender, "y");
+        };
+        let woken = async { futures_util::future::join(waiting, pushing).await };
+        let patience = std::time::Duration::from_secs(10);
+        let (count, ()) = tokio::time::timeout(patience, woken).await.expect("it is woken");
+        assert_eq!(count, 2);
+    }
+}
+
 #[test]
 fn a_receiver_that_is_gone_takes_nothing() {
     let (sender, receiver) = inbox(InboxLimits::default());

@@ -6,6 +6,15 @@ use super::*;
 use crate::agent::envelope::Line;
 use crate::agent::inbox::{InboxLimits, InboxReceiver, Incoming, MAX_OPEN_REQUESTS, inbox};
 
+/// Long enough for a busy machine; no test waits so long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it does not take so long")
+}
+
 /// The other end of a connection: what an agent would read and write.
 struct Peer {
     from_us: Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -14,7 +23,10 @@ struct Peer {
 
 impl Peer {
     async fn read(&mut self) -> serde_json::Value {
-        let line = self.from_us.next_line().await.unwrap().expect("our end is open");
+        let line = soon(self.from_us.next_line())
+            .await
+            .unwrap()
+            .expect("our end is open");
         serde_json::from_str(&line).unwrap()
     }
 
@@ -60,7 +72,7 @@ fn permission(handle: &str, id: &str) -> String {
 async fn take(receiver: &mut InboxReceiver, count: usize) -> Vec<String> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        receiver.recv_up_to(&mut taken, 64).await;
+        soon(receiver.recv_up_to(&mut taken, 64)).await;
     }
     taken.iter().map(word).collect()
 }
@@ -134,7 +146,7 @@ async fn an_answer_keeps_its_place_behind_the_updates_before_it() {
         .await;
     let mut taken = Vec::new();
     while taken.len() < 4 {
-        receiver.recv_up_to(&mut taken, 64).await;
+        soon(receiver.recv_up_to(&mut taken, 64)).await;
     }
     assert_eq!(
         taken.iter().map(word).collect::<Vec<_>>(),
@@ -178,7 +190,7 @@ async fn an_open_that_fails_routes_nothing() {
     ))
     .await;
     let mut taken = Vec::new();
-    receiver.recv_up_to(&mut taken, 64).await;
+    soon(receiver.recv_up_to(&mut taken, 64)).await;
     let Incoming::Response {
         outcome: Err(CallError::Agent(error)),
         attachment: None,
@@ -246,7 +258,7 @@ async fn requests_of_the_agent_are_passed_on_or_refused() {
 
     peer.write(&permission("s", "\"p\\u0031\"")).await;
     let mut taken = Vec::new();
-    receiver.recv_up_to(&mut taken, 64).await;
+    soon(receiver.recv_up_to(&mut taken, 64)).await;
     let Incoming::Request { id, method, line } = &taken[0] else {
         panic!("{taken:?}")
     };
@@ -405,7 +417,7 @@ async fn f31_a_death_wakes_everyone_once_and_later_calls_fail_at_once() {
         peer.end();
     });
     assert!(matches!(answer, Err(CallError::Died(_))), "{answer:?}");
-    connection.died().await;
+    soon(connection.died()).await;
     assert_eq!(take(&mut receiver, 2).await, ["last", "died"]);
     assert_eq!(take(&mut waiting, 1).await, ["died"]);
     assert_eq!((receiver.waiting(), waiting.waiting()), (0, 0));
@@ -541,7 +553,7 @@ async fn how_many_updates_pass() {
     let mut taken = Vec::new();
     let (mut count, mut lost) = (0, 0);
     while count + lost < UPDATES {
-        receiver.recv_up_to(&mut taken, 64).await;
+        soon(receiver.recv_up_to(&mut taken, 64)).await;
         for incoming in taken.drain(..) {
             match incoming {
                 Incoming::Overflow { dropped } => lost += dropped as usize,

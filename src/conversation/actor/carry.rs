@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_protocol::id::{InterruptId, UpstreamId};
+use bridge_protocol::id::{ConversationId, InterruptId, UpstreamId};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use serde_json::Map;
@@ -83,7 +83,10 @@ impl Actor {
             }
             Effect::Configure { job } => self.configure(job),
             Effect::AbandonJob => {
-                self.job = None;
+                if let Some(job) = self.job.take() {
+                    // It may be about to open a session, which would stay open at the agent for ever.
+                    tokio::spawn(async move { job.await.close_what_was_opened() });
+                }
                 if let Some(session) = self.arrived.take() {
                     close_in_background(session);
                 }
@@ -100,7 +103,7 @@ impl Actor {
                     self.session = Some(session);
                 }
             }
-            Effect::HandOver(record, opened) => self.hand_over(&record, opened),
+            Effect::HandOver(id, opened) => self.hand_over(id, opened),
             Effect::SendPrompt(content) => self.send_prompt(&content),
             Effect::SendCancel => {
                 if let Some(session) = &self.session
@@ -250,7 +253,7 @@ impl Actor {
     }
 
     /// Gives the session that a fork opened to the conversation that the fork made.
-    fn hand_over(&mut self, record: &ConversationRecord, opened: Box<Opened>) {
+    fn hand_over(&mut self, id: ConversationId, opened: Box<Opened>) {
         let Some(session) = self.arrived.take() else {
             return;
         };
@@ -258,8 +261,23 @@ impl Actor {
             return;
         };
         let message = Message::TakeOver(opened, Box::new(session));
-        if let Err(Message::TakeOver(_, session)) = registry.deliver(record.id, message) {
+        if let Err(Message::TakeOver(_, session)) = registry.deliver(id, message) {
             close_in_background(*session);
+        }
+    }
+}
+
+impl JobDone {
+    /// Closes the session that a job opened whose result nobody wants any more.
+    fn close_what_was_opened(self) {
+        match self {
+            Self::Opened(_, Ok(opened)) => close_in_background(opened.1),
+            Self::Branched(_, Ok(branched)) => {
+                if let Some(session) = branched.1 {
+                    close_in_background(session);
+                }
+            }
+            Self::Opened(..) | Self::Branched(..) | Self::Closed(_) | Self::Configured(..) => {}
         }
     }
 }

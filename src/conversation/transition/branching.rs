@@ -101,7 +101,13 @@ impl<R> Model<R> {
             lineage: Vec::new(),
             upstream: Vec::new(),
             request: kept,
-            milestone: Milestone::Answer(reply, request, Box::new(answer), Vec::new()),
+            milestone: Milestone::Answer {
+                reply,
+                request,
+                answer: Box::new(answer),
+                events: Vec::new(),
+                before: None,
+            },
         });
     }
 
@@ -159,6 +165,7 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
+        let before = Some(Box::new(self.record.clone()));
         self.lose_session(effects);
         let upstream = vec![link.upstream_id.clone()];
         let appended = self.record.chain.append(link, branched.fidelity, now);
@@ -177,7 +184,13 @@ impl<R> Model<R> {
         let kept = self.done_request(branching.request.as_ref(), &answer, now);
         self.start_job(JobKind::Recording);
         let record = Box::new(self.record.clone());
-        let milestone = Milestone::Forked(branching.reply, branching.request, Box::new(branched), record);
+        let milestone = Milestone::Forked {
+            reply: branching.reply,
+            request: branching.request,
+            branched: Box::new(branched),
+            record,
+            before,
+        };
         self.write(appended.entries, upstream, kept, milestone, effects);
     }
 
@@ -209,12 +222,13 @@ impl<R> Model<R> {
             lineage: appended.entries,
             upstream,
             request: kept,
-            milestone: Milestone::Forked(
-                branching.reply,
-                branching.request,
-                Box::new(branched),
-                Box::new(record),
-            ),
+            milestone: Milestone::Forked {
+                reply: branching.reply,
+                request: branching.request,
+                branched: Box::new(branched),
+                record: Box::new(record),
+                before: None,
+            },
         });
     }
 
@@ -224,7 +238,7 @@ impl<R> Model<R> {
         reply: R,
         request: Option<&Request>,
         branched: Branched,
-        record: Box<ConversationRecord>,
+        record: &ConversationRecord,
         result: Result<(), String>,
         effects: &mut Effects<R>,
     ) {
@@ -257,9 +271,9 @@ impl<R> Model<R> {
                 self.view()
             }
             (false, open) => {
-                let conversation = view_of_record(&record);
+                let conversation = view_of_record(record);
                 if let Some(opened) = open {
-                    effects.push(Effect::HandOver(record, opened));
+                    effects.push(Effect::HandOver(record.id, opened));
                 }
                 conversation
             }

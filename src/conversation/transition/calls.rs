@@ -13,7 +13,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{
     AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting,
 };
-use crate::store::RequestRecord;
+use crate::store::{ConversationRecord, RequestRecord};
 
 impl<R> Model<R> {
     /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
@@ -288,6 +288,11 @@ impl<R> Model<R> {
                 effects,
             );
         }
+        if let Some(answer) = turn.answers {
+            // The question stays open: its answer was not told to anyone.
+            let error = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
+            effects.push(Effect::Answer(answer.reply, Err(error)));
+        }
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
@@ -346,24 +351,24 @@ impl<R> Model<R> {
             self.answer(reply, request.as_ref(), Err(error.clone()), effects);
             return;
         }
+        let before = Box::new(self.record.clone());
         if let Some(title) = title {
             self.record.title = title;
         }
-        let previous = self.record.settings.clone();
         if let Some(settings) = settings {
             merge(&mut self.record.settings, settings);
         }
         let live = matches!(self.session, Session::Live(_));
-        if live && previous != self.record.settings {
+        if live && before.settings != self.record.settings {
             let job = self.start_job(JobKind::Configuring {
                 reply,
                 request,
-                previous: Box::new(previous),
+                before,
             });
             effects.push(Effect::Configure { job });
             return;
         }
-        self.write_update(reply, request, now, effects);
+        self.write_update(reply, request, before, now, effects);
     }
 
     /// Writes the record down and answers with it.
@@ -371,13 +376,20 @@ impl<R> Model<R> {
         &mut self,
         reply: R,
         request: Option<Request>,
+        before: Box<ConversationRecord>,
         now: Now,
         effects: &mut Effects<R>,
     ) {
         self.touch(now);
         let answer = Answer::Conversation(Box::new(self.view()));
         let record = self.done_request(request.as_ref(), &answer, now);
-        let milestone = Milestone::Answer(reply, request, Box::new(answer), Vec::new());
+        let milestone = Milestone::Answer {
+            reply,
+            request,
+            answer: Box::new(answer),
+            events: Vec::new(),
+            before: Some(before),
+        };
         self.write(Vec::new(), Vec::new(), record, milestone, effects);
     }
 }

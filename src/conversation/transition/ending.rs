@@ -189,8 +189,10 @@ impl<R> Model<R> {
                 delete_transcripts: false,
                 by_force: true,
             });
+            self.session = Session::Closed;
+        } else {
+            self.lose_session(effects);
         }
-        self.session = Session::Closed;
     }
 
     /// The agent's process ended.

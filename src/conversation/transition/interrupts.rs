@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Effect, Effects, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, Waiting};
+use crate::conversation::state::{Model, OrphanAnswer, Waiting};
+use crate::store::AnsweredInterrupt;
 
 /// How many answered questions are remembered, so that a late answer is told who was first.
 const REMEMBERED_ANSWERS: usize = 64;
@@ -148,18 +149,72 @@ impl<R> Model<R> {
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt));
         let asked = Waiting {
-            turn_id: turn_id.clone(),
+            turn_id,
             prompt,
             min_fidelity: Fidelity::Text,
             request: None,
             reply: None,
         };
-        self.resolve(id, "client", outcome, now, effects);
         self.start_turn(asked, now, effects);
         if let Some(turn) = &mut self.turn {
-            turn.answers = Some(id.clone());
+            turn.answers = Some(OrphanAnswer {
+                interrupt_id: id.clone(),
+                outcome,
+                question: None,
+                reply,
+            });
         }
-        effects.push(Effect::Answer(reply, Ok(Answer::Responded(Some(turn_id)))));
+    }
+
+    /// Takes the question that the running turn answers off the record: it is written with the prompt, so that the
+    /// answer is told exactly once.
+    pub(super) fn settle_orphan(&mut self) {
+        let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) else {
+            return;
+        };
+        let id = answer.interrupt_id.clone();
+        let place = self
+            .record
+            .interrupts
+            .iter()
+            .position(|interrupt| interrupt.id == id);
+        answer.question = place.map(|place| self.record.interrupts.remove(place));
+        self.remember_answer(id, "client");
+    }
+
+    /// The prompt could not be written down: the question is as open as it was.
+    pub(super) fn unsettle_orphan(&mut self) {
+        let Some(question) = self
+            .turn
+            .as_mut()
+            .and_then(|turn| turn.answers.as_mut()?.question.take())
+        else {
+            return;
+        };
+        self.record.answered.retain(|answered| answered.id != question.id);
+        self.record.interrupts.push(question);
+    }
+
+    /// The prompt that tells the answer is on disk: everyone is told that the question is settled.
+    pub(super) fn orphan_settled(&mut self, effects: &mut Effects<R>) {
+        let Some(turn) = &mut self.turn else { return };
+        let turn_id = turn.asked.turn_id.clone();
+        let Some(answer) = turn.answers.take() else { return };
+        effects.emit(Event::InterruptResolved {
+            interrupt_id: answer.interrupt_id,
+            by: "client".to_owned(),
+            outcome: answer.outcome,
+        });
+        effects.push(Effect::Answer(answer.reply, Ok(Answer::Responded(Some(turn_id)))));
+    }
+
+    fn remember_answer(&mut self, id: InterruptId, by: &str) {
+        self.record.answered.push(AnsweredInterrupt {
+            id,
+            by: by.to_owned(),
+        });
+        let excess = self.record.answered.len().saturating_sub(REMEMBERED_ANSWERS);
+        self.record.answered.drain(..excess);
     }
 
     /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
@@ -194,12 +249,7 @@ impl<R> Model<R> {
         if self.record.interrupts.len() == before {
             return;
         }
-        self.record.answered.push(crate::store::AnsweredInterrupt {
-            id: id.clone(),
-            by: by.to_owned(),
-        });
-        let excess = self.record.answered.len().saturating_sub(REMEMBERED_ANSWERS);
-        self.record.answered.drain(..excess);
+        self.remember_answer(id.clone(), by);
         self.touch(now);
         let event = Event::InterruptResolved {
             interrupt_id: id.clone(),

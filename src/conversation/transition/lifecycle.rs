@@ -4,7 +4,7 @@ use crate::chain::ClearReason;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{AfterClose, JobKind, Model, Session, TurnPhase};
+use crate::conversation::state::{AfterClose, Job, JobKind, Model, Session, TurnPhase};
 use crate::store::Resting;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::LineageEntry;
@@ -98,6 +98,7 @@ impl<R> Model<R> {
         match then {
             AfterClose::Nothing => {}
             AfterClose::Reset(reply, request) => {
+                let before = Some(Box::new(self.record.clone()));
                 let entries = self.clear_chain(ClearReason::Reset, now);
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
@@ -107,10 +108,17 @@ impl<R> Model<R> {
                 self.touch(now);
                 let answer = Answer::Conversation(Box::new(self.view()));
                 let kept = self.done_request(request.as_ref(), &answer, now);
-                let milestone = Milestone::Answer(reply, request, Box::new(answer), vec![Event::Reset {}]);
+                let milestone = Milestone::Answer {
+                    reply,
+                    request,
+                    answer: Box::new(answer),
+                    events: vec![Event::Reset {}],
+                    before,
+                };
                 self.write(entries, Vec::new(), kept, milestone, effects);
             }
             AfterClose::Delete(reply, request) => {
+                let before = Box::new(self.record.clone());
                 let entries = self.clear_chain(ClearReason::Deleted, now);
                 self.record.deleted_at = Some(now);
                 self.record.interrupts.clear();
@@ -120,7 +128,11 @@ impl<R> Model<R> {
                     entries,
                     Vec::new(),
                     kept,
-                    Milestone::Deleted(reply, request),
+                    Milestone::Deleted {
+                        reply,
+                        request,
+                        before,
+                    },
                     effects,
                 );
             }
@@ -151,15 +163,16 @@ impl<R> Model<R> {
         let Some(JobKind::Configuring {
             reply,
             request,
-            previous,
+            before,
         }) = self.finish_job(job)
         else {
             return;
         };
         match result {
-            Ok(()) => self.write_update(reply, request, now, effects),
+            Ok(()) => self.write_update(reply, request, before, now, effects),
             Err(error) => {
-                self.record.settings = *previous;
+                self.record.settings = before.settings;
+                self.record.title = before.title;
                 self.answer(reply, request.as_ref(), Err(error), effects);
             }
         }
@@ -200,14 +213,24 @@ impl<R> Model<R> {
         for (reply, _) in std::mem::take(&mut self.resume_waiters) {
             effects.push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
         }
-        match self.turn.as_ref().map(|turn| turn.phase) {
-            Some(TurnPhase::Waiting) => {
-                if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Opening)) {
-                    self.job = None;
-                    effects.push(Effect::AbandonJob);
-                }
-                self.fail_waiting(&ConversationError::ShuttingDown, effects);
+        match self.job.take() {
+            Some(Job {
+                kind: JobKind::Opening,
+                ..
+            }) => effects.push(Effect::AbandonJob),
+            Some(Job {
+                kind: JobKind::Branching(branching),
+                ..
+            }) => {
+                effects.push(Effect::AbandonJob);
+                let refusal = Err(ConversationError::ShuttingDown);
+                self.answer(branching.reply, branching.request.as_ref(), refusal, effects);
             }
+            // What is under way here ends by itself.
+            other => self.job = other,
+        }
+        match self.turn.as_ref().map(|turn| turn.phase) {
+            Some(TurnPhase::Waiting) => self.fail_waiting(&ConversationError::ShuttingDown, effects),
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if let Some(turn) = &mut self.turn
                     && !turn.cancelled

@@ -31,17 +31,13 @@ impl<R> Model<R> {
             anchor: None,
             request_id: turn.asked.request.as_ref().map(|request| request.id.clone()),
         });
-        if let Some(id) = &turn.answers {
-            // The answer of an orphaned question is told by this turn and by no other.
-            let id = id.clone();
-            self.record.interrupts.retain(|interrupt| interrupt.id != id);
-        }
         let turn_id = turn.asked.turn_id.clone();
         let request = turn.asked.request.clone();
         let request = request.map(|request| RequestRecord {
             turn_id: Some(turn_id),
             ..self.request_record(&request, now)
         });
+        self.settle_orphan();
         self.touch(now);
         self.write(
             Vec::new(),
@@ -56,6 +52,7 @@ impl<R> Model<R> {
     pub(super) fn prompt_recorded(&mut self, result: Result<(), String>, now: Now, effects: &mut Effects<R>) {
         if let Err(error) = result {
             self.record.turn = None;
+            self.unsettle_orphan();
             self.fail_waiting(&ConversationError::StoreFailed(error), effects);
             return;
         }
@@ -73,13 +70,17 @@ impl<R> Model<R> {
             self.drop_turn_unsent(effects);
             return;
         }
-        let Session::Live(live) = &self.session else {
+        if self.session == Session::Closed {
             // The agent died while the prompt was being written down: nothing was sent, so it may go out again.
             turn.phase = TurnPhase::Waiting;
             self.record.turn = None;
             return;
-        };
+        }
         turn.phase = TurnPhase::Sent;
+        self.orphan_settled(effects);
+        let (Some(turn), Session::Live(live)) = (&self.turn, &self.session) else {
+            return;
+        };
         let content = with_preamble(live.preamble.as_deref(), &turn.asked.prompt);
         effects.push(Effect::SendPrompt(content));
         effects.push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));

@@ -90,7 +90,7 @@ impl<R> Model<R> {
             preamble: opened.preamble,
             can_reopen: opened.can_reopen,
         });
-        if self.record.resting == Resting::Failed {
+        if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) {
             self.record.resting = Resting::Idle;
             self.record.failure = None;
         }
@@ -174,6 +174,9 @@ impl<R> Model<R> {
         };
         if let Some(reply) = turn.asked.reply {
             self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
+        }
+        if let Some(answer) = turn.answers {
+            effects.push(Effect::Answer(answer.reply, Err(error.clone())));
         }
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
