@@ -10,8 +10,8 @@ mod listen;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::id::InterruptId;
@@ -29,7 +29,6 @@ use super::answer::{Answer, Request};
 use super::effect::{Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
-use super::registry::Registry;
 use super::services::{Services, now};
 use super::state::Model;
 use super::upstream::UpstreamSession;
@@ -48,15 +47,11 @@ const REST: Duration = Duration::from_secs(120);
 pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
 
 /// What comes into a conversation's mailbox.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a message is moved twice in its life, and calls are the common ones"
-)]
 pub enum Message {
     /// A call.
     Call {
         /// What is asked.
-        call: Call,
+        call: Box<Call>,
         /// The idempotency key.
         request: Option<Request>,
         /// Whom to answer.
@@ -75,6 +70,9 @@ pub enum Message {
     TakeOver(Box<Opened>, Box<UpstreamSession>),
 }
 
+/// Puts a message into the mailbox of another conversation, or gives it back.
+pub type Deliver = Box<dyn Fn(ConversationId, Message) -> Result<(), Message> + Send + Sync>;
+
 type Job = Pin<Box<dyn Future<Output = JobDone> + Send>>;
 
 /// What a job brought.
@@ -88,7 +86,7 @@ enum JobDone {
     Configured(u64, Result<(), ConversationError>),
 }
 
-type Write = Pin<Box<dyn Future<Output = Input<Reply>> + Send>>;
+type Write = Pin<Box<dyn Future<Output = Box<Input<Reply>>> + Send>>;
 
 /// A question that is open at the agent.
 struct OpenQuestion {
@@ -106,8 +104,7 @@ pub struct Actor {
     published: watch::Sender<Arc<Conversation>>,
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
-    /// Where other conversations are found; weak, since it owns this task.
-    registry: Weak<Registry>,
+    deliver: Deliver,
     /// The open session.
     session: Option<UpstreamSession>,
     /// A session that a job opened and the state machine has not taken into use yet.
@@ -135,15 +132,15 @@ pub struct ActorParts {
     pub stop: CancellationToken,
     /// How long a running turn gets then, in milliseconds.
     pub stop_grace_ms: Arc<AtomicU64>,
-    /// Where other conversations are found.
-    pub registry: Weak<Registry>,
+    /// The way to other conversations.
+    pub deliver: Deliver,
 }
 
 /// What woke the loop.
 enum Woken {
     Stop,
     Message(Option<Message>),
-    Written(Input<Reply>),
+    Written(Box<Input<Reply>>),
     Job(JobDone),
     Elapsed,
     Lines,
@@ -161,7 +158,7 @@ impl Actor {
             published,
             stop,
             stop_grace_ms,
-            registry,
+            deliver,
         } = parts;
         let stream = Stream::new(Arc::clone(&services.hub), model.id());
         Self {
@@ -172,7 +169,7 @@ impl Actor {
             published,
             stop,
             stop_grace_ms,
-            registry,
+            deliver,
             session: None,
             arrived: None,
             prompt: None,
@@ -219,7 +216,7 @@ impl Actor {
                 Woken::Message(None) => self.input(Input::Stop {
                     grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
                 }),
-                Woken::Written(input) => self.input(input),
+                Woken::Written(input) => self.input(*input),
                 Woken::Job(done) => {
                     self.job = None;
                     self.job_done(done);
@@ -287,7 +284,7 @@ impl Actor {
                         .unwrap_or_default()
                 });
                 self.input(Input::Call {
-                    call,
+                    call: *call,
                     request,
                     kept,
                     reply,

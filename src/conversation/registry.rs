@@ -3,16 +3,18 @@
 //! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs; one
 //! that panics is marked as failed and takes nobody along.
 
+mod last_life;
+mod looking;
+
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
+use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::event::Event;
-use bridge_protocol::raw::RawJson;
-use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
+use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
 use futures_util::FutureExt;
 use tokio::sync::mpsc::error::TrySendError;
@@ -20,18 +22,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{
-    Change, ConversationRecord, Lookup, RECORD_VERSION, RecentCursor, RequestId, RequestRecord, Resting,
-};
+use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, Resting};
 
-use super::actor::{Actor, ActorParts, MAILBOX, Message};
+use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
 use super::climbing::{check_folder, store_error};
 use super::effect::Call;
 use super::error::ConversationError;
-use super::events::{Encoded, Subscriber, snapshot_of_record};
+use super::events::Subscriber;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
+
+pub use looking::Filter;
 
 /// All conversations.
 pub struct Registry {
@@ -65,39 +67,6 @@ pub struct NewConversation {
     pub settings: Settings,
     /// The idempotency key.
     pub request: Option<Request>,
-}
-
-/// What `list` looks for.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// The app.
-    pub namespace: Option<String>,
-    /// The agent.
-    pub agent: Option<AgentName>,
-    /// The folder.
-    pub cwd: Option<String>,
-    /// The state.
-    pub state: Option<ConversationState>,
-    /// A text that title or folder contain, in any case.
-    pub query: Option<String>,
-}
-
-impl Filter {
-    fn fits(&self, conversation: &Conversation) -> bool {
-        let contains = |text: &str, query: &str| text.to_lowercase().contains(&query.to_lowercase());
-        self.namespace
-            .as_ref()
-            .is_none_or(|namespace| *namespace == conversation.namespace)
-            && self
-                .agent
-                .as_ref()
-                .is_none_or(|agent| *agent == conversation.agent)
-            && self.cwd.as_ref().is_none_or(|cwd| *cwd == conversation.cwd)
-            && self.state.is_none_or(|state| state == conversation.state)
-            && self.query.as_ref().is_none_or(|query| {
-                contains(&conversation.title, query) || contains(&conversation.cwd, query)
-            })
-    }
 }
 
 impl Registry {
@@ -247,7 +216,14 @@ impl Registry {
             check_settings(settings)?;
         }
         let (reply, answer) = oneshot::channel();
-        self.send(id, Message::Call { call, request, reply })?;
+        self.send(
+            id,
+            Message::Call {
+                call: Box::new(call),
+                request,
+                reply,
+            },
+        )?;
         Ok(answer)
     }
 
@@ -264,71 +240,11 @@ impl Registry {
         self.send(id, Message::Subscribe { subscriber, after })
     }
 
-    /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
-    pub async fn subscribe_all(&self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
-        let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
-        let snapshots = if held.is_some_and(|from| self.services.hub.holds_after(from)) {
-            Vec::new()
-        } else {
-            self.busy_snapshots(after.is_some()).await
-        };
-        self.services
-            .hub
-            .subscribe(subscriber, after, &snapshots, &now().to_string());
-    }
-
-    /// A snapshot of each conversation that is not idle.
-    async fn busy_snapshots(&self, gap: bool) -> Vec<Encoded> {
-        let mailboxes: Vec<(ConversationId, mpsc::Sender<Message>)> = {
-            let live = self.lock();
-            let busy = live
-                .iter()
-                .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
-            busy.map(|(id, entry)| (*id, entry.mailbox.clone())).collect()
-        };
-        let mut snapshots = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        for (id, mailbox) in mailboxes {
-            let (reply, snapshot) = oneshot::channel();
-            if mailbox.try_send(Message::Snapshot(reply)).is_ok()
-                && let Ok(snapshot) = snapshot.await
-            {
-                seen.insert(id);
-                snapshots.push(snapshot);
-            }
-        }
-        for id in self.services.store.unfinished().unwrap_or_default() {
-            if seen.contains(&id) {
-                continue;
-            }
-            if let Ok(Some(record)) = self.services.store.conversation(id) {
-                let conversation = view_of_record(&record);
-                let event = Event::Snapshot {
-                    conversation,
-                    gap,
-                    running: None,
-                    session: None,
-                };
-                snapshots.push(snapshot_of_record(
-                    &self.services.hub,
-                    id,
-                    &now().to_string(),
-                    &event,
-                ));
-            }
-        }
-        snapshots
-    }
-
     /// Puts a message into the mailbox of a conversation, starting its task first when it is not live. Gives the
     /// message back when there is no such conversation or no room.
     ///
     /// # Errors
     /// The message itself.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the message is what the caller wants back"
-    )]
     pub fn deliver(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), Message> {
         let mut message = message;
         // Twice: a task that ends just now gives the message back, and the next one takes it.
@@ -384,6 +300,15 @@ impl Registry {
         }
     }
 
+    /// How one conversation sends to another: it knows the way, not the map.
+    fn deliverer(self: &Arc<Self>) -> Deliver {
+        let registry = Arc::downgrade(self);
+        Box::new(move |id, message| match registry.upgrade() {
+            Some(registry) => registry.deliver(id, message),
+            None => Err(message),
+        })
+    }
+
     /// Starts a conversation's task: registered first, then run.
     fn start(self: &Arc<Self>, record: ConversationRecord) -> mpsc::Sender<Message> {
         let id = record.id;
@@ -402,7 +327,7 @@ impl Registry {
             published,
             stop: self.stop.clone(),
             stop_grace_ms: Arc::clone(&self.stop_grace_ms),
-            registry: Arc::downgrade(self),
+            deliver: self.deliverer(),
         });
         self.lock().insert(
             id,
@@ -448,7 +373,7 @@ impl Registry {
     async fn task_failed(&self, id: ConversationId, why: String) {
         tracing::error!(conversation = %id, why, "the task of a conversation failed");
         let Ok(record) = self.record(id) else { return };
-        let mut record = end_unfinished(record, FailureKind::Unknown, &why).0;
+        let mut record = last_life::end_unfinished(record, FailureKind::Unknown, &why).0;
         record.resting = Resting::Failed;
         record.failure = Some(why);
         let change = Change {
@@ -470,120 +395,6 @@ impl Registry {
         }
     }
 
-    /// A conversation as it stands.
-    ///
-    /// # Errors
-    /// When there is none, or it was deleted.
-    pub fn view(&self, id: ConversationId) -> Result<Conversation, ConversationError> {
-        if let Some(entry) = self.lock().get(&id) {
-            return Ok((**entry.published.borrow()).clone());
-        }
-        Ok(view_of_record(&self.record(id)?))
-    }
-
-    /// One page of conversations, newest first.
-    ///
-    /// # Errors
-    /// When the cursor is not one of this method, or the store cannot be read.
-    pub fn list(
-        &self,
-        filter: &Filter,
-        cursor: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<(Vec<Conversation>, Option<Cursor>), ConversationError> {
-        let after = match cursor {
-            Some(cursor) => Some(RecentCursor::from_text(cursor.as_str()).ok_or_else(|| {
-                ConversationError::InvalidParams(
-                    "the cursor is not one that conversation/list gave".to_owned(),
-                )
-            })?),
-            None => None,
-        };
-        let mut page = Vec::new();
-        let mut last = None;
-        for item in self.services.store.recent(after) {
-            let (place, record) = item.map_err(|error| store_error(&error))?;
-            let live = self
-                .lock()
-                .get(&record.id)
-                .map(|entry| (**entry.published.borrow()).clone());
-            let conversation = live.unwrap_or_else(|| view_of_record(&record));
-            if !filter.fits(&conversation) {
-                continue;
-            }
-            if page.len() == limit {
-                return Ok((page, last));
-            }
-            page.push(conversation);
-            last = Some(Cursor::new(place.to_text()));
-        }
-        Ok((page, None))
-    }
-
-    /// How many conversations have an open session.
-    #[must_use]
-    pub fn count_live(&self) -> u64 {
-        self.lock()
-            .values()
-            .filter(|entry| entry.published.borrow().live)
-            .count() as u64
-    }
-
-    /// The ids of all conversations of an agent.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn of_agent(&self, agent: &AgentName) -> Result<Vec<ConversationId>, ConversationError> {
-        let mut ids = Vec::new();
-        for item in self.services.store.recent(None) {
-            let (_, record) = item.map_err(|error| store_error(&error))?;
-            if record.agent == *agent {
-                ids.push(record.id);
-            }
-        }
-        Ok(ids)
-    }
-
-    /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans.
-    ///
-    /// # Errors
-    /// When the store cannot be read or written.
-    pub async fn end_last_life(&self) -> Result<(), ConversationError> {
-        for id in self
-            .services
-            .store
-            .unfinished()
-            .map_err(|error| store_error(&error))?
-        {
-            let Ok(record) = self.record(id) else { continue };
-            let why = "the daemon ended while the turn ran";
-            let (record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
-            let kept = match &ended {
-                Some((Some(request), result)) => self
-                    .services
-                    .store
-                    .request(Some(id), request)
-                    .map_err(|error| store_error(&error))?
-                    .map(|kept| RequestRecord {
-                        result: RawJson::from_value(result).ok(),
-                        ..kept
-                    }),
-                _ => None,
-            };
-            let change = Change {
-                conversation: Some(record),
-                requests: kept.into_iter().collect(),
-                ..Change::default()
-            };
-            self.services
-                .store
-                .commit(change)
-                .await
-                .map_err(|error| store_error(&error))?;
-        }
-        Ok(())
-    }
-
     /// Stops every conversation and waits until all have ended; running turns get this long to end by themselves.
     pub async fn stop(&self, grace: Duration) {
         self.stop_grace_ms.store(
@@ -599,36 +410,6 @@ impl Registry {
         // The map is whole after any panic: each change to it is one call.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Takes a turn that will not end by itself off a record, and keeps its questions as orphans.
-fn end_unfinished(
-    mut record: ConversationRecord,
-    kind: FailureKind,
-    why: &str,
-) -> (ConversationRecord, Option<(Option<RequestId>, TurnResult)>) {
-    for interrupt in &mut record.interrupts {
-        interrupt.orphaned = true;
-    }
-    let Some(turn) = record.turn.take() else {
-        return (record, None);
-    };
-    record.resting = Resting::Interrupted;
-    record.revision += 1;
-    let result = TurnResult {
-        turn_id: turn.turn_id,
-        stop_reason: StopReason::Failed,
-        failure: Some(Failure {
-            kind,
-            message: why.to_owned(),
-            resets_at: None,
-            retryable: true,
-        }),
-        upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
-        resumed: None,
-        usage: None,
-    };
-    (record, Some((turn.request_id, result)))
 }
 
 fn check_settings(settings: &Settings) -> Result<(), ConversationError> {

@@ -158,7 +158,7 @@ impl Actor {
                 tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
                 chain_text(&error)
             });
-            Input::Written { milestone, lineage, result }
+            Box::new(Input::Written { milestone, lineage, result })
         }));
     }
 
@@ -257,11 +257,8 @@ impl Actor {
         let Some(session) = self.arrived.take() else {
             return;
         };
-        let Some(registry) = self.registry.upgrade() else {
-            return;
-        };
         let message = Message::TakeOver(opened, Box::new(session));
-        if let Err(Message::TakeOver(_, session)) = registry.deliver(id, message) {
+        if let Err(Message::TakeOver(_, session)) = (self.deliver)(id, message) {
             close_in_background(*session);
         }
     }
