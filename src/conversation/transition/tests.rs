@@ -1,0 +1,17 @@
+//! Scenarios and properties of the state machine. `world` carries its effects out symbolically and writes down, in
+//! order, what became of them; the others read as what happens and what is to be seen.
+
+mod branches;
+mod callers;
+mod calls;
+mod cancelling;
+mod durability;
+mod failures;
+mod opening;
+mod outside;
+mod prompts;
+mod questions;
+mod random;
+mod resting;
+mod words;
+mod world;

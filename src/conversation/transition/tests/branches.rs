@@ -1,0 +1,254 @@
+//! Forks at the head: in place, side by side, while a turn runs, and of what was never prompted.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
+use serde_json::json;
+
+use super::outside::{agent_error, branch, opened};
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::Call;
+use crate::conversation::state::Session;
+
+#[test]
+fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
+    let mut world = World::live();
+    let before = world.model.record.clone();
+    world.fork(false);
+    world.expect(&["branch s1"]);
+    let mut branched = branch("s2");
+    branched.open = Some(Box::new(opened("s2", Via::Fresh, Fidelity::Full, None)));
+    world.branched(Ok(branched));
+    world.expect(&[
+        "write new branch +forked:s2",
+        "event forked s2",
+        "hand over s2",
+        "answer 2 forked s2",
+    ]);
+    assert_eq!(world.model.record, before);
+    let Ok(Answer::Forked(forked)) = &world.answers[&2] else {
+        panic!("no fork")
+    };
+    assert_eq!(forked.conversation.head, Some("s2".into()));
+    assert_ne!(forked.conversation.id, before.id);
+    let parent = forked.conversation.parent.as_ref().unwrap();
+    assert_eq!(
+        (parent.conversation_id, parent.checkpoint_id.clone()),
+        (before.id, Some("cp1".into()))
+    );
+    let link = forked.link.as_ref().unwrap();
+    assert_eq!(
+        (link.relation, link.from_upstream_id.clone()),
+        (Relation::Carries, Some("s1".into()))
+    );
+}
+
+#[test]
+fn a_branch_is_not_told_before_it_is_on_disk() {
+    for in_place in [false, true] {
+        let mut world = World::live();
+        world.hold_writes = true;
+        world.fork(in_place);
+        world.branches("s2");
+        let told = world
+            .log()
+            .iter()
+            .any(|line| line.starts_with("event") || line.starts_with("answer"));
+        assert!(!told, "in place: {in_place}");
+        world.write_ends();
+        assert_eq!(world.log(), ["event forked s2", "answer 2 forked s2"]);
+    }
+}
+
+#[test]
+fn in_place_the_branch_is_the_head_at_once_and_the_source_stays() {
+    let mut world = World::live();
+    world.fork(true);
+    world.branches("s2");
+    assert_eq!(world.chain(), ["s1", "s2"]);
+    assert_eq!(world.model.session, Session::Closed);
+    assert_eq!(world.lineage_on_disk(), ["created:s1", "forked:s2"]);
+    let Ok(Answer::Forked(forked)) = &world.answers[&2] else {
+        panic!("no fork")
+    };
+    assert_eq!(forked.conversation.id, world.model.id());
+    assert_eq!(forked.conversation.head, Some("s2".into()));
+    world.prompt("second");
+    assert_eq!(world.log().last().unwrap(), "event state prompting");
+    world.reopens();
+    assert_eq!(world.log().last().unwrap(), "send second");
+}
+
+#[test]
+fn in_place_the_session_of_the_source_is_closed_and_not_only_forgotten() {
+    let mut world = World::live();
+    world.fork(true);
+    world.branches("s2");
+    let log = world.log();
+    assert!(
+        log.contains(&"close session".to_owned()),
+        "its process would stay: {log:?}"
+    );
+}
+
+#[test]
+fn in_place_a_branch_that_is_open_is_used_or_let_go() {
+    let mut world = World::live();
+    world.fork(true);
+    let mut branched = branch("s2");
+    branched.open = Some(Box::new(opened("s2", Via::Fresh, Fidelity::Full, None)));
+    world.branched(Ok(branched));
+    let log = world.log();
+    assert!(
+        log.iter().any(|line| line == "attach" || line == "abandon"),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn while_a_turn_runs_only_side_by_side_can_be_made() {
+    let mut world = World::running();
+    world.fork(true);
+    world.expect(&["answer 3 error busy"]);
+    world.fork(false);
+    world.expect(&["branch s1 while busy"]);
+    world.branches("s2");
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 end_turn");
+}
+
+#[test]
+fn one_branch_at_a_time() {
+    let mut world = World::live();
+    world.fork(false);
+    world.fork(false);
+    world.expect(&["branch s1", "answer 3 error busy"]);
+}
+
+#[test]
+fn a_prompt_that_comes_while_a_branch_is_made_waits_for_it() {
+    let mut world = World::live();
+    world.fork(true);
+    world.prompt("second");
+    world.forget_log();
+    world.branches("s2");
+    assert!(world.log().contains(&"open text".to_owned()));
+    world.reopens();
+    assert_eq!(world.log().last().unwrap(), "send second");
+    assert_eq!(
+        world.model.record.turn.as_ref().unwrap().upstream_id,
+        Some("s2".into())
+    );
+}
+
+#[test]
+fn f39_what_was_never_prompted_becomes_a_new_conversation_with_the_same_settings() {
+    let mut world = World::new();
+    world.set_mode("plan");
+    world.resume(Fidelity::Text);
+    world.opens("s1");
+    world.forget_log();
+    world.fork(false);
+    world.expect(&["write new call", "answer 3 forked nothing"]);
+    let Ok(Answer::Forked(forked)) = &world.answers[&3] else {
+        panic!("no fork")
+    };
+    assert_eq!(forked.conversation.head, None);
+    assert_eq!(forked.conversation.settings.mode.as_deref(), Some("plan"));
+    assert_eq!(forked.conversation.parent.as_ref().unwrap().checkpoint_id, None);
+    world.fork(true);
+    world.expect(&["answer 4 error conflict"]);
+}
+
+#[test]
+fn a_retelling_that_was_never_prompted_can_be_branched_from() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Text);
+    world.retells("s2", "So far:");
+    world.forget_log();
+    world.fork(false);
+    world.expect(&["branch s2"]);
+}
+
+#[test]
+fn a_branch_that_was_not_made_changes_nothing() {
+    let mut world = World::live();
+    let before = world.model.record.clone();
+    world.fork(true);
+    world.branched(Err(agent_error()));
+    world.expect(&["branch s1", "answer 2 error agentError"]);
+    assert_eq!(world.model.record, before);
+    assert!(world.model.view().live);
+}
+
+#[test]
+fn a_branch_that_is_not_on_disk_is_not_told_and_its_session_is_let_go() {
+    let mut world = World::live();
+    world.fork(false);
+    world.hold_writes = true;
+    let mut branched = branch("s2");
+    branched.open = Some(Box::new(opened("s2", Via::Fresh, Fidelity::Full, None)));
+    world.branched(Ok(branched));
+    world.forget_log();
+    world.write_fails();
+    world.expect(&["abandon", "answer 2 error storeFailed"]);
+}
+
+#[test]
+fn f10_a_branch_that_is_not_on_disk_leaves_nothing_in_the_lineage_of_its_source() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.fork(false);
+    world.branches("s2");
+    world.write_fails();
+    assert_eq!(world.model.unsaved, []);
+}
+
+#[test]
+fn in_place_cwd_and_title_are_the_branchs() {
+    let mut world = World::live();
+    let cwd = "/home/u/other".to_owned();
+    world.call(
+        Call::Fork {
+            in_place: true,
+            cwd: Some(cwd.clone()),
+            title: Some("Other".to_owned()),
+        },
+        None,
+    );
+    world.branches("s2");
+    assert_eq!(world.model.record.cwd, cwd);
+    assert_eq!(world.model.record.title, "Other");
+    assert_eq!(world.model.record.chain.head().unwrap().cwd, cwd);
+    assert_eq!(world.model.record.chain.links()[0].cwd, "/home/u/project");
+}
+
+#[test]
+fn in_place_a_limit_stays_behind_with_the_source() {
+    let mut world = World::running();
+    world.refuses(json!({"code": -32603, "message": "limit", "data": {"errorKind": "rate_limit"}}));
+    world.fork(true);
+    world.branches("s2");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.model.record.limit, None);
+}
+
+#[test]
+fn the_chain_keeps_sixteen_links_and_the_head_last() {
+    let mut world = World::live();
+    for number in 2..=20 {
+        world.close();
+        if world.job.is_some() {
+            world.closes();
+        }
+        world.prompt("next");
+        world.copies(&format!("s{number}"), RollCause::Forgotten);
+        world.says_something();
+        world.ends("end_turn");
+    }
+    let chain = world.chain();
+    assert_eq!((chain.len(), chain[0], chain[15]), (16, "s5", "s20"));
+    assert_eq!(world.lineage_on_disk().len(), 20);
+    assert_eq!(world.disk.upstream.len(), 20);
+}

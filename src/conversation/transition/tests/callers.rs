@@ -1,0 +1,182 @@
+//! What callers do. Each call returns the number under which its answer is found; a prompt's turn is `t` and that
+//! number.
+
+use bridge_protocol::conversation::{OnBusy, Settings, TranscriptsOnDelete};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use serde_json::{Value, json};
+
+use super::world::World;
+use crate::conversation::answer::Request;
+use crate::conversation::effect::{Call, Input};
+
+impl World {
+    pub(super) fn call(&mut self, call: Call, key: Option<&str>) -> u32 {
+        let request = key.map(|key| Request {
+            id: key.to_owned(),
+            fingerprint: fingerprint(&call),
+        });
+        let kept = key.and_then(|key| self.disk.requests.get(key).cloned());
+        let reply = self.next_reply();
+        self.apply(Input::Call {
+            call,
+            request,
+            kept,
+            reply,
+        });
+        reply
+    }
+
+    fn next_reply(&mut self) -> u32 {
+        self.calls += 1;
+        self.calls
+    }
+
+    /// The id of the turn that the next call starts.
+    fn next_turn(&self) -> TurnId {
+        TurnId::new(format!("t{}", self.calls + 1))
+    }
+
+    pub(super) fn prompt(&mut self, text: &str) -> u32 {
+        self.prompt_with(text, OnBusy::Fail, Fidelity::Text, None)
+    }
+
+    pub(super) fn queue(&mut self, text: &str) -> u32 {
+        self.prompt_with(text, OnBusy::Queue, Fidelity::Text, None)
+    }
+
+    pub(super) fn prompt_with(
+        &mut self,
+        text: &str,
+        on_busy: OnBusy,
+        min_fidelity: Fidelity,
+        key: Option<&str>,
+    ) -> u32 {
+        let turn_id = self.next_turn();
+        let prompt = PromptContent::text(text);
+        self.call(
+            Call::Prompt {
+                turn_id,
+                prompt,
+                on_busy,
+                min_fidelity,
+            },
+            key,
+        )
+    }
+
+    pub(super) fn cancel(&mut self) -> u32 {
+        self.call(
+            Call::Cancel {
+                turn_id: None,
+                queued: false,
+            },
+            None,
+        )
+    }
+
+    pub(super) fn cancel_turn(&mut self, turn: &str) -> u32 {
+        self.call(
+            Call::Cancel {
+                turn_id: Some(turn.into()),
+                queued: false,
+            },
+            None,
+        )
+    }
+
+    pub(super) fn cancel_all(&mut self) -> u32 {
+        self.call(
+            Call::Cancel {
+                turn_id: None,
+                queued: true,
+            },
+            None,
+        )
+    }
+
+    pub(super) fn resume(&mut self, min_fidelity: Fidelity) -> u32 {
+        self.call(Call::Resume { min_fidelity }, None)
+    }
+
+    pub(super) fn set_title(&mut self, title: &str) -> u32 {
+        self.call(
+            Call::Update {
+                title: Some(title.to_owned()),
+                settings: None,
+                expected_revision: None,
+            },
+            None,
+        )
+    }
+
+    pub(super) fn set_mode(&mut self, mode: &str) -> u32 {
+        let settings = Settings {
+            mode: Some(mode.to_owned()),
+            ..Settings::default()
+        };
+        self.call(
+            Call::Update {
+                title: None,
+                settings: Some(settings),
+                expected_revision: None,
+            },
+            None,
+        )
+    }
+
+    pub(super) fn fork(&mut self, in_place: bool) -> u32 {
+        self.call(
+            Call::Fork {
+                in_place,
+                cwd: None,
+                title: None,
+            },
+            None,
+        )
+    }
+
+    pub(super) fn allow(&mut self, question: &str) -> u32 {
+        self.respond(question, json!({"outcome": "selected", "optionId": "yes"}))
+    }
+
+    pub(super) fn deny(&mut self, question: &str) -> u32 {
+        self.respond(question, json!({"outcome": "selected", "optionId": "no"}))
+    }
+
+    pub(super) fn respond(&mut self, question: &str, outcome: Value) -> u32 {
+        let turn_id = self.next_turn();
+        let call = Call::Respond {
+            interrupt_id: question.into(),
+            outcome: RawJson::from(outcome),
+            turn_id,
+        };
+        self.call(call, None)
+    }
+
+    pub(super) fn close(&mut self) -> u32 {
+        self.call(Call::Close, None)
+    }
+
+    pub(super) fn reset(&mut self) -> u32 {
+        self.call(Call::Reset, None)
+    }
+
+    pub(super) fn delete(&mut self) -> u32 {
+        self.call(
+            Call::Delete {
+                transcripts: TranscriptsOnDelete::Keep,
+            },
+            None,
+        )
+    }
+}
+
+/// Calls with the same content have the same one; the ids that are minted for a call do not count.
+fn fingerprint(call: &Call) -> String {
+    match call {
+        Call::Prompt { prompt, .. } => prompt.to_text(),
+        other => format!("{other:?}"),
+    }
+}

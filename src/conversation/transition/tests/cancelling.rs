@@ -1,0 +1,322 @@
+//! Cancellation in each phase of a turn, and what becomes of an agent that does not heed it (F14, F28).
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::Fidelity;
+use serde_json::json;
+
+use super::outside::branch;
+use super::world::World;
+use crate::conversation::effect::Deadline;
+
+#[test]
+fn with_nothing_to_cancel_it_says_so() {
+    let mut world = World::live();
+    let reply = world.cancel();
+    world.expect(&[&format!("answer {reply} cancelled false")]);
+    let reply = world.cancel_turn("t1");
+    world.expect(&[&format!("answer {reply} cancelled false")]);
+}
+
+#[test]
+fn a_turn_that_waits_for_its_session_was_never_sent() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.forget_log();
+    world.cancel();
+    world.expect(&[
+        "abandon",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 3 cancelled true",
+    ]);
+    assert!(world.model.is_at_rest());
+}
+
+#[test]
+fn the_climb_goes_on_for_others_who_wait_for_it() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    let resume = world.resume(Fidelity::Text);
+    world.forget_log();
+    world.cancel();
+    world.expect(&[
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 4 cancelled true",
+    ]);
+    world.reopens();
+    world.expect(&[
+        "attach",
+        "event resumed s1 resume full",
+        &format!("answer {resume} resumed s1 resume"),
+    ]);
+}
+
+#[test]
+fn a_turn_cancelled_while_its_session_is_written_down_leaves_the_session_open() {
+    let mut world = World::new();
+    world.hold_writes = true;
+    world.prompt("hello");
+    world.opens("s1");
+    world.cancel();
+    world.release_writes();
+    assert!(world.model.view().live);
+    assert!(world.is_armed(Deadline::Idle));
+    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+}
+
+#[test]
+fn a_turn_that_is_being_written_down_is_not_sent_any_more() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.prompt("second");
+    world.forget_log();
+    world.cancel();
+    world.expect(&["event state cancelling"]);
+    world.write_ends();
+    world.expect(&[
+        "write record",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 3 cancelled true",
+    ]);
+    world.release_writes();
+    assert_eq!(world.disk.record.as_ref().unwrap().turn, None);
+    assert!(world.is_armed(Deadline::Idle));
+}
+
+#[test]
+fn a_running_turn_is_cancelled_by_the_agents_own_answer() {
+    let mut world = World::running();
+    world.cancel();
+    world.expect(&["send cancel", "event state cancelling"]);
+    assert!(world.is_armed(Deadline::Cancel));
+    world.says_something();
+    world.expect(&["update agent_message_chunk of t2"]);
+    world.ends("cancelled");
+    world.expect(&[
+        "write turn end",
+        "event turnEnded t2 cancelled",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 3 cancelled true",
+    ]);
+    assert!(!world.is_armed(Deadline::Cancel));
+    assert!(world.model.view().live);
+}
+
+#[test]
+fn a_prompt_that_was_sent_and_not_accepted_is_cancelled_likewise() {
+    let mut world = World::live();
+    world.prompt("second");
+    world.forget_log();
+    world.cancel();
+    world.ends("cancelled");
+    world.expect(&[
+        "send cancel",
+        "event state cancelling",
+        "event promptAccepted t2 second",
+        "write turn end",
+        "event turnEnded t2 cancelled",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 3 cancelled true",
+    ]);
+}
+
+#[test]
+fn cancelling_twice_asks_the_agent_once_and_answers_both() {
+    let mut world = World::running();
+    world.cancel();
+    world.cancel();
+    world.expect(&["send cancel", "event state cancelling"]);
+    world.ends("cancelled");
+    assert_eq!(
+        world.log()[3..],
+        [
+            "answer 2 turn t2 cancelled",
+            "answer 3 cancelled true",
+            "answer 4 cancelled true"
+        ]
+    );
+}
+
+#[test]
+fn a_cancel_that_comes_too_late_hears_when_the_turn_has_ended() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    world.cancel();
+    assert!(!world.answers.contains_key(&3));
+    world.release_writes();
+    let log = world.log();
+    assert!(!log.contains(&"send cancel".to_owned()));
+    assert_eq!(
+        log[log.len() - 2..],
+        ["answer 2 turn t2 end_turn", "answer 3 cancelled true"]
+    );
+}
+
+#[test]
+fn f14_past_the_deadline_the_session_is_closed_and_late_lines_belong_to_no_turn() {
+    let mut world = World::running();
+    world.queue("third");
+    world.cancel();
+    world.forget_log();
+    world.elapses(Deadline::Cancel);
+    world.expect(&[
+        "write turn end",
+        "close session by force",
+        "event turnEnded t2 cancelled",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 4 cancelled true",
+    ]);
+    world.says_something();
+    world.ends("end_turn");
+    world.expect(&["update agent_message_chunk of none"]);
+    world.closes();
+    world.expect(&["event closed", "open text", "event state prompting"]);
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(world.log().last().unwrap(), "answer 3 turn t3 end_turn");
+}
+
+#[test]
+fn f14_the_session_is_closed_though_a_branch_is_being_made_at_the_deadline() {
+    let mut world = World::running();
+    world.fork(false);
+    world.cancel();
+    world.elapses(Deadline::Cancel);
+    let at_once = world.log().contains(&"close session by force".to_owned());
+    if !at_once {
+        world.branched(Ok(branch("s2")));
+    }
+    let closed = at_once || world.log().contains(&"close session by force".to_owned());
+    assert!(closed, "the session of a deaf agent stays open");
+}
+
+#[test]
+fn the_deadline_of_a_turn_that_ended_in_time_means_nothing() {
+    let mut world = World::running();
+    world.elapses(Deadline::Cancel);
+    world.expect(&[]);
+    world.cancel();
+    world.ends("cancelled");
+    world.forget_log();
+    world.elapses(Deadline::Cancel);
+    world.expect(&[]);
+}
+
+#[test]
+fn a_waiting_prompt_is_cancelled_by_its_name_and_the_others_stay() {
+    let mut world = World::running();
+    world.queue("third");
+    world.queue("fourth");
+    world.cancel_turn("t3");
+    world.expect(&["answer 3 turn t3 cancelled", "answer 5 cancelled true"]);
+    world.ends("end_turn");
+    assert_eq!(world.log().last().unwrap(), "send fourth");
+}
+
+#[test]
+fn without_queued_the_waiting_prompts_go_on() {
+    let mut world = World::running();
+    world.queue("third");
+    world.cancel();
+    world.ends("cancelled");
+    let log = world.log();
+    assert_eq!(log.last().unwrap(), "send third");
+    assert!(
+        log.contains(&"event state prompting".to_owned()),
+        "it is not cancelling any more: {log:?}"
+    );
+}
+
+#[test]
+fn with_queued_everything_goes() {
+    let mut world = World::running();
+    world.queue("third");
+    world.queue("fourth");
+    world.cancel_all();
+    world.expect(&[
+        "send cancel",
+        "event state cancelling",
+        "answer 3 turn t3 cancelled",
+        "answer 4 turn t4 cancelled",
+    ]);
+    world.ends("cancelled");
+    assert_eq!(
+        world.log()[2..],
+        [
+            "event state idle",
+            "answer 2 turn t2 cancelled",
+            "answer 5 cancelled true"
+        ]
+    );
+}
+
+#[test]
+fn a_cancelled_turn_whose_agent_dies_is_cancelled_and_not_failed() {
+    let mut world = World::running();
+    world.cancel();
+    world.forget_log();
+    world.dies();
+    world.expect(&[
+        "detach",
+        "write turn end",
+        "event turnEnded t2 cancelled",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        "answer 3 cancelled true",
+    ]);
+}
+
+#[test]
+fn an_agent_that_answers_a_cancelled_prompt_with_the_cancelled_error_has_cancelled_it() {
+    let mut world = World::running();
+    world.cancel();
+    world.refuses(json!({"code": -32800, "message": "Request cancelled"}));
+    assert_eq!(world.log()[3], "event turnEnded t2 cancelled");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+}
+
+#[test]
+fn open_questions_are_answered_before_the_agent_is_asked_to_cancel() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.forget_log();
+    world.cancel();
+    world.expect(&[
+        "tell agent q1 cancelled",
+        "event resolved q1 by cancel",
+        "write record",
+        "send cancel",
+        "event state cancelling",
+    ]);
+}
+
+#[test]
+fn a_question_that_comes_after_the_cancel_is_answered_at_once() {
+    let mut world = World::running();
+    world.cancel();
+    world.forget_log();
+    world.asks("q1");
+    assert!(world.log().contains(&"tell agent q1 cancelled".to_owned()));
+}
+
+#[test]
+fn f14_a_deaf_agent_never_has_two_prompts_at_once() {
+    let mut world = World::running();
+    world.queue("third");
+    world.set_mode("plan");
+    world.cancel();
+    world.elapses(Deadline::Cancel);
+    world.forget_log();
+    world.configured(Ok(()));
+    let log = world.log();
+    let next = log.iter().position(|line| line.starts_with("open"));
+    let closed = log.iter().position(|line| line.starts_with("close session"));
+    assert!(next.is_none() || (closed.is_some() && closed < next), "{log:?}");
+}

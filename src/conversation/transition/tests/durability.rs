@@ -1,0 +1,304 @@
+//! What becomes of each step when the disk does not take it: callers are told, nothing is announced that is not on
+//! disk, and what happened all the same goes out with the next write.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::{Fidelity, RollCause};
+
+use super::world::World;
+use crate::conversation::effect::Deadline;
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::Session;
+
+fn store_failed(world: &World, reply: u32) -> bool {
+    matches!(
+        world.answers.get(&reply),
+        Some(Err(ConversationError::StoreFailed(_)))
+    )
+}
+
+#[test]
+fn a_session_that_could_not_be_written_down_is_let_go() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.hold_writes = true;
+    world.copies("s2", RollCause::Forgotten);
+    world.forget_log();
+    world.write_fails();
+    world.expect(&["abandon", "event state idle", "answer 2 error storeFailed"]);
+    assert_eq!(world.model.session, Session::Closed);
+    assert!(
+        !world.model.is_at_rest(),
+        "its lineage entry still has to be written"
+    );
+}
+
+#[test]
+fn lineage_entries_of_a_failed_write_go_out_with_the_next() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.hold_writes = true;
+    world.copies("s2", RollCause::Forgotten);
+    world.write_fails();
+    world.set_title("A title");
+    assert_eq!(world.log().last().unwrap(), "write call +rolled:s2");
+    world.write_fails();
+    world.set_title("A title");
+    world.release_writes();
+    assert_eq!(world.lineage_on_disk(), ["created:s1", "rolled:s2"]);
+    assert_eq!(world.model.unsaved, []);
+}
+
+#[test]
+fn the_ids_of_a_failed_write_go_out_with_the_next_so_that_they_resolve() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.hold_writes = true;
+    world.copies("s2", RollCause::Forgotten);
+    world.write_fails();
+    world.set_title("A title");
+    world.release_writes();
+    assert_eq!(world.disk.upstream, ["s1".into(), "s2".into()]);
+}
+
+#[test]
+fn an_id_that_is_not_on_disk_is_not_announced_at_the_next_resume_either() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.hold_writes = true;
+    world.copies("s2", RollCause::Forgotten);
+    world.write_fails();
+    world.resume(Fidelity::Text);
+    world.forget_log();
+    world.reopens();
+    let resumes_the_old = world.model.view().head == Some("s1".into());
+    let log = world.log();
+    let announced = log.iter().any(|line| line.starts_with("event resumed"));
+    assert!(
+        resumes_the_old || !announced,
+        "announced before it was written: {log:?}"
+    );
+}
+
+#[test]
+fn a_prompt_that_could_not_be_written_down_is_not_sent() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.prompt("second");
+    world.forget_log();
+    world.write_fails();
+    world.expect(&["event state idle", "answer 2 error storeFailed"]);
+    assert!(world.model.view().live);
+    world.hold_writes = false;
+    world.prompt("third");
+    world.expect(&["write prompt", "event state prompting", "send third"]);
+}
+
+#[test]
+fn a_session_whose_prompt_could_not_be_written_down_still_hibernates() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.prompt("second");
+    world.write_fails();
+    assert!(world.is_armed(Deadline::Idle));
+}
+
+#[test]
+fn a_turn_whose_end_could_not_be_written_has_ended_all_the_same() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    world.forget_log();
+    world.write_fails();
+    world.expect(&[
+        "event turnEnded t2 end_turn",
+        "event state idle",
+        "answer 2 turn t2 end_turn",
+    ]);
+}
+
+#[test]
+fn what_a_failed_write_left_behind_is_written_before_the_conversation_rests() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    world.write_fails();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.release_writes();
+    let saved = world.disk.record.as_ref() == Some(&world.model.record);
+    assert!(
+        saved || !world.model.is_at_rest(),
+        "the disk still says that the turn runs"
+    );
+}
+
+#[test]
+fn a_question_that_could_not_be_written_is_asked_all_the_same() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.asks("q1");
+    world.forget_log();
+    world.write_fails();
+    world.expect(&["event raised q1"]);
+}
+
+#[test]
+fn a_roll_that_could_not_be_written_happened_all_the_same() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.rolls_silently("s2");
+    world.write_fails();
+    world.expect(&["write roll +rolled:s2", "event rolled s1 to s2 cleared none"]);
+    world.hold_writes = false;
+    world.prompt("second");
+    assert_eq!(world.log()[0], "write prompt +rolled:s2");
+    assert_eq!(world.lineage_on_disk(), ["created:s1", "rolled:s2"]);
+}
+
+#[test]
+fn an_update_that_could_not_be_written_is_not_there() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    let reply = world.set_title("A title");
+    world.write_fails();
+    assert!(store_failed(&world, reply));
+    assert_eq!(world.model.record.title, "");
+}
+
+#[test]
+fn rule_4_a_reset_that_could_not_be_written_leaves_the_chain() {
+    let mut world = World::hibernating();
+    world.hold_writes = true;
+    let reply = world.reset();
+    world.write_fails();
+    assert!(store_failed(&world, reply));
+    assert_eq!(world.chain(), ["s1"]);
+}
+
+#[test]
+fn rule_4_a_deletion_that_could_not_be_written_leaves_the_chain() {
+    let mut world = World::hibernating();
+    world.hold_writes = true;
+    let reply = world.delete();
+    world.write_fails();
+    assert!(store_failed(&world, reply));
+    assert!(!world.ended);
+    assert_eq!(world.model.record.deleted_at, None);
+    assert_eq!(world.chain(), ["s1"]);
+}
+
+#[test]
+fn a_branch_in_place_that_could_not_be_written_is_not_the_head() {
+    let mut world = World::hibernating();
+    world.hold_writes = true;
+    let reply = world.fork(true);
+    world.branches("s2");
+    world.write_fails();
+    assert!(store_failed(&world, reply));
+    assert_eq!(world.chain(), ["s1"]);
+}
+
+#[test]
+fn an_answer_to_a_question_is_on_disk_before_it_is_acknowledged() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.hold_writes = true;
+    let reply = world.allow("q1");
+    assert!(!world.answers.contains_key(&reply));
+}
+
+#[test]
+fn a_conversation_that_is_open_again_is_not_failed_on_disk_either() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Text);
+    world.climb_fails(super::outside::not_resumable());
+    world.resume(Fidelity::Text);
+    world.reopens();
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(
+        world.disk.record.as_ref().unwrap().resting,
+        crate::store::Resting::Idle
+    );
+}
+
+#[test]
+fn a_prompt_that_was_refused_by_the_session_and_then_found_none_is_not_pending_on_disk() {
+    let mut world = World::live();
+    let reply = world.prompt("second");
+    world.does_not_know_the_session();
+    world.climb_fails(super::outside::agent_error());
+    assert!(world.answers[&reply].is_err());
+    assert_eq!(
+        world.disk.record.as_ref().unwrap().turn,
+        None,
+        "the next start would call it cut short"
+    );
+}
+
+#[test]
+fn a_prompt_whose_agent_died_before_it_was_sent_and_that_found_no_session_is_not_pending_on_disk() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    let reply = world.prompt("second");
+    world.dies();
+    world.release_writes();
+    world.climb_fails(super::outside::agent_error());
+    assert!(world.answers[&reply].is_err());
+    assert_eq!(
+        world.disk.record.as_ref().unwrap().turn,
+        None,
+        "the next start would call it cut short"
+    );
+}
+
+/// A prompt, `t2`, whose record is on its way to the disk when its agent dies and a climb for somebody else fails.
+fn climb_fails_while_a_prompt_is_written_down() -> World {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.prompt("second");
+    world.dies();
+    world.resume(Fidelity::Text);
+    world.climb_fails(super::outside::agent_error());
+    world
+}
+
+#[test]
+fn a_failed_climb_leaves_no_turn_pending_that_nobody_runs() {
+    let mut world = climb_fails_while_a_prompt_is_written_down();
+    world.release_writes();
+    while world.job.is_some() {
+        world.climb_fails(super::outside::agent_error());
+    }
+    assert!(world.answers.contains_key(&2));
+    assert_eq!(world.model.record.turn, None);
+    assert_eq!(
+        world.disk.record.as_ref().unwrap().turn,
+        None,
+        "the next start would call it cut short"
+    );
+}
+
+#[test]
+fn the_record_of_one_prompt_does_not_send_another() {
+    let mut world = climb_fails_while_a_prompt_is_written_down();
+    world.queue("third");
+    if world.job.is_some() {
+        world.reopens();
+    }
+    world.forget_log();
+    world.write_ends();
+    let on_disk = world
+        .disk
+        .record
+        .as_ref()
+        .unwrap()
+        .turn
+        .as_ref()
+        .map(|turn| turn.prompt.to_text());
+    let log = world.log();
+    let sent = log.iter().find_map(|line| line.strip_prefix("send "));
+    assert!(
+        sent.is_none() || sent.map(str::to_owned) == on_disk,
+        "{sent:?} was sent, {on_disk:?} is on disk"
+    );
+}

@@ -1,0 +1,320 @@
+//! Sessions: opened, refused, rolled, taken over, and who waits for them.
+
+use bridge_protocol::conversation::{ConversationState, OnBusy};
+use bridge_protocol::link::{Fidelity, RollCause, Via};
+use serde_json::json;
+
+use super::outside::{agent_error, opened};
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::Deadline;
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::Session;
+
+#[test]
+fn resume_opens_the_head_and_tells_how() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Full);
+    world.expect(&["open full"]);
+    world.reopens();
+    world.expect(&[
+        "attach",
+        "event resumed s1 resume full",
+        "answer 2 resumed s1 resume",
+    ]);
+    assert!(world.is_armed(Deadline::Idle));
+    world.resume(Fidelity::Full);
+    world.expect(&["answer 3 resumed s1 live"]);
+}
+
+#[test]
+fn a_roll_is_on_disk_before_it_is_told_and_told_before_it_is_used() {
+    let mut world = World::hibernating();
+    world.hold_writes = true;
+    world.prompt("second");
+    world.copies("s2", RollCause::Forgotten);
+    world.expect(&["open text", "event state prompting", "write session +rolled:s2"]);
+    assert_eq!(world.model.session, Session::Closed);
+    world.write_ends();
+    world.expect(&[
+        "attach",
+        "event rolled s1 to s2 forgotten full",
+        "event resumed s2 copied full",
+        "write prompt",
+    ]);
+    assert_eq!(world.chain(), ["s1", "s2"]);
+    world.release_writes();
+    world.says_something();
+    world.ends("end_turn");
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert_eq!(turn.upstream_id, "s2".into());
+    assert_eq!(turn.resumed.as_ref().unwrap().via, Via::Copied);
+}
+
+#[test]
+fn a_turn_on_a_session_that_was_open_tells_of_no_resume() {
+    let mut world = World::running();
+    world.ends("end_turn");
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert_eq!(turn.resumed, None);
+}
+
+#[test]
+fn f6_a_head_that_was_never_written_leaves_the_chain_when_it_is_replaced() {
+    let mut world = World::new();
+    world.resume(Fidelity::Text);
+    world.opens("s1");
+    world.close();
+    world.closes();
+    world.prompt("hello");
+    world.opens("s2");
+    assert_eq!(world.chain(), ["s2"]);
+    assert_eq!(world.lineage_on_disk(), ["created:s1", "created:s2"]);
+}
+
+#[test]
+fn f16_a_prompt_that_the_session_refuses_climbs_on_below_it_and_is_told_once() {
+    let mut world = World::live();
+    world.prompt("second");
+    world.forget_log();
+    world.does_not_know_the_session();
+    world.expect(&["detach", "open text below s1"]);
+    world.copies("s2", RollCause::Forgotten);
+    world.expect(&[
+        "write session +rolled:s2",
+        "attach",
+        "event rolled s1 to s2 forgotten full",
+        "event resumed s2 copied full",
+        "write prompt",
+        "send second",
+    ]);
+    world.says_something();
+    world.expect(&[
+        "event promptAccepted t2 second",
+        "update agent_message_chunk of t2",
+    ]);
+}
+
+#[test]
+fn a_prompt_that_every_session_refuses_is_not_resumable_in_the_end() {
+    let mut world = World::live();
+    let reply = world.prompt("second");
+    for round in 0..10 {
+        world.does_not_know_the_session();
+        if world.job.is_none() {
+            break;
+        }
+        world.copies(&format!("copy{round}"), RollCause::Forgotten);
+    }
+    let Err(ConversationError::NotResumable { attempts, .. }) = &world.answers[&reply] else {
+        panic!("{:?}", world.answers[&reply]);
+    };
+    assert_eq!(attempts.len(), 5);
+    assert_eq!(attempts[0].upstream_id, Some("s1".into()));
+    assert_eq!(world.model.turn.as_ref().map(|turn| turn.phase), None);
+}
+
+#[test]
+fn f18_a_session_that_is_forgotten_after_the_prompt_was_accepted_is_a_failed_turn_and_not_a_second_send() {
+    let mut world = World::running();
+    world.does_not_know_the_session();
+    world.expect(&[
+        "write turn end",
+        "event turnEnded t2 failed invalidRequest",
+        "event state idle",
+        "answer 2 turn t2 failed",
+    ]);
+}
+
+#[test]
+fn the_result_of_an_abandoned_climb_changes_nothing() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    let abandoned = world.job.unwrap();
+    world.cancel();
+    world.prompt("third");
+    world.forget_log();
+    let late = opened("s9", Via::Copied, Fidelity::Full, None);
+    world.apply(crate::conversation::effect::Input::Opened {
+        job: abandoned,
+        opened: Box::new(late),
+    });
+    world.apply(crate::conversation::effect::Input::OpenFailed {
+        job: abandoned,
+        error: agent_error(),
+    });
+    world.expect(&[]);
+    world.reopens();
+    assert_eq!(world.log().last().unwrap(), "send third");
+}
+
+#[test]
+fn nobody_gets_less_than_was_asked_for() {
+    let mut world = World::live();
+    world.elapses(Deadline::Idle);
+    world.resume(Fidelity::None);
+    world.prompt_with("second", OnBusy::Fail, Fidelity::Partial, None);
+    world.closes();
+    assert_eq!(world.log().last().unwrap(), "open partial");
+}
+
+#[test]
+fn who_joins_a_climb_late_gets_no_less_than_was_asked_for_either() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Text);
+    let strict = world.resume(Fidelity::Full);
+    world.retells("s2", "So far:");
+    if let Some(Ok(Answer::Resumed(_, resumed))) = world.answers.get(&strict) {
+        assert!(
+            resumed.fidelity >= Fidelity::Full,
+            "asked for full, got {:?}",
+            resumed.fidelity
+        );
+    }
+}
+
+#[test]
+fn a_prompt_that_joins_a_climb_late_is_not_sent_to_less_than_was_asked_for() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Text);
+    world.prompt_with("second", OnBusy::Fail, Fidelity::Full, None);
+    world.retells("s2", "So far:");
+    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+}
+
+#[test]
+fn who_asked_for_less_is_not_failed_by_one_who_asked_for_more() {
+    let mut world = World::live();
+    world.elapses(Deadline::Idle);
+    world.prompt("second");
+    let strict = world.resume(Fidelity::Full);
+    world.closes();
+    world.forget_log();
+    world.climb_fails(ConversationError::NotResumable {
+        wanted: Fidelity::Full,
+        attempts: Vec::new(),
+    });
+    assert!(world.answers[&strict].is_err());
+    assert!(
+        !world.answers.contains_key(&2),
+        "the prompt would have been content with a retelling"
+    );
+}
+
+#[test]
+fn d4_a_silent_roll_is_a_fresh_link_that_is_told_when_it_is_on_disk() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.rolls_silently("s2");
+    world.expect(&["write roll +rolled:s2"]);
+    world.write_ends();
+    world.expect(&["event rolled s1 to s2 cleared none"]);
+    assert_eq!(world.chain(), ["s1", "s2"]);
+    world.rolls_silently("s2");
+    world.rolls_silently("");
+    world.expect(&[]);
+    world.release_writes();
+    world.ends("end_turn");
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert_eq!(turn.upstream_id, "s2".into());
+}
+
+#[test]
+fn after_a_silent_roll_the_pending_turn_names_the_transcript_that_it_runs_on() {
+    let mut world = World::running();
+    world.rolls_silently("s2");
+    let pending = world.disk.record.as_ref().unwrap().turn.as_ref().unwrap();
+    assert_eq!(pending.upstream_id, Some("s2".into()));
+}
+
+#[test]
+fn a_turn_that_fails_after_a_silent_roll_leaves_a_head_that_was_written() {
+    let mut world = World::running();
+    world.rolls_silently("s2");
+    world.says_something();
+    world.refuses(json!({"code": -32603, "message": "overloaded", "data": {"errorKind": "overloaded"}}));
+    assert!(
+        world.model.record.chain.head().unwrap().written,
+        "the agent was seen to work in it"
+    );
+}
+
+#[test]
+fn a_silent_roll_without_a_session_is_nothing() {
+    let mut world = World::hibernating();
+    world.rolls_silently("s2");
+    world.expect(&[]);
+    assert_eq!(world.chain(), ["s1"]);
+}
+
+#[test]
+fn a_fork_hands_its_session_over() {
+    let mut world = World::hibernating();
+    world.takes_over(opened("s1", Via::Fresh, Fidelity::Full, None));
+    world.expect(&["attach", "event resumed s1 fresh full"]);
+    assert!(world.is_armed(Deadline::Idle));
+}
+
+#[test]
+fn a_session_that_is_handed_over_too_late_is_let_go() {
+    let mut world = World::live();
+    world.takes_over(opened("s9", Via::Fresh, Fidelity::Full, None));
+    world.expect(&["abandon"]);
+    assert_eq!(world.model.view().head, Some("s1".into()));
+}
+
+#[test]
+fn a_session_that_is_handed_over_during_a_climb_does_not_end_the_climb() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.forget_log();
+    world.takes_over(opened("s1", Via::Fresh, Fidelity::Full, None));
+    let climbing = world.model.job.is_some();
+    assert!(
+        !(climbing && world.log().contains(&"abandon".to_owned())),
+        "nobody will answer the climb's job"
+    );
+}
+
+#[test]
+fn the_mode_and_model_that_the_agent_reports_are_shown_and_changes_are_kept() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    let mut session = opened("s1", Via::Resume, Fidelity::Full, None);
+    session.modes = Some(json!({"currentModeId": "default", "availableModes": []}).into());
+    session.config_options =
+        Some(json!([{"id": "model", "category": "model", "currentValue": "opus"}]).into());
+    world.climbed(session);
+    let view = world.model.view();
+    assert_eq!(
+        (view.settings.mode.as_deref(), view.settings.model.as_deref()),
+        (Some("default"), Some("opus"))
+    );
+    assert_eq!(world.model.record.settings.mode, None);
+    world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
+    world.updates(&json!({
+        "sessionUpdate": "config_option_update",
+        "configOptions": [{"id": "model", "category": "model", "currentValue": "haiku"}]
+    }));
+    world.ends("end_turn");
+    let settings = &world.disk.record.as_ref().unwrap().settings;
+    assert_eq!(
+        (settings.mode.as_deref(), settings.model.as_deref()),
+        (Some("plan"), Some("haiku"))
+    );
+}
+
+#[test]
+fn a_title_that_the_agent_finds_is_taken_once_and_never_over_a_persons() {
+    let mut world = World::running();
+    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Found"}));
+    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Another"}));
+    assert_eq!(world.model.view().title, "Found");
+    assert_eq!(world.model.state(), ConversationState::Prompting);
+}

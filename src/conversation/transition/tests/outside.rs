@@ -1,0 +1,283 @@
+//! What store and agent do, and what they find.
+
+use bridge_protocol::id::{AgentName, InterruptId, UpstreamId};
+use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::InterruptKind;
+use serde_json::{Value, json};
+
+use super::world::World;
+use crate::chain::NewLink;
+use crate::conversation::effect::{Branched, Deadline, Input, Opened};
+use crate::conversation::error::ConversationError;
+
+impl World {
+    /// The climb opened a first or new session.
+    pub(super) fn opens(&mut self, id: &str) {
+        self.climbed(opened(
+            id,
+            Via::Fresh,
+            Fidelity::Full,
+            Some((Relation::Fresh, None)),
+        ));
+    }
+
+    /// The climb opened the head.
+    pub(super) fn reopens(&mut self) {
+        let head = self.model.record.chain.head().unwrap().upstream_id.clone();
+        self.climbed(opened(head.as_str(), Via::Resume, Fidelity::Full, None));
+    }
+
+    /// The climb had to leave the head for a copy of it.
+    pub(super) fn copies(&mut self, id: &str, cause: RollCause) {
+        let from = self.model.record.chain.head().unwrap().upstream_id.clone();
+        let mut copy = opened(
+            id,
+            Via::Copied,
+            Fidelity::Full,
+            Some((Relation::Carries, Some(from))),
+        );
+        copy.cause = Some(cause);
+        self.climbed(copy);
+    }
+
+    /// The climb had to leave the head for a retelling of it.
+    pub(super) fn retells(&mut self, id: &str, preamble: &str) {
+        let from = self.model.record.chain.head().unwrap().upstream_id.clone();
+        let mut retold = opened(
+            id,
+            Via::Text,
+            Fidelity::Text,
+            Some((Relation::Follows, Some(from))),
+        );
+        retold.cause = Some(RollCause::Lost);
+        retold.preamble = Some(preamble.to_owned());
+        self.climbed(retold);
+    }
+
+    pub(super) fn climbed(&mut self, opened: Opened) {
+        let job = self.job.take().expect("no climb was asked for");
+        self.apply(Input::Opened {
+            job,
+            opened: Box::new(opened),
+        });
+    }
+
+    pub(super) fn climb_fails(&mut self, error: ConversationError) {
+        let job = self.job.take().expect("no climb was asked for");
+        self.apply(Input::OpenFailed { job, error });
+    }
+
+    pub(super) fn branches(&mut self, id: &str) {
+        self.branched(Ok(branch(id)));
+    }
+
+    pub(super) fn branched(&mut self, result: Result<Branched, ConversationError>) {
+        let job = self.job.take().expect("no branch was asked for");
+        self.apply(Input::Branched { job, result });
+    }
+
+    /// The session that was being closed is.
+    pub(super) fn closes(&mut self) {
+        let job = self.job.take().expect("no closing was asked for");
+        self.apply(Input::SessionClosed { job });
+    }
+
+    pub(super) fn configured(&mut self, result: Result<(), ConversationError>) {
+        let job = self.job.take().expect("no settings were to be applied");
+        self.apply(Input::Configured { job, result });
+    }
+
+    /// The oldest write that is under way ends well.
+    pub(super) fn write_ends(&mut self) {
+        let write = self.writes.pop_front().expect("nothing is being written");
+        if let Some(record) = write.record {
+            self.disk.record = Some(record);
+            self.disk.lineage.extend(write.lineage.iter().cloned());
+            self.disk.upstream.extend(write.upstream);
+        }
+        if let Some(request) = write.request {
+            self.disk
+                .requests
+                .insert(request.request_id.as_str().to_owned(), request);
+        }
+        self.apply(Input::Written {
+            milestone: write.milestone,
+            lineage: write.lineage,
+            result: Ok(()),
+        });
+    }
+
+    /// The oldest write that is under way fails.
+    pub(super) fn write_fails(&mut self) {
+        let write = self.writes.pop_front().expect("nothing is being written");
+        let result = Err("disk full".to_owned());
+        self.apply(Input::Written {
+            milestone: write.milestone,
+            lineage: write.lineage,
+            result,
+        });
+    }
+
+    /// Everything that is being written arrives, and from here on at once.
+    pub(super) fn release_writes(&mut self) {
+        self.hold_writes = false;
+        while !self.writes.is_empty() {
+            self.write_ends();
+        }
+    }
+
+    // What the agent does.
+
+    /// An update; the log tells the turn that it is counted to.
+    pub(super) fn updates(&mut self, update: &Value) {
+        let kind = update["sessionUpdate"].as_str().unwrap().to_owned();
+        let line =
+            json!({"jsonrpc": "2.0", "method": "session/update", "params": {"update": update}}).to_string();
+        let now = self.tick();
+        let effects = self.model.hear_update(&kind, &update.to_string(), &line, now);
+        self.carry_out(effects);
+        let turn = self
+            .model
+            .turn_of_updates()
+            .map_or("none".to_owned(), ToString::to_string);
+        self.log.push(format!("update {kind} of {turn}"));
+        self.pump();
+    }
+
+    pub(super) fn says_something(&mut self) {
+        self.updates(&json!({
+            "sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": "so"}
+        }));
+    }
+
+    pub(super) fn ends(&mut self, stop_reason: &str) {
+        self.apply(Input::PromptAnswered(Ok(RawJson::from(
+            json!({"stopReason": stop_reason}),
+        ))));
+    }
+
+    pub(super) fn refuses(&mut self, error: Value) {
+        self.apply(Input::PromptAnswered(Err(RawJson::from(error))));
+    }
+
+    pub(super) fn does_not_know_the_session(&mut self) {
+        self.refuses(json!({"code": -32002, "message": "Resource not found", "data": {"sessionId": "s"}}));
+    }
+
+    pub(super) fn asks(&mut self, question: &str) {
+        self.apply(Input::Question {
+            kind: InterruptKind::Permission,
+            params: RawJson::from(json!({
+                "toolCall": {"toolCallId": "c1", "title": "Run make", "rawInput": {"command": "make"}},
+                "options": [
+                    {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+                    {"optionId": "no", "name": "No", "kind": "reject_once"}
+                ]
+            })),
+            interrupt_id: question.into(),
+        });
+    }
+
+    pub(super) fn withdraws(&mut self, question: &str) {
+        self.apply(Input::QuestionWithdrawn(InterruptId::new(question)));
+    }
+
+    pub(super) fn dies(&mut self) {
+        self.apply(Input::AgentDied {
+            status: "exit status 1".to_owned(),
+            stderr_tail: "out of memory\n".to_owned(),
+        });
+    }
+
+    pub(super) fn rolls_silently(&mut self, id: &str) {
+        let now = self.tick();
+        let effects = self.model.silent_roll(id, now);
+        self.carry_out(effects);
+        self.pump();
+    }
+
+    pub(super) fn takes_over(&mut self, opened: Opened) {
+        let effects = self.model.take_over(opened);
+        self.carry_out(effects);
+        self.pump();
+    }
+
+    pub(super) fn elapses(&mut self, deadline: Deadline) {
+        self.armed.retain(|armed| *armed != deadline);
+        self.apply(Input::Elapsed(deadline));
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.apply(Input::Stop);
+    }
+}
+
+/// What a climb found.
+pub(super) fn opened(
+    id: &str,
+    via: Via,
+    fidelity: Fidelity,
+    link: Option<(Relation, Option<UpstreamId>)>,
+) -> Opened {
+    let link = link.map(|(relation, from)| NewLink {
+        upstream_id: id.into(),
+        agent: AgentName::new("claude"),
+        cwd: "/home/u/project".to_owned(),
+        reason: if from.is_some() {
+            LinkReason::Rolled
+        } else {
+            LinkReason::Created
+        },
+        relation,
+        from_upstream_id: from,
+        from_checkpoint_id: None,
+        cause: None,
+        turns: 0,
+        written: relation == Relation::Carries,
+    });
+    Opened {
+        upstream_id: id.into(),
+        link,
+        cause: None,
+        resumed: Resumed {
+            upstream_id: id.into(),
+            via,
+            fidelity,
+            missing_turns: 0,
+            attempts: vec![Attempt {
+                upstream_id: Some(id.into()),
+                via,
+                error: None,
+            }],
+        },
+        preamble: None,
+        can_reopen: true,
+        modes: None,
+        config_options: None,
+    }
+}
+
+/// A branch that was made on disk only.
+pub(super) fn branch(id: &str) -> Branched {
+    Branched {
+        upstream_id: id.into(),
+        checkpoint: Some("cp1".into()),
+        fidelity: Fidelity::Full,
+        open: None,
+    }
+}
+
+pub(super) fn not_resumable() -> ConversationError {
+    ConversationError::NotResumable {
+        wanted: Fidelity::Text,
+        attempts: Vec::new(),
+    }
+}
+
+pub(super) fn agent_error() -> ConversationError {
+    ConversationError::AgentError {
+        message: "no".to_owned(),
+        upstream: None,
+    }
+}

@@ -1,0 +1,333 @@
+//! Questions of the agent: asked, answered once, taken back, orphaned and told to the agent's successor.
+
+use bridge_protocol::conversation::ConversationState;
+use serde_json::json;
+
+use super::outside::agent_error;
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Deadline, Input};
+use crate::conversation::error::ConversationError;
+
+/// A conversation whose agent died with `q1` open.
+fn orphaned() -> World {
+    let mut world = World::running();
+    world.asks("q1");
+    world.dies();
+    world.forget_log();
+    world
+}
+
+fn resolved_by(world: &World, reply: u32) -> &str {
+    match &world.answers[&reply] {
+        Err(ConversationError::InterruptResolved { by }) => by,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_question_is_on_disk_before_anyone_is_asked() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.asks("q1");
+    world.expect(&["write question", "event state awaiting"]);
+    world.write_ends();
+    world.expect(&["event raised q1"]);
+    let interrupt = &world.disk.record.as_ref().unwrap().interrupts[0];
+    assert_eq!(
+        interrupt.request.read::<serde_json::Value>().unwrap()["toolCall"]["title"],
+        "Run make"
+    );
+    assert!(!interrupt.orphaned);
+}
+
+#[test]
+fn a_question_shows_that_the_prompt_was_accepted() {
+    let mut world = World::live();
+    world.prompt("second");
+    world.forget_log();
+    world.asks("q1");
+    world.expect(&[
+        "event promptAccepted t2 second",
+        "write question",
+        "event state awaiting",
+        "event raised q1",
+    ]);
+}
+
+#[test]
+fn the_first_answer_wins_and_a_late_one_is_told_who_was_first() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.forget_log();
+    world.allow("q1");
+    world.expect(&[
+        "tell agent q1 yes",
+        "event resolved q1 by client",
+        "write record",
+        "event state prompting",
+        "answer 3 responded nothing",
+    ]);
+    let late = world.deny("q1");
+    assert_eq!(resolved_by(&world, late), "client");
+    assert_eq!(world.disk.record.as_ref().unwrap().interrupts, []);
+}
+
+#[test]
+fn a_late_answer_is_told_of_a_cancel_and_of_the_agents_own_word() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.asks("q2");
+    world.withdraws("q1");
+    world.cancel();
+    let (first, second) = (world.allow("q1"), world.allow("q2"));
+    assert_eq!(resolved_by(&world, first), "agent");
+    assert_eq!(resolved_by(&world, second), "cancel");
+}
+
+#[test]
+fn two_questions_are_answered_one_by_one() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.asks("q2");
+    world.allow("q2");
+    assert_eq!(world.model.state(), ConversationState::Awaiting);
+    world.deny("q1");
+    assert_eq!(world.model.state(), ConversationState::Prompting);
+}
+
+#[test]
+fn what_is_no_answer_is_refused_and_the_question_stays() {
+    let mut world = World::running();
+    world.asks("q1");
+    for outcome in [
+        json!({}),
+        json!({"outcome": "selected"}),
+        json!({"outcome": "selected", "optionId": "x"}),
+    ] {
+        let reply = world.respond("q1", outcome);
+        assert!(matches!(
+            world.answers[&reply],
+            Err(ConversationError::InvalidParams(_))
+        ));
+    }
+    let reply = world.allow("q9");
+    assert!(matches!(
+        world.answers[&reply],
+        Err(ConversationError::NotFound { .. })
+    ));
+    assert_eq!(world.model.state(), ConversationState::Awaiting);
+}
+
+#[test]
+fn the_end_of_the_turn_voids_its_questions() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.forget_log();
+    world.ends("end_turn");
+    assert_eq!(
+        world.log()[..2],
+        ["tell agent q1 cancelled", "event resolved q1 by cancel"]
+    );
+    assert_eq!(world.model.record.interrupts, []);
+}
+
+#[test]
+fn a_question_that_was_taken_back_is_gone_for_everyone() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.forget_log();
+    world.withdraws("q1");
+    world.expect(&[
+        "event resolved q1 by agent",
+        "write record",
+        "event state prompting",
+    ]);
+    world.withdraws("q1");
+    world.expect(&[]);
+}
+
+#[test]
+fn d15_a_question_outlives_its_agent() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.forget_log();
+    world.dies();
+    world.expect(&[
+        "detach",
+        "write turn end",
+        "event state prompting",
+        "event turnEnded t2 failed agentDied",
+        "event state interrupted",
+        "answer 2 turn t2 failed",
+    ]);
+    assert!(world.disk.record.as_ref().unwrap().interrupts[0].orphaned);
+}
+
+#[test]
+fn d15_a_question_is_orphaned_too_when_the_agent_says_that_its_own_process_died() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.refuses(json!({"code": -32603, "message": "gone", "data": {"errorKind": "transport_lost"}}));
+    assert!(
+        world
+            .model
+            .record
+            .interrupts
+            .iter()
+            .all(|interrupt| interrupt.orphaned)
+    );
+}
+
+#[test]
+fn an_orphan_that_is_allowed_starts_one_turn() {
+    let mut world = orphaned();
+    world.allow("q1");
+    let log = world.log();
+    assert_eq!(log.last().unwrap(), "answer 3 responded t3");
+    assert!(log.contains(&"open text".to_owned()));
+    world.reopens();
+    let sent = world.log().pop().unwrap();
+    assert!(
+        sent.starts_with("send Before the session was interrupted you asked for permission for: Run make")
+    );
+    assert!(sent.contains(r#"{"command":"make"}"#), "{sent}");
+    let late = world.allow("q1");
+    assert_eq!(resolved_by(&world, late), "client");
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert!(world.log().contains(&"event turnEnded t3 end_turn".to_owned()));
+}
+
+#[test]
+fn an_orphan_leaves_the_disk_in_the_same_write_that_records_its_turn() {
+    let mut world = orphaned();
+    world.hold_writes = true;
+    world.allow("q1");
+    while !world.writes.is_empty() {
+        world.write_ends();
+        let record = world.disk.record.as_ref().unwrap();
+        let told_later = !record.interrupts.is_empty() || record.turn.is_some();
+        assert!(told_later, "a crash now would lose the answer");
+    }
+    world.reopens();
+    world.release_writes();
+    let record = world.disk.record.as_ref().unwrap();
+    assert!(record.interrupts.is_empty() && record.turn.is_some());
+}
+
+#[test]
+fn an_orphan_whose_turn_found_no_session_can_be_answered_again() {
+    let mut world = orphaned();
+    world.allow("q1");
+    world.climb_fails(agent_error());
+    let again = world.allow("q1");
+    assert!(
+        matches!(world.answers[&again], Ok(Answer::Responded(Some(_)))),
+        "{:?}",
+        world.answers[&again]
+    );
+}
+
+#[test]
+fn an_orphan_that_is_denied_starts_no_turn() {
+    let mut world = orphaned();
+    world.deny("q1");
+    world.expect(&[
+        "event resolved q1 by client",
+        "write record",
+        "answer 3 responded nothing",
+    ]);
+    assert_eq!(world.model.record.interrupts, []);
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+#[test]
+fn an_orphan_is_allowed_only_when_nothing_runs_and_denied_at_any_time() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.asks("q2");
+    world.dies();
+    world.prompt("third");
+    let busy = world.allow("q1");
+    assert!(matches!(world.answers[&busy], Err(ConversationError::Busy(_))));
+    let denied = world.deny("q2");
+    assert_eq!(world.answers[&denied], Ok(Answer::Responded(None)));
+    assert_eq!(
+        world.model.state(),
+        ConversationState::Prompting,
+        "an orphan holds no turn up"
+    );
+}
+
+#[test]
+fn the_end_of_a_later_turn_leaves_orphans_alone() {
+    let mut world = orphaned();
+    world.prompt("third");
+    world.reopens();
+    world.ends("end_turn");
+    assert_eq!(world.model.record.interrupts.len(), 1);
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
+}
+
+#[test]
+fn a_question_outside_a_turn_does_not_outlive_its_session() {
+    let mut world = World::live();
+    world.asks("q1");
+    world.close();
+    world.closes();
+    assert!(
+        world
+            .model
+            .record
+            .interrupts
+            .iter()
+            .all(|interrupt| interrupt.orphaned)
+    );
+}
+
+#[test]
+fn f27_a_question_waits_as_long_as_it_takes() {
+    let mut world = World::running();
+    world.asks("q1");
+    for deadline in [Deadline::Accept, Deadline::Cancel, Deadline::Idle] {
+        world.apply(Input::Elapsed(deadline));
+    }
+    assert_eq!(world.model.state(), ConversationState::Awaiting);
+}
+
+#[test]
+fn a_question_that_was_resolved_before_it_was_on_disk_is_not_raised() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.asks("q1");
+    world.withdraws("q1");
+    world.release_writes();
+    assert!(!world.log().contains(&"event raised q1".to_owned()));
+}
+
+#[test]
+fn an_elicitation_is_answered_with_its_own_words() {
+    for (action, told) in [
+        ("accept", true),
+        ("decline", true),
+        ("cancel", true),
+        ("maybe", false),
+    ] {
+        let mut world = World::running();
+        world.apply(Input::Question {
+            kind: bridge_protocol::turn::InterruptKind::Elicitation,
+            params: json!({"message": "Which?"}).into(),
+            interrupt_id: "q1".into(),
+        });
+        let reply = world.calls + 1;
+        let call = crate::conversation::effect::Call::Respond {
+            interrupt_id: "q1".into(),
+            outcome: json!({"action": action, "outcome": action}).into(),
+            turn_id: "t9".into(),
+        };
+        world.call(call, None);
+        assert_eq!(world.answers[&reply].is_ok(), told, "{action}");
+    }
+}

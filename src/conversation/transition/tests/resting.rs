@@ -1,0 +1,202 @@
+//! Closing, hibernating, stopping.
+
+use bridge_protocol::conversation::{Continuation, ConversationState};
+use bridge_protocol::link::{Fidelity, Via};
+use serde_json::json;
+
+use super::outside::opened;
+use super::world::World;
+use crate::conversation::effect::Deadline;
+use crate::conversation::state::Session;
+
+#[test]
+fn close_is_answered_when_the_session_is_closed() {
+    let mut world = World::live();
+    world.close();
+    world.close();
+    world.expect(&["close session"]);
+    world.closes();
+    world.expect(&["event closed", "answer 2 done", "answer 3 done"]);
+    world.close();
+    world.expect(&["answer 4 done"]);
+    assert!(world.model.is_at_rest());
+    assert!(!world.is_armed(Deadline::Idle));
+}
+
+#[test]
+fn an_idle_conversation_hibernates_and_comes_back_on_the_next_prompt() {
+    let mut world = World::live();
+    world.elapses(Deadline::Idle);
+    world.expect(&["close session"]);
+    world.closes();
+    world.expect(&["event closed"]);
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    world.prompt("second");
+    world.reopens();
+    assert_eq!(world.log().last().unwrap(), "send second");
+}
+
+#[test]
+fn what_is_not_idle_does_not_hibernate() {
+    let mut running = World::running();
+    let mut asked = World::live();
+    asked.asks("q1");
+    let mut branching = World::live();
+    branching.fork(false);
+    for (name, world) in [
+        ("turn", &mut running),
+        ("question", &mut asked),
+        ("branch", &mut branching),
+    ] {
+        world.forget_log();
+        world.elapses(Deadline::Idle);
+        world.expect(&[]);
+        assert!(world.is_armed(Deadline::Idle), "{name}");
+    }
+}
+
+#[test]
+fn a_session_that_could_not_be_brought_back_stays_open() {
+    let mut world = World::new();
+    world.resume(Fidelity::Text);
+    let mut session = opened(
+        "s1",
+        Via::Fresh,
+        Fidelity::Full,
+        Some((bridge_protocol::link::Relation::Fresh, None)),
+    );
+    session.can_reopen = false;
+    world.climbed(session);
+    world.forget_log();
+    world.elapses(Deadline::Idle);
+    world.expect(&[]);
+    assert!(world.model.view().live);
+}
+
+#[test]
+fn a_conversation_that_goes_on_by_itself_soon_does_not_hibernate() {
+    let mut world = World::live();
+    world.model.record.continuation = Some(Continuation {
+        at: world.model.record.updated_at,
+        attempts: 0,
+    });
+    world.elapses(Deadline::Idle);
+    world.expect(&[]);
+}
+
+#[test]
+fn what_the_agent_reports_between_turns_outlives_hibernation() {
+    let mut world = World::live();
+    world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
+    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Found"}));
+    world.elapses(Deadline::Idle);
+    world.closes();
+    assert!(world.model.is_at_rest());
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+#[test]
+fn stop_refuses_what_waits_and_cancels_what_runs() {
+    let mut world = World::running();
+    world.queue("third");
+    world.stop();
+    world.expect(&[
+        "send cancel",
+        "event state cancelling",
+        "answer 3 error shuttingDown",
+    ]);
+    assert!(world.is_armed(Deadline::Cancel));
+    let late = world.prompt("fourth");
+    world.expect(&[&format!("answer {late} error shuttingDown")]);
+    world.ends("cancelled");
+    world.expect(&[
+        "write turn end",
+        "event turnEnded t2 cancelled",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+    ]);
+}
+
+#[test]
+fn stop_lets_a_climb_go() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    let resume = world.resume(Fidelity::Text);
+    world.forget_log();
+    world.stop();
+    world.expect(&[
+        "abandon",
+        "event state idle",
+        &format!("answer {resume} error shuttingDown"),
+        "answer 2 error shuttingDown",
+    ]);
+    assert!(world.model.is_at_rest());
+}
+
+#[test]
+fn stop_lets_a_climb_go_for_which_only_a_resume_waits() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Text);
+    world.stop();
+    assert!(world.log().contains(&"abandon".to_owned()));
+    assert!(world.model.is_at_rest());
+}
+
+#[test]
+fn a_prompt_that_is_being_written_down_at_the_stop_is_not_sent() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.prompt("second");
+    world.stop();
+    world.release_writes();
+    let log = world.log();
+    assert!(!log.contains(&"send second".to_owned()), "{log:?}");
+    assert!(world.answers.contains_key(&2));
+}
+
+#[test]
+fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.dies();
+    world.stop();
+    world.forget_log();
+    world.allow("q1");
+    assert!(world.model.turn.is_none());
+    assert!(!world.log().iter().any(|line| line.starts_with("open")));
+}
+
+#[test]
+fn questions_are_still_answered_while_the_daemon_stops() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.stop();
+    world.forget_log();
+    world.deny("q1");
+    assert_eq!(world.log()[0], "tell agent q1 no");
+}
+
+#[test]
+fn stop_twice_asks_the_agent_once() {
+    let mut world = World::running();
+    world.stop();
+    world.forget_log();
+    world.stop();
+    world.cancel();
+    world.expect(&[]);
+    world.elapses(Deadline::Cancel);
+    assert_eq!(world.model.session, Session::Closed);
+}
+
+#[test]
+fn stop_while_a_session_is_written_down_leaves_it_in_the_chain() {
+    let mut world = World::new();
+    world.hold_writes = true;
+    world.prompt("hello");
+    world.opens("s1");
+    world.stop();
+    world.release_writes();
+    assert_eq!(world.disk.record.as_ref().unwrap().chain.len(), 1);
+    assert_eq!(world.disk.upstream, ["s1".into()]);
+    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+}

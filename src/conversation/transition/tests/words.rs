@@ -1,0 +1,125 @@
+//! What is done, in the words of the log.
+
+use bridge_protocol::event::Event;
+use bridge_protocol::id::{TurnId, UpstreamId};
+use bridge_protocol::link::LineageEntry;
+use serde_json::Value;
+
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::Milestone;
+use crate::conversation::error::ConversationError;
+
+/// A value as the wire writes it.
+pub(super) fn word<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value).unwrap() {
+        Value::String(word) => word,
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn entry(entry: &LineageEntry) -> String {
+    format!("{}:{}", word(&entry.reason), entry.upstream_id)
+}
+
+pub(super) fn write_line(verb: &str, milestone: &Milestone<u32>, lineage: &[LineageEntry]) -> String {
+    let name = match milestone {
+        Milestone::Nothing => "record",
+        Milestone::Announce(_) => "roll",
+        Milestone::SessionOpened(..) => "session",
+        Milestone::PromptRecorded => "prompt",
+        Milestone::TurnEnded(_) => "turn end",
+        Milestone::QuestionRaised(_) => "question",
+        Milestone::Answer(..) => "call",
+        Milestone::Forked(..) => "branch",
+        Milestone::Deleted(..) => "deletion",
+    };
+    let mut line = format!("{verb} {name}");
+    for added in lineage {
+        line.push_str(&format!(" +{}", entry(added)));
+    }
+    line
+}
+
+pub(super) fn event_line(event: &Event) -> String {
+    match event {
+        Event::PromptAccepted { turn_id, prompt } => {
+            format!("event promptAccepted {turn_id} {}", prompt.to_text())
+        }
+        Event::TurnEnded { turn } => {
+            let failure = turn
+                .failure
+                .as_ref()
+                .map_or(String::new(), |failure| format!(" {}", word(&failure.kind)));
+            format!(
+                "event turnEnded {} {}{failure}",
+                turn.turn_id,
+                word(&turn.stop_reason)
+            )
+        }
+        Event::StateChanged { state } => format!("event state {}", word(state)),
+        Event::InterruptRaised { interrupt } => format!("event raised {}", interrupt.id),
+        Event::InterruptResolved { interrupt_id, by, .. } => format!("event resolved {interrupt_id} by {by}"),
+        Event::Resumed { resumed } => {
+            format!(
+                "event resumed {} {} {}",
+                resumed.upstream_id,
+                word(&resumed.via),
+                word(&resumed.fidelity)
+            )
+        }
+        Event::Rolled {
+            from,
+            to,
+            cause,
+            fidelity,
+        } => {
+            let from = from.as_ref().map_or("nothing", UpstreamId::as_str);
+            format!("event rolled {from} to {to} {} {}", word(cause), word(fidelity))
+        }
+        Event::Forked { link, .. } => format!("event forked {}", link.upstream_id),
+        other => format!("event {}", other.kind()),
+    }
+}
+
+pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>) -> String {
+    let what = match result {
+        Ok(Answer::Conversation(conversation)) => format!("conversation {}", word(&conversation.state)),
+        Ok(Answer::Turn(turn)) => format!("turn {} {}", turn.turn_id, word(&turn.stop_reason)),
+        Ok(Answer::Cancelled(cancelled)) => format!("cancelled {cancelled}"),
+        Ok(Answer::Resumed(_, resumed)) => format!("resumed {} {}", resumed.upstream_id, word(&resumed.via)),
+        Ok(Answer::Forked(forked)) => {
+            format!(
+                "forked {}",
+                forked
+                    .link
+                    .as_ref()
+                    .map_or("nothing", |link| link.upstream_id.as_str())
+            )
+        }
+        Ok(Answer::Responded(turn)) => {
+            format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
+        }
+        Ok(Answer::Done) => "done".to_owned(),
+        Ok(Answer::Kept(_)) => "kept".to_owned(),
+        Err(error) => format!("error {}", error_name(error)),
+    };
+    format!("answer {reply} {what}")
+}
+
+pub(super) fn error_name(error: &ConversationError) -> &'static str {
+    match error {
+        ConversationError::NotFound { .. } => "notFound",
+        ConversationError::Deleted { .. } => "deleted",
+        ConversationError::Busy(_) => "busy",
+        ConversationError::InvalidParams(_) => "invalidParams",
+        ConversationError::AgentUnavailable(_) => "agentUnavailable",
+        ConversationError::AgentError { .. } => "agentError",
+        ConversationError::NotResumable { .. } => "notResumable",
+        ConversationError::Conflict(_) => "conflict",
+        ConversationError::InterruptResolved { .. } => "interruptResolved",
+        ConversationError::RevisionMismatch { .. } => "revisionMismatch",
+        ConversationError::StoreFailed(_) => "storeFailed",
+        ConversationError::ShuttingDown => "shuttingDown",
+        _ => "other",
+    }
+}

@@ -1,0 +1,290 @@
+//! The world around one conversation: a store, an agent and callers that do what a test tells them.
+//!
+//! Every effect that is carried out leaves one line in the log, deadlines apart: those are asked for by name. What
+//! callers do is in `callers`, what the store and the agent do in `outside`, how a line reads in `words`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bridge_protocol::id::{AgentName, ConversationId, UpstreamId};
+use bridge_protocol::link::LineageEntry;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use crate::agent::profile::AgentKind;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Deadline, Effect, Effects, Input, Milestone};
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::{Model, Rules};
+use crate::store::{ConversationRecord, RequestRecord};
+
+use super::words::{answer_line, entry, event_line, word, write_line};
+
+/// How many prompts may wait.
+pub(super) const QUEUE: usize = 2;
+/// The time at which every world begins: 2026-11-20 22:00 UTC.
+const START_SECOND: i64 = 1_795_212_000;
+
+/// A change on its way to the disk.
+pub(super) struct PendingWrite {
+    pub(super) milestone: Milestone<u32>,
+    pub(super) lineage: Vec<LineageEntry>,
+    pub(super) upstream: Vec<UpstreamId>,
+    pub(super) request: Option<RequestRecord>,
+    /// The record as it is to stand; none for one of another conversation.
+    pub(super) record: Option<ConversationRecord>,
+}
+
+/// What the disk holds.
+#[derive(Default)]
+pub(super) struct Disk {
+    pub(super) record: Option<ConversationRecord>,
+    pub(super) lineage: Vec<LineageEntry>,
+    pub(super) upstream: Vec<UpstreamId>,
+    pub(super) requests: BTreeMap<String, RequestRecord>,
+}
+
+pub(super) struct World {
+    pub(super) model: Model<u32>,
+    pub(super) disk: Disk,
+    pub(super) answers: BTreeMap<u32, Result<Answer, ConversationError>>,
+    pub(super) armed: Vec<Deadline>,
+    /// Writes stay on their way until they are told to end.
+    pub(super) hold_writes: bool,
+    pub(super) writes: VecDeque<PendingWrite>,
+    /// The job that was asked for last and has not been answered.
+    pub(super) job: Option<u64>,
+    pub(super) ended: bool,
+    pub(super) calls: u32,
+    pub(super) log: Vec<String>,
+    seconds: i64,
+}
+
+impl World {
+    /// A conversation that has never been opened.
+    pub(super) fn new() -> Self {
+        Self::with_kind(AgentKind::Claude)
+    }
+
+    pub(super) fn with_kind(kind: AgentKind) -> Self {
+        let at = Timestamp::from_second(START_SECOND).unwrap();
+        let id = ConversationId::from_bytes([7; 16]);
+        let record = ConversationRecord::new(id, AgentName::new("claude"), "/home/u/project".to_owned(), at);
+        let rules = Rules {
+            prompt_queue: QUEUE,
+            cancel_grace_ms: 5_000,
+            accept_grace_ms: 2_000,
+            idle_ms: 600_000,
+            zone: TimeZone::UTC,
+        };
+        Self {
+            model: Model::new(record, kind, rules),
+            disk: Disk::default(),
+            answers: BTreeMap::new(),
+            armed: Vec::new(),
+            hold_writes: false,
+            writes: VecDeque::new(),
+            job: None,
+            ended: false,
+            calls: 0,
+            log: Vec::new(),
+            seconds: START_SECOND,
+        }
+    }
+
+    /// A conversation with one finished turn on the open session `s1`.
+    pub(super) fn live() -> Self {
+        let mut world = Self::new();
+        world.prompt("first");
+        world.opens("s1");
+        world.says_something();
+        world.ends("end_turn");
+        world.forget_log();
+        world
+    }
+
+    /// The same with its session closed.
+    pub(super) fn hibernating() -> Self {
+        let mut world = Self::live();
+        world.elapses(Deadline::Idle);
+        world.closes();
+        world.forget_log();
+        world
+    }
+
+    /// A conversation whose second turn, `t2`, runs.
+    pub(super) fn running() -> Self {
+        let mut world = Self::live();
+        world.prompt("second");
+        world.says_something();
+        world.forget_log();
+        world
+    }
+
+    /// What was done since the last call, in order.
+    pub(super) fn log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    pub(super) fn forget_log(&mut self) {
+        self.log.clear();
+    }
+
+    /// Fails the test unless exactly these lines were logged since the last call.
+    #[track_caller]
+    pub(super) fn expect(&mut self, lines: &[&str]) {
+        assert_eq!(self.log(), lines);
+    }
+
+    pub(super) fn is_armed(&self, deadline: Deadline) -> bool {
+        self.armed.contains(&deadline)
+    }
+
+    /// The upstream ids of the chain, oldest first.
+    pub(super) fn chain(&self) -> Vec<&str> {
+        self.model
+            .record
+            .chain
+            .links()
+            .iter()
+            .map(|link| link.upstream_id.as_str())
+            .collect()
+    }
+
+    /// The lineage on disk, as `reason:id`.
+    pub(super) fn lineage_on_disk(&self) -> Vec<String> {
+        self.disk.lineage.iter().map(entry).collect()
+    }
+
+    /// A second passes.
+    pub(super) fn tick(&mut self) -> Timestamp {
+        self.seconds += 1;
+        Timestamp::from_second(self.seconds).unwrap()
+    }
+
+    pub(super) fn apply(&mut self, input: Input<u32>) {
+        let now = self.tick();
+        let effects = self.model.apply(input, now);
+        self.carry_out(effects);
+        self.pump();
+    }
+
+    pub(super) fn pump(&mut self) {
+        while !self.hold_writes && !self.writes.is_empty() {
+            self.write_ends();
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, effects: Effects<u32>) {
+        let (list, answers) = effects.into_parts();
+        for effect in list.into_iter().chain(answers) {
+            self.carry_out_one(effect);
+        }
+    }
+
+    fn carry_out_one(&mut self, effect: Effect<u32>) {
+        let line = match effect {
+            Effect::Write {
+                lineage,
+                upstream,
+                request,
+                milestone,
+            } => {
+                let line = write_line("write", &milestone, &lineage);
+                let record = Some(self.model.record.clone());
+                self.writes.push_back(PendingWrite {
+                    milestone,
+                    lineage,
+                    upstream,
+                    request,
+                    record,
+                });
+                line
+            }
+            Effect::WriteNew {
+                lineage,
+                upstream,
+                request,
+                milestone,
+                ..
+            } => {
+                let line = write_line("write new", &milestone, &lineage);
+                self.writes.push_back(PendingWrite {
+                    milestone,
+                    lineage,
+                    upstream,
+                    request,
+                    record: None,
+                });
+                line
+            }
+            Effect::Emit(event) => event_line(&event),
+            Effect::Answer(reply, result) => {
+                let line = answer_line(reply, &result);
+                let earlier = self.answers.insert(reply, result);
+                assert_eq!(earlier, None, "call {reply} was answered twice");
+                line
+            }
+            Effect::Open {
+                job,
+                min_fidelity,
+                refused,
+            } => {
+                self.job = Some(job);
+                let refused: Vec<&str> = refused.iter().map(|(id, _, _)| id.as_str()).collect();
+                let below = if refused.is_empty() {
+                    String::new()
+                } else {
+                    format!(" below {}", refused.join(","))
+                };
+                format!("open {}{below}", word(&min_fidelity))
+            }
+            Effect::Branch { job, from, busy, .. } => {
+                self.job = Some(job);
+                format!("branch {from}{}", if busy { " while busy" } else { "" })
+            }
+            Effect::CloseSession {
+                job,
+                delete_transcripts,
+                by_force,
+            } => {
+                self.job = Some(job);
+                let delete = if delete_transcripts { " and delete" } else { "" };
+                let force = if by_force { " by force" } else { "" };
+                format!("close session{delete}{force}")
+            }
+            Effect::Configure { job } => {
+                self.job = Some(job);
+                "configure".to_owned()
+            }
+            Effect::AbandonJob => {
+                self.job = None;
+                "abandon".to_owned()
+            }
+            Effect::Detach => "detach".to_owned(),
+            Effect::Attach => "attach".to_owned(),
+            Effect::HandOver(_, opened) => format!("hand over {}", opened.upstream_id),
+            Effect::SendPrompt(prompt) => format!("send {}", prompt.to_text()),
+            Effect::SendCancel => "send cancel".to_owned(),
+            Effect::AnswerAgent(id, outcome) => {
+                let outcome: Value = outcome.read().unwrap();
+                let chosen = outcome.get("optionId").or(outcome.get("outcome")).unwrap();
+                format!("tell agent {id} {}", chosen.as_str().unwrap())
+            }
+            Effect::Arm(deadline, _) => {
+                self.armed.retain(|armed| *armed != deadline);
+                self.armed.push(deadline);
+                return;
+            }
+            Effect::Disarm(deadline) => {
+                self.armed.retain(|armed| *armed != deadline);
+                return;
+            }
+            Effect::End => {
+                self.ended = true;
+                "end".to_owned()
+            }
+        };
+        self.log.push(line);
+    }
+}
