@@ -1,0 +1,504 @@
+//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `properties`
+//! has what holds for every climb.
+
+mod ladder;
+mod properties;
+
+use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
+
+use super::*;
+use ladder::*;
+
+#[test]
+fn without_a_head_there_is_nothing_to_lose() {
+    let goal = Goal {
+        head: None,
+        min_fidelity: Fidelity::Full,
+        ..goal()
+    };
+    check(
+        goal.clone(),
+        &Facts::default(),
+        &["fresh"],
+        Some((Via::Fresh, Fidelity::Full, 0)),
+    );
+    let fails = facts(Inspection::default(), &[("fresh", process())]);
+    let climbed = check(goal, &fails, &["fresh", "give up"], None);
+    assert_eq!(climbed.end.unwrap_err().len(), 1);
+}
+
+#[test]
+fn the_head_is_resumed_where_the_agent_can_and_loaded_where_it_cannot() {
+    let climbed = check(
+        goal(),
+        &Facts::default(),
+        &["resume h"],
+        Some((Via::Resume, Fidelity::Full, 0)),
+    );
+    assert!(climbed.kept_head);
+    let load = Goal {
+        can_resume: false,
+        ..goal()
+    };
+    check(
+        load,
+        &Facts::default(),
+        &["load h"],
+        Some((Via::Load, Fidelity::Full, 0)),
+    );
+}
+
+#[test]
+fn a_process_at_fault_is_replaced_once() {
+    let died = facts(Inspection::default(), &[("resume h", process())]);
+    let climbed = check(
+        goal(),
+        &died,
+        &["resume h", "freshProcess h"],
+        Some((Via::FreshProcess, Fidelity::Full, 0)),
+    );
+    assert!(climbed.kept_head);
+    let attempts = climbed.end.unwrap().attempts;
+    assert_eq!(attempts[0].error.as_deref(), Some("exit status 1"));
+    assert_eq!(
+        (attempts[1].via, attempts[1].error.clone()),
+        (Via::FreshProcess, None)
+    );
+}
+
+#[test]
+fn a_fresh_process_is_really_a_fresh_one() {
+    let mut climb = Climb::new(goal());
+    assert!(matches!(
+        climb.next_step(),
+        Step::Open {
+            fresh_process: false,
+            ..
+        }
+    ));
+    climb.failed(&process());
+    assert!(matches!(
+        climb.next_step(),
+        Step::Open {
+            fresh_process: true,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn an_id_that_is_refused_is_not_tried_in_a_fresh_process_but_copied() {
+    let refused = facts(disk(on_disk(4), &[], 4), &[("resume h", unknown())]);
+    let climbed = check(
+        goal(),
+        &refused,
+        &["resume h", "inspect", "copied h"],
+        Some((Via::Copied, Fidelity::Full, 0)),
+    );
+    assert_eq!(climbed.cause, RollCause::Forgotten);
+    assert!(!climbed.kept_head);
+    assert_eq!(climbed.end.unwrap().upstream_id, "new".into());
+}
+
+#[test]
+fn when_nothing_works_all_attempts_are_told_in_order() {
+    let nothing = facts(
+        disk(on_disk(4), &[on_disk(6)], 10),
+        &[
+            ("resume h", process()),
+            ("freshProcess h", unknown()),
+            ("copied h", other()),
+            ("text", other()),
+            ("olderLink a", unknown()),
+        ],
+    );
+    let climbed = check(
+        goal_with_ancestor(),
+        &nothing,
+        &[
+            "resume h",
+            "freshProcess h",
+            "inspect",
+            "copied h",
+            "text",
+            "olderLink a",
+            "give up",
+        ],
+        None,
+    );
+    let vias: Vec<Via> = climbed
+        .end
+        .unwrap_err()
+        .iter()
+        .map(|attempt| attempt.via)
+        .collect();
+    assert_eq!(
+        vias,
+        [
+            Via::Resume,
+            Via::FreshProcess,
+            Via::Copied,
+            Via::Text,
+            Via::OlderLink
+        ]
+    );
+}
+
+#[test]
+fn older_link_or_text_whichever_keeps_more() {
+    // Turns of the ancestor, of the head, and what is expected.
+    let cases = [
+        (6, 4, "text", Via::Text, Fidelity::Text, 0),
+        (30, 4, "olderLink a", Via::OlderLink, Fidelity::Partial, 4),
+        (6, 44, "text", Via::Text, Fidelity::Text, 30),
+        (20, 0, "olderLink a", Via::OlderLink, Fidelity::Full, 0),
+    ];
+    for (older, newer, step, via, fidelity, missing) in cases {
+        let mut goal = goal_with_ancestor();
+        goal.ancestors[0].turns_after = newer;
+        goal.head = Some(Head {
+            relation: Relation::Follows,
+            written: true,
+            ..head("h", newer)
+        });
+        let lost = facts(
+            disk(None, &[on_disk(older)], older + newer),
+            &[("resume h", unknown())],
+        );
+        check(
+            goal,
+            &lost,
+            &["resume h", "inspect", step],
+            Some((via, fidelity, missing)),
+        );
+    }
+}
+
+#[test]
+fn the_nearest_of_equal_ancestors_comes_first() {
+    let mut goal = goal_with_ancestor();
+    goal.min_fidelity = Fidelity::Partial;
+    goal.ancestors = vec![source("a", 4), source("b", 4)];
+    let lost = facts(
+        disk(None, &[on_disk(6), on_disk(6)], 0),
+        &[
+            ("resume h", unknown()),
+            ("olderLink a", other()),
+            ("olderLink b", other()),
+        ],
+    );
+    check(
+        goal,
+        &lost,
+        &["resume h", "inspect", "olderLink a", "olderLink b", "give up"],
+        None,
+    );
+}
+
+#[test]
+fn an_ancestor_is_taken_up_cut_at_its_reference() {
+    let mut climb = Climb::new(goal_with_ancestor());
+    climb.next_step();
+    climb.failed(&unknown());
+    climb.next_step();
+    climb.inspected(disk(None, &[on_disk(30)], 30));
+    let expected = Step::Copy {
+        source: "a".into(),
+        until: Some("cp".into()),
+        via: Via::OlderLink,
+    };
+    assert_eq!(climb.next_step(), expected);
+}
+
+#[test]
+fn the_cause_of_a_roll() {
+    let cases = [
+        (disk(on_disk(4), &[], 4), unknown(), false, RollCause::Forgotten),
+        (disk(None, &[], 4), unknown(), false, RollCause::Lost),
+        (disk(damaged(4), &[], 4), unknown(), false, RollCause::Damaged),
+        (disk(on_disk(4), &[], 4), process(), false, RollCause::AgentDied),
+        (disk(on_disk(4), &[], 4), unknown(), true, RollCause::Limit),
+    ];
+    for (disk, failure, limited, cause) in cases {
+        let met = facts(disk, &[("resume h", failure), ("freshProcess h", process())]);
+        let climbed = climb(Goal { limited, ..goal() }, &met);
+        assert_eq!(climbed.cause, cause, "{climbed:?}");
+    }
+}
+
+#[test]
+fn an_agent_that_answers_with_an_error_has_not_died() {
+    let met = facts(
+        disk(on_disk(4), &[], 4),
+        &[("resume h", other()), ("freshProcess h", other())],
+    );
+    assert_eq!(climb(goal(), &met).cause, RollCause::Other);
+}
+
+#[test]
+fn f6_a_session_that_was_never_written_is_no_loss_and_one_that_was_is() {
+    let gone = facts(Inspection::default(), &[("resume h", unknown())]);
+    let never = Goal {
+        head: Some(head("h", 0)),
+        min_fidelity: Fidelity::Full,
+        ..goal()
+    };
+    check(
+        never,
+        &gone,
+        &["resume h", "inspect", "fresh"],
+        Some((Via::Fresh, Fidelity::Full, 0)),
+    );
+    check(goal(), &gone, &["resume h", "inspect", "give up"], None);
+}
+
+#[test]
+fn d4_a_fresh_start_with_history_happens_only_when_it_was_asked_for_and_says_so() {
+    let gone = facts(Inspection::default(), &[("resume h", unknown())]);
+    for min_fidelity in [Fidelity::Text, Fidelity::Partial, Fidelity::Full] {
+        check(
+            Goal {
+                min_fidelity,
+                ..goal()
+            },
+            &gone,
+            &["resume h", "inspect", "give up"],
+            None,
+        );
+    }
+    check(
+        Goal {
+            min_fidelity: Fidelity::None,
+            ..goal()
+        },
+        &gone,
+        &["resume h", "inspect", "fresh"],
+        Some((Via::Fresh, Fidelity::None, 4)),
+    );
+}
+
+#[test]
+fn a_transcript_that_was_written_before_we_knew_is_not_given_up() {
+    let goal = Goal {
+        head: Some(head("h", 0)),
+        ..goal()
+    };
+    let met = facts(
+        disk(on_disk(1), &[], 1),
+        &[("resume h", unknown()), ("copied h", other()), ("text", other())],
+    );
+    check(
+        goal,
+        &met,
+        &["resume h", "inspect", "copied h", "text", "give up"],
+        None,
+    );
+}
+
+#[test]
+fn an_unwritten_retelling_goes_back_to_what_it_retold() {
+    let mut goal = goal_with_ancestor();
+    goal.head = Some(Head {
+        relation: Relation::Follows,
+        ..head("h", 0)
+    });
+    goal.ancestors = vec![source("a", 0)];
+    let met = facts(disk(None, &[on_disk(6)], 6), &[("resume h", unknown())]);
+    check(
+        goal,
+        &met,
+        &["resume h", "inspect", "olderLink a"],
+        Some((Via::OlderLink, Fidelity::Full, 0)),
+    );
+}
+
+#[test]
+fn the_least_fidelity_rules_ways_out() {
+    let met = facts(
+        disk(None, &[on_disk(6)], 10),
+        &[
+            ("resume h", unknown()),
+            ("olderLink a", other()),
+            ("text", other()),
+        ],
+    );
+    let with = |min_fidelity| Goal {
+        min_fidelity,
+        ..goal_with_ancestor()
+    };
+    check(
+        with(Fidelity::Full),
+        &met,
+        &["resume h", "inspect", "give up"],
+        None,
+    );
+    check(
+        with(Fidelity::Partial),
+        &met,
+        &["resume h", "inspect", "olderLink a", "give up"],
+        None,
+    );
+    check(
+        with(Fidelity::Text),
+        &met,
+        &["resume h", "inspect", "text", "olderLink a", "give up"],
+        None,
+    );
+    let all = ["resume h", "inspect", "text", "olderLink a", "fresh"];
+    check(
+        with(Fidelity::None),
+        &met,
+        &all,
+        Some((Via::Fresh, Fidelity::None, 10)),
+    );
+}
+
+#[test]
+fn a_damaged_head_is_not_copied() {
+    let met = facts(disk(damaged(4), &[], 4), &[("resume h", unknown())]);
+    check(
+        goal(),
+        &met,
+        &["resume h", "inspect", "text"],
+        Some((Via::Text, Fidelity::Text, 0)),
+    );
+}
+
+#[test]
+fn d6_a_damaged_ancestor_is_not_copied_either() {
+    let met = facts(disk(None, &[damaged(30)], 30), &[("resume h", unknown())]);
+    let climbed = climb(goal_with_ancestor(), &met);
+    assert!(
+        !climbed.steps.contains(&"olderLink a".to_owned()),
+        "{:?}",
+        climbed.steps
+    );
+}
+
+#[test]
+fn d5_a_copy_of_a_head_that_lost_turns_says_so() {
+    let goal = Goal {
+        head: Some(head("h", 10)),
+        ..goal()
+    };
+    let met = facts(disk(on_disk(7), &[], 7), &[("resume h", unknown())]);
+    check(
+        goal,
+        &met,
+        &["resume h", "inspect", "copied h"],
+        Some((Via::Copied, Fidelity::Partial, 3)),
+    );
+}
+
+#[test]
+fn an_ancestor_that_lost_turns_is_not_full() {
+    let mut goal = goal_with_ancestor();
+    goal.head = Some(Head {
+        relation: Relation::Carries,
+        written: true,
+        ..head("h", 0)
+    });
+    goal.ancestors = vec![source("a", 0)];
+    goal.min_fidelity = Fidelity::Full;
+    let met = facts(disk(None, &[on_disk(7)], 10), &[("resume h", unknown())]);
+    check(goal, &met, &["resume h", "inspect", "give up"], None);
+}
+
+#[test]
+fn f16_a_refusal_on_the_open_session_goes_on_below_it() {
+    let refused = vec![("h".into(), Via::Resume, "no such session".to_owned())];
+    let goal = Goal { refused, ..goal() };
+    let met = facts(disk(on_disk(4), &[], 4), &[]);
+    let climbed = check(
+        goal,
+        &met,
+        &["inspect", "copied h"],
+        Some((Via::Copied, Fidelity::Full, 0)),
+    );
+    let attempts = climbed.end.unwrap().attempts;
+    assert_eq!(
+        (attempts.len(), attempts[0].via, attempts[1].via),
+        (2, Via::Resume, Via::Copied)
+    );
+    assert_eq!(climbed.cause, RollCause::Forgotten);
+}
+
+#[test]
+fn f16_a_copy_that_is_refused_too_is_not_copied_again() {
+    let refused = vec![
+        ("a".into(), Via::Resume, "no such session".to_owned()),
+        ("h".into(), Via::Copied, "no such session".to_owned()),
+    ];
+    let mut goal = Goal {
+        refused,
+        head: Some(head("h", 0)),
+        ancestors: vec![source("a", 0)],
+        ..goal()
+    };
+    goal.head.as_mut().unwrap().relation = Relation::Carries;
+    goal.head.as_mut().unwrap().written = true;
+    let met = facts(disk(on_disk(4), &[on_disk(4)], 4), &[]);
+    let climbed = climb(goal, &met);
+    assert!(
+        !climbed.steps.contains(&"copied h".to_owned()),
+        "{:?}",
+        climbed.steps
+    );
+}
+
+#[test]
+fn an_agent_without_transcripts_opens_the_nearest_ancestor_itself() {
+    let mut goal = Goal {
+        readable: false,
+        ..goal_with_ancestor()
+    };
+    goal.ancestors[0].until = None;
+    let met = facts(Inspection::default(), &[("resume h", unknown())]);
+    let climbed = check(
+        goal,
+        &met,
+        &["resume h", "inspect", "olderLink a"],
+        Some((Via::OlderLink, Fidelity::Partial, 4)),
+    );
+    assert!(!climbed.kept_head, "the ancestor has to become the head");
+}
+
+#[test]
+fn an_ancestor_that_is_cut_or_shared_is_never_written_to() {
+    for (until, shared) in [(Some("cp".into()), false), (None, true)] {
+        let mut goal = Goal {
+            readable: false,
+            ..goal_with_ancestor()
+        };
+        goal.ancestors = vec![Source {
+            until,
+            shared,
+            ..source("a", 4)
+        }];
+        let met = facts(Inspection::default(), &[("resume h", unknown())]);
+        check(goal, &met, &["resume h", "inspect", "give up"], None);
+    }
+}
+
+#[test]
+fn an_agent_that_can_neither_resume_nor_load_is_told_the_history_in_words() {
+    let goal = Goal {
+        can_resume: false,
+        can_load: false,
+        ..goal()
+    };
+    let met = facts(disk(on_disk(4), &[], 4), &[]);
+    check(
+        goal,
+        &met,
+        &["inspect", "text"],
+        Some((Via::Text, Fidelity::Text, 0)),
+    );
+}
+
+#[test]
+fn a_failure_without_a_step_is_nothing() {
+    let mut climb = Climb::new(goal());
+    climb.failed(&process());
+    assert_eq!(climb.attempts(), []);
+}

@@ -1,0 +1,180 @@
+//! A climb from its goal to its end, met by what a test says.
+
+use std::collections::HashMap;
+
+use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
+
+use crate::conversation::recovery::*;
+
+/// What a climb meets: the disk, and the steps that fail. Every other step works.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) disk: Inspection,
+    pub(super) failures: HashMap<&'static str, StepFailure>,
+}
+
+/// How a climb ended.
+#[derive(Debug)]
+pub(super) struct Climbed {
+    pub(super) steps: Vec<String>,
+    pub(super) end: Result<Resumed, Vec<Attempt>>,
+    pub(super) cause: RollCause,
+    pub(super) kept_head: bool,
+}
+
+pub(super) fn unknown() -> StepFailure {
+    StepFailure::SessionUnknown("no such session".to_owned())
+}
+
+pub(super) fn process() -> StepFailure {
+    StepFailure::Process("exit status 1".to_owned())
+}
+
+pub(super) fn other() -> StepFailure {
+    StepFailure::Other("something else".to_owned())
+}
+
+pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
+    Some(OnDisk { turns, whole: true })
+}
+
+pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
+    Some(OnDisk { turns, whole: false })
+}
+
+pub(super) fn source(id: &str, turns_after: u64) -> Source {
+    Source {
+        upstream_id: id.into(),
+        agent: "claude".into(),
+        until: Some("cp".into()),
+        turns_after,
+        shared: false,
+    }
+}
+
+pub(super) fn head(id: &str, turns: u64) -> Head {
+    Head {
+        upstream_id: id.into(),
+        agent: "claude".into(),
+        written: turns > 0,
+        relation: Relation::Fresh,
+        turns,
+    }
+}
+
+/// A head of four turns without ancestors, at an agent that can do everything.
+pub(super) fn goal() -> Goal {
+    Goal {
+        head: Some(head("h", 4)),
+        ancestors: Vec::new(),
+        min_fidelity: Fidelity::Text,
+        can_resume: true,
+        can_load: true,
+        readable: true,
+        refused: Vec::new(),
+        limited: false,
+    }
+}
+
+/// A head of four turns that follows `a`, which has six that count.
+pub(super) fn goal_with_ancestor() -> Goal {
+    let mut goal = goal();
+    goal.head.as_mut().unwrap().relation = Relation::Follows;
+    goal.ancestors = vec![source("a", 4)];
+    goal
+}
+
+pub(super) fn name(step: &Step) -> String {
+    let via = |via: &Via| serde_json::to_value(via).unwrap().as_str().unwrap().to_owned();
+    match step {
+        Step::Open {
+            upstream_id,
+            via: how,
+            ..
+        } => format!("{} {upstream_id}", via(how)),
+        Step::Copy { source, via: how, .. } => format!("{} {source}", via(how)),
+        Step::Inspect => "inspect".to_owned(),
+        Step::Text => "text".to_owned(),
+        Step::Fresh => "fresh".to_owned(),
+        Step::GiveUp => "give up".to_owned(),
+    }
+}
+
+/// More steps than any ladder has.
+pub(super) fn bound(goal: &Goal) -> usize {
+    goal.ancestors.len() + 8
+}
+
+pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
+    let most = bound(&goal);
+    let mut climb = Climb::new(goal);
+    let mut steps = Vec::new();
+    loop {
+        assert!(steps.len() <= most, "it climbs for ever: {steps:?}");
+        let step = climb.next_step();
+        let name = name(&step);
+        steps.push(name.clone());
+        match &step {
+            Step::Inspect => climb.inspected(facts.disk.clone()),
+            Step::GiveUp => {
+                let (cause, attempts) = (climb.cause(), climb.attempts().to_vec());
+                return Climbed {
+                    steps,
+                    end: Err(attempts),
+                    cause,
+                    kept_head: false,
+                };
+            }
+            _ => {
+                if let Some(failure) = facts.failures.get(name.as_str()) {
+                    climb.failed(failure);
+                    continue;
+                }
+                let id = match &step {
+                    Step::Open { upstream_id, .. } => upstream_id.clone(),
+                    _ => "new".into(),
+                };
+                let (cause, kept_head) = (climb.cause(), Climb::keeps_head(&step));
+                return Climbed {
+                    steps,
+                    end: Ok(climb.succeeded(id)),
+                    cause,
+                    kept_head,
+                };
+            }
+        }
+    }
+}
+
+pub(super) fn facts(disk: Inspection, failures: &[(&'static str, StepFailure)]) -> Facts {
+    Facts {
+        disk,
+        failures: failures.iter().cloned().collect(),
+    }
+}
+
+pub(super) fn disk(head: Option<OnDisk>, ancestors: &[Option<OnDisk>], readable_turns: u64) -> Inspection {
+    Inspection {
+        head,
+        ancestors: ancestors.to_vec(),
+        readable_turns,
+    }
+}
+
+/// Fails unless the climb takes these steps and comes back so: how, with which fidelity, how many turns missing.
+#[track_caller]
+pub(super) fn check(goal: Goal, facts: &Facts, steps: &[&str], end: Option<(Via, Fidelity, u64)>) -> Climbed {
+    let climbed = climb(goal, facts);
+    assert_eq!(climbed.steps, steps);
+    match (&climbed.end, end) {
+        (Ok(resumed), Some((via, fidelity, missing))) => {
+            assert_eq!(
+                (resumed.via, resumed.fidelity, resumed.missing_turns),
+                (via, fidelity, missing)
+            );
+        }
+        (Err(_), None) => {}
+        (got, expected) => panic!("expected {expected:?}, got {got:?}"),
+    }
+    climbed
+}
