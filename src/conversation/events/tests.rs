@@ -1,0 +1,555 @@
+//! Cursors, replay, snapshots and lag, for subscribers of one conversation and of all.
+
+use std::sync::{Arc, Mutex};
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::EventEnvelope;
+use bridge_protocol::raw::PromptContent;
+use serde_json::Value;
+
+use super::*;
+
+const AT: &str = "2026-11-20T22:00:00Z";
+
+/// What one subscriber was told.
+#[derive(Clone, Default)]
+struct Mailbox {
+    told: Arc<Mutex<Vec<String>>>,
+    room: Arc<Mutex<Option<usize>>>,
+    gone: Arc<Mutex<bool>>,
+}
+
+impl Mailbox {
+    /// One that takes everything.
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// One that has room for so many events.
+    fn with_room(events: usize) -> Self {
+        let mailbox = Self::default();
+        *mailbox.room.lock().unwrap() = Some(events);
+        mailbox
+    }
+
+    fn seat(&self) -> Box<dyn Subscriber> {
+        Box::new(self.clone())
+    }
+
+    fn leaves(&self) {
+        *self.gone.lock().unwrap() = true;
+    }
+
+    fn envelopes(&self) -> Vec<EventEnvelope> {
+        self.told
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|text| serde_json::from_str(text).unwrap())
+            .collect()
+    }
+
+    /// The kinds of what was told; a state by its name.
+    fn kinds(&self) -> Vec<String> {
+        let kind = |envelope: &EventEnvelope| match &envelope.event {
+            Event::StateChanged { state } => {
+                serde_json::to_value(state).unwrap().as_str().unwrap().to_owned()
+            }
+            other => other.kind().to_owned(),
+        };
+        self.envelopes().iter().map(kind).collect()
+    }
+
+    fn last_cursor(&self) -> Cursor {
+        self.envelopes().last().unwrap().cursor.clone()
+    }
+}
+
+impl Subscriber for Mailbox {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        if *self.gone.lock().unwrap() {
+            return Taken::Gone;
+        }
+        if let Some(room) = self.room.lock().unwrap().as_mut() {
+            if *room == 0 {
+                return Taken::Full;
+            }
+            *room -= 1;
+        }
+        self.told.lock().unwrap().push(event.text.to_string());
+        Taken::Yes
+    }
+
+    fn lagged(self: Box<Self>, text: String) {
+        self.told.lock().unwrap().push(text);
+    }
+
+    fn is_gone(&self) -> bool {
+        *self.gone.lock().unwrap()
+    }
+}
+
+const STATES: [ConversationState; 6] = [
+    ConversationState::Idle,
+    ConversationState::Prompting,
+    ConversationState::Awaiting,
+    ConversationState::Cancelling,
+    ConversationState::Limited,
+    ConversationState::Failed,
+];
+
+fn state(number: usize) -> Event {
+    Event::StateChanged {
+        state: STATES[number],
+    }
+}
+
+fn id(number: u8) -> ConversationId {
+    ConversationId::from_bytes([number; 16])
+}
+
+fn hub_of(events: usize) -> Arc<Hub> {
+    Hub::new(RingLimits {
+        events,
+        bytes: 1 << 20,
+    })
+}
+
+fn stream_of(events: usize) -> Stream {
+    Stream::new(hub_of(events), id(1))
+}
+
+fn accepted(turn: &str) -> Event {
+    Event::PromptAccepted {
+        turn_id: turn.into(),
+        prompt: PromptContent::text("hello"),
+    }
+}
+
+fn snapshot(stream: &Stream) -> Encoded {
+    stream.encode_snapshot(&Event::Closed {}, AT).unwrap()
+}
+
+/// Subscribes as a caller with this cursor does: behind it where it is held, else with a snapshot (here: `closed`).
+fn subscribe(stream: &mut Stream, mailbox: &Mailbox, after: Option<&Cursor>) {
+    let held = after.and_then(|cursor| stream.holds_after(cursor));
+    let snapshot = snapshot(stream);
+    stream.subscribe(mailbox.seat(), held, Some(&snapshot), AT);
+}
+
+#[test]
+fn an_event_is_told_as_an_envelope_with_a_rising_cursor() {
+    let mut stream = stream_of(8);
+    let mailbox = Mailbox::new();
+    subscribe(&mut stream, &mailbox, None);
+    for number in 0..3 {
+        stream.emit(&state(number), AT);
+    }
+    assert_eq!(mailbox.kinds(), ["closed", "idle", "prompting", "awaiting"]);
+    let envelopes = mailbox.envelopes();
+    assert!(envelopes.iter().all(|envelope| envelope.conversation_id == id(1)));
+    assert!(envelopes.iter().all(|envelope| envelope.at.to_string() == AT));
+    let numbers: Vec<u64> = envelopes
+        .iter()
+        .map(|envelope| stream.holds_after(&envelope.cursor).unwrap())
+        .collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+}
+
+#[test]
+fn an_update_keeps_its_bytes() {
+    let mut stream = stream_of(8);
+    let mailbox = Mailbox::new();
+    subscribe(&mut stream, &mailbox, None);
+    let odd = r#"{"sessionUpdate":"new_kind", "big":12345678901234567890.10, "a":1,"a":2,"é":"\u00e9"}"#;
+    let turn = TurnId::new("t1");
+    stream.emit(&accepted("t1"), AT);
+    stream.emit_update(Some(&turn), odd, AT);
+    stream.emit_update(None, odd, AT);
+    let told = mailbox.told.lock().unwrap().clone();
+    assert!(told[2].contains(&format!(
+        r#""event":{{"type":"update","turnId":"t1","update":{odd}}}"#
+    )));
+    assert!(told[3].contains(&format!(r#""event":{{"type":"update","update":{odd}}}"#)));
+    for envelope in &mailbox.envelopes()[2..] {
+        let Event::Update { update, .. } = &envelope.event else {
+            panic!("{envelope:?}")
+        };
+        assert_eq!(update.get(), odd);
+    }
+    let (updates, truncated) = stream.turn_updates();
+    assert_eq!((updates.len(), updates[0].get(), truncated), (1, odd, false));
+}
+
+#[test]
+fn behind_a_cursor_that_is_held_there_is_exactly_what_was_missed_and_then_live() {
+    let mut stream = stream_of(8);
+    let first = Mailbox::new();
+    subscribe(&mut stream, &first, None);
+    stream.emit(&state(0), AT);
+    let cursor = first.last_cursor();
+    stream.emit(&state(1), AT);
+    stream.emit(&state(2), AT);
+    let again = Mailbox::new();
+    subscribe(&mut stream, &again, Some(&cursor));
+    assert_eq!(again.kinds(), ["prompting", "awaiting"]);
+    stream.emit(&state(3), AT);
+    assert_eq!(again.kinds(), ["prompting", "awaiting", "cancelling"]);
+    assert_eq!(again.told.lock().unwrap()[..], first.told.lock().unwrap()[2..]);
+}
+
+#[test]
+fn behind_the_newest_cursor_there_is_nothing_and_then_live() {
+    let mut stream = stream_of(8);
+    let first = Mailbox::new();
+    subscribe(&mut stream, &first, None);
+    stream.emit(&state(0), AT);
+    let again = Mailbox::new();
+    subscribe(&mut stream, &again, Some(&first.last_cursor()));
+    assert_eq!(again.kinds(), Vec::<String>::new());
+    stream.emit(&state(1), AT);
+    assert_eq!(again.kinds(), ["prompting"]);
+}
+
+#[test]
+fn the_cursor_of_a_snapshot_goes_on_behind_it() {
+    let mut stream = stream_of(8);
+    stream.emit(&state(0), AT);
+    let first = Mailbox::new();
+    subscribe(&mut stream, &first, None);
+    let cursor = first.last_cursor();
+    stream.emit(&state(1), AT);
+    let again = Mailbox::new();
+    subscribe(&mut stream, &again, Some(&cursor));
+    assert_eq!(again.kinds(), ["prompting"]);
+}
+
+#[test]
+fn a_cursor_that_is_not_held_any_more_gets_a_snapshot() {
+    let mut stream = stream_of(2);
+    let first = Mailbox::new();
+    subscribe(&mut stream, &first, None);
+    stream.emit(&state(0), AT);
+    let cursor = first.last_cursor();
+    stream.emit(&state(1), AT);
+    stream.emit(&state(2), AT);
+    assert_eq!(
+        stream.holds_after(&cursor),
+        Some(1),
+        "exactly what came after it is held"
+    );
+    stream.emit(&state(3), AT);
+    assert_eq!(stream.holds_after(&cursor), None);
+    let again = Mailbox::new();
+    subscribe(&mut stream, &again, Some(&cursor));
+    assert_eq!(again.kinds(), ["closed"]);
+}
+
+#[test]
+fn cursors_of_another_life_of_the_future_and_of_nobody_are_not_held() {
+    let mut stream = stream_of(8);
+    stream.emit(&state(0), AT);
+    let other = hub_of(8);
+    let ours = stream.hub.cursor(0);
+    let epoch = ours.as_str().rsplit_once('-').unwrap().0.to_owned();
+    assert_eq!(stream.holds_after(&ours), Some(0));
+    for cursor in [
+        other.cursor(0),
+        Cursor::new(format!("{epoch}-2")),
+        Cursor::new(format!("{epoch}--1")),
+        Cursor::new(format!("{epoch}-x")),
+        Cursor::new(epoch),
+        Cursor::new(""),
+        Cursor::new("-"),
+        Cursor::new("0"),
+    ] {
+        assert_eq!(stream.holds_after(&cursor), None, "{cursor}");
+    }
+}
+
+#[test]
+fn a_conversation_that_came_back_to_life_does_not_hold_what_it_told_before() {
+    let hub = hub_of(8);
+    let mut earlier = Stream::new(Arc::clone(&hub), id(1));
+    let first = Mailbox::new();
+    subscribe(&mut earlier, &first, None);
+    earlier.emit(&state(0), AT);
+    let cursor = first.last_cursor();
+    earlier.emit(&state(1), AT);
+    drop(earlier);
+    let stream = Stream::new(Arc::clone(&hub), id(1));
+    assert_eq!(stream.holds_after(&cursor), None);
+    assert_eq!(stream.holds_after(&hub.cursor(hub.last())), Some(hub.last()));
+}
+
+#[test]
+fn a_ring_is_bounded_in_bytes_too() {
+    let limits = RingLimits {
+        events: 100,
+        bytes: 1_000,
+    };
+    let mut stream = Stream::new(Hub::new(limits), id(1));
+    stream.emit(&accepted("t1"), AT);
+    stream.emit_update(Some(&"t1".into()), r#"{"small":1}"#, AT);
+    assert!(!stream.turn_updates().1);
+    let large = format!(r#"{{"large":"{}"}}"#, "x".repeat(2_000));
+    stream.emit_update(Some(&"t1".into()), &large, AT);
+    assert_eq!(stream.holds_after(&stream.hub.cursor(2)), None);
+    let (updates, truncated) = stream.turn_updates();
+    assert_eq!((updates.len(), truncated), (0, true));
+    stream.emit_update(Some(&"t1".into()), r#"{"small":2}"#, AT);
+    let (updates, truncated) = stream.turn_updates();
+    assert_eq!((updates[0].get(), truncated), (r#"{"small":2}"#, true));
+}
+
+#[test]
+fn the_updates_of_a_turn_are_those_since_its_prompt_was_accepted() {
+    let mut stream = stream_of(100);
+    stream.emit(&accepted("t1"), AT);
+    stream.emit_update(Some(&"t1".into()), "1", AT);
+    stream.emit(&accepted("t2"), AT);
+    stream.emit_update(None, "2", AT);
+    stream.emit(&state(1), AT);
+    stream.emit_update(Some(&"t2".into()), "3", AT);
+    let (updates, truncated) = stream.turn_updates();
+    assert_eq!(updates.iter().map(RawJson::get).collect::<Vec<_>>(), ["3"]);
+    assert!(!truncated);
+}
+
+#[test]
+fn a_subscriber_without_room_is_told_once_where_it_stopped_and_dropped() {
+    let mut stream = stream_of(8);
+    let slow = Mailbox::with_room(2);
+    let quick = Mailbox::new();
+    subscribe(&mut stream, &slow, None);
+    subscribe(&mut stream, &quick, None);
+    for number in 0..4 {
+        stream.emit(&state(number), AT);
+    }
+    assert_eq!(slow.kinds(), ["closed", "idle", "lagged"]);
+    assert_eq!(
+        quick.kinds(),
+        ["closed", "idle", "prompting", "awaiting", "cancelling"]
+    );
+    let Event::Lagged { cursor } = slow.envelopes()[2].event.clone() else {
+        panic!("not lagged")
+    };
+    assert_eq!(cursor, slow.envelopes()[1].cursor);
+    let again = Mailbox::new();
+    subscribe(&mut stream, &again, Some(&cursor));
+    assert_eq!(again.kinds(), ["prompting", "awaiting", "cancelling"]);
+}
+
+#[test]
+fn one_that_lags_in_what_it_missed_is_dropped_with_the_last_that_it_took() {
+    let mut stream = stream_of(8);
+    let start = stream.hub.cursor(0);
+    for number in 0..4 {
+        stream.emit(&state(number), AT);
+    }
+    let slow = Mailbox::with_room(2);
+    subscribe(&mut stream, &slow, Some(&start));
+    assert_eq!(slow.kinds(), ["idle", "prompting", "lagged"]);
+    let Event::Lagged { cursor } = slow.envelopes()[2].event.clone() else {
+        panic!("not lagged")
+    };
+    assert_eq!(stream.holds_after(&cursor), Some(2));
+    assert!(!stream.has_subscribers());
+}
+
+#[test]
+fn one_that_is_gone_is_forgotten_without_a_word() {
+    let mut stream = stream_of(8);
+    let (leaver, stayer) = (Mailbox::new(), Mailbox::new());
+    subscribe(&mut stream, &leaver, None);
+    subscribe(&mut stream, &stayer, None);
+    leaver.leaves();
+    stream.emit(&state(0), AT);
+    assert_eq!(leaver.kinds(), ["closed"]);
+    assert_eq!(stayer.kinds(), ["closed", "idle"]);
+    stayer.leaves();
+    assert!(!stream.has_subscribers());
+}
+
+#[test]
+fn when_an_agent_was_too_fast_everyone_is_told() {
+    let mut stream = stream_of(8);
+    let (one, two) = (Mailbox::new(), Mailbox::new());
+    subscribe(&mut stream, &one, None);
+    stream.emit(&state(0), AT);
+    subscribe(&mut stream, &two, None);
+    stream.lag_everyone(AT);
+    stream.emit(&state(1), AT);
+    assert_eq!(one.kinds(), ["closed", "idle", "lagged"]);
+    assert_eq!(two.kinds(), ["closed", "lagged"]);
+}
+
+#[test]
+fn what_never_came_here_is_not_passed_off_as_held() {
+    let mut stream = stream_of(8);
+    let mailbox = Mailbox::new();
+    subscribe(&mut stream, &mailbox, None);
+    stream.emit(&state(0), AT);
+    stream.lag_everyone(AT);
+    let Event::Lagged { cursor } = mailbox.envelopes()[2].event.clone() else {
+        panic!("not lagged")
+    };
+    stream.emit(&state(1), AT);
+    assert_eq!(stream.holds_after(&cursor), None, "updates are missing behind it");
+}
+
+#[test]
+fn the_updates_of_a_turn_are_truncated_when_some_never_came_here() {
+    let mut stream = stream_of(8);
+    stream.emit(&accepted("t1"), AT);
+    stream.emit_update(Some(&"t1".into()), "1", AT);
+    stream.lag_everyone(AT);
+    stream.emit_update(Some(&"t1".into()), "3", AT);
+    assert!(stream.turn_updates().1);
+}
+
+#[test]
+fn who_listens_to_all_is_told_too_when_an_agent_was_too_fast() {
+    let hub = hub_of(8);
+    let mut stream = Stream::new(Arc::clone(&hub), id(1));
+    let all = Mailbox::new();
+    hub.subscribe(all.seat(), None, &[], AT);
+    stream.emit(&state(0), AT);
+    stream.lag_everyone(AT);
+    assert_eq!(all.kinds(), ["idle", "lagged"]);
+}
+
+#[test]
+fn who_listens_to_all_hears_every_conversation_in_one_order() {
+    let hub = hub_of(8);
+    let (mut one, mut two) = (
+        Stream::new(Arc::clone(&hub), id(1)),
+        Stream::new(Arc::clone(&hub), id(2)),
+    );
+    let all = Mailbox::new();
+    let snapshots = [
+        snapshot_of_record(&hub, id(1), AT, &Event::Reset {}),
+        snapshot_of_record(&hub, id(2), AT, &Event::Closed {}),
+    ];
+    hub.subscribe(all.seat(), None, &snapshots, AT);
+    one.emit(&state(0), AT);
+    two.emit(&state(1), AT);
+    one.emit_update(None, "1", AT);
+    let mut later = Stream::new(Arc::clone(&hub), id(3));
+    later.emit(&state(2), AT);
+    assert_eq!(
+        all.kinds(),
+        ["reset", "closed", "idle", "prompting", "update", "awaiting"]
+    );
+    let numbers: Vec<u64> = all
+        .envelopes()
+        .iter()
+        .map(|envelope| hub.sequence_of(&envelope.cursor).unwrap())
+        .collect();
+    assert_eq!(numbers, [0, 0, 1, 2, 3, 4]);
+    let from: Vec<ConversationId> = all
+        .envelopes()
+        .iter()
+        .map(|envelope| envelope.conversation_id)
+        .collect();
+    assert_eq!(from[2..], [id(1), id(2), id(1), id(3)]);
+}
+
+#[test]
+fn the_daemon_wide_ring_gives_what_was_missed_of_all_conversations() {
+    let hub = hub_of(3);
+    let (mut one, mut two) = (
+        Stream::new(Arc::clone(&hub), id(1)),
+        Stream::new(Arc::clone(&hub), id(2)),
+    );
+    let first = Mailbox::new();
+    hub.subscribe(first.seat(), None, &[], AT);
+    one.emit(&state(0), AT);
+    let cursor = first.last_cursor();
+    two.emit(&state(1), AT);
+    one.emit(&state(2), AT);
+    let again = Mailbox::new();
+    let never = [snapshot_of_record(&hub, id(1), AT, &Event::Closed {})];
+    hub.subscribe(again.seat(), Some(&cursor), &never, AT);
+    assert_eq!(again.kinds(), ["prompting", "awaiting"]);
+    two.emit(&state(3), AT);
+    two.emit(&state(4), AT);
+    assert_eq!(again.kinds(), ["prompting", "awaiting", "cancelling", "limited"]);
+    let late = Mailbox::new();
+    hub.subscribe(late.seat(), Some(&cursor), &never, AT);
+    assert_eq!(late.kinds(), ["closed"], "the second event is not held any more");
+}
+
+#[test]
+fn a_cursor_of_the_daemon_goes_on_in_one_conversation() {
+    let hub = hub_of(8);
+    let (mut one, mut two) = (
+        Stream::new(Arc::clone(&hub), id(1)),
+        Stream::new(Arc::clone(&hub), id(2)),
+    );
+    let all = Mailbox::new();
+    hub.subscribe(all.seat(), None, &[], AT);
+    one.emit(&state(0), AT);
+    two.emit(&state(1), AT);
+    let cursor = all.last_cursor();
+    one.emit(&state(2), AT);
+    let mailbox = Mailbox::new();
+    subscribe(&mut one, &mailbox, Some(&cursor));
+    assert_eq!(mailbox.kinds(), ["awaiting"]);
+}
+
+#[test]
+fn one_that_lags_in_all_conversations_goes_on_behind_its_cursor() {
+    let hub = hub_of(8);
+    let (mut one, mut two) = (
+        Stream::new(Arc::clone(&hub), id(1)),
+        Stream::new(Arc::clone(&hub), id(2)),
+    );
+    let slow = Mailbox::with_room(1);
+    hub.subscribe(slow.seat(), None, &[], AT);
+    assert_eq!(hub.listeners(), 1);
+    one.emit(&state(0), AT);
+    two.emit(&state(1), AT);
+    one.emit(&state(2), AT);
+    assert_eq!(slow.kinds(), ["idle", "lagged"]);
+    assert_eq!(hub.listeners(), 0);
+    let Event::Lagged { cursor } = slow.envelopes()[1].event.clone() else {
+        panic!("not lagged")
+    };
+    let again = Mailbox::new();
+    hub.subscribe(again.seat(), Some(&cursor), &[], AT);
+    assert_eq!(again.kinds(), ["prompting", "awaiting"]);
+}
+
+#[test]
+fn one_that_lags_in_the_snapshots_has_no_seat() {
+    let hub = hub_of(8);
+    let slow = Mailbox::with_room(1);
+    let snapshot = snapshot_of_record(&hub, id(1), AT, &Event::Closed {});
+    hub.subscribe(slow.seat(), None, &[snapshot.clone(), snapshot], AT);
+    assert_eq!(slow.kinds(), ["closed", "lagged"]);
+    assert_eq!(hub.listeners(), 0);
+}
+
+#[test]
+fn what_happened_since_the_snapshots_were_made_is_not_left_out() {
+    let hub = hub_of(8);
+    let mut stream = Stream::new(Arc::clone(&hub), id(1));
+    let snapshots = [snapshot_of_record(&hub, id(1), AT, &Event::Closed {})];
+    stream.emit(&state(0), AT);
+    let all = Mailbox::new();
+    hub.subscribe(all.seat(), None, &snapshots, AT);
+    assert_eq!(all.kinds(), ["closed", "idle"]);
+}
+
+#[test]
+fn a_lagged_event_is_json_of_its_own() {
+    let mut stream = stream_of(8);
+    let slow = Mailbox::with_room(0);
+    stream.subscribe(slow.seat(), None, None, AT);
+    stream.emit(&state(0), AT);
+    let told: Value = serde_json::from_str(&slow.told.lock().unwrap()[0]).unwrap();
+    assert_eq!(told["event"]["type"], "lagged");
+    assert_eq!(told["event"]["cursor"], told["cursor"]);
+    assert_eq!(told["conversationId"], id(1).to_string());
+}
