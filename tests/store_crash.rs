@@ -3,6 +3,12 @@
 //! The test runs itself as a child that commits and prints each acknowledged change; the parent kills it with SIGKILL at
 //! random moments and looks at what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of a test are tests too"
+)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -89,10 +95,10 @@ fn change(store: &Store, step: u64) -> Change {
         Fidelity::Full,
         at,
     );
-    let words = if step % 10 == 0 { 4_000 } else { 1 };
+    let words = if step.is_multiple_of(10) { 4_000 } else { 1 };
     record.updated_at = at;
     record.revision = step;
-    record.turn = (step % 5 == 0).then(|| PendingTurn {
+    record.turn = step.is_multiple_of(5).then(|| PendingTurn {
         turn_id: TurnId::new(format!("turn {step}")),
         prompt: PromptContent::text(&format!("{step} long ").repeat(words)),
         accepted_at: at,
@@ -262,7 +268,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             acknowledged > before,
             "life {life} goes on where the one before it ended"
         );
-        if life % 5 != 0 {
+        if !life.is_multiple_of(5) {
             continue;
         }
 

@@ -31,8 +31,12 @@ use super::value::Value;
 /// not turned away here. A change is some kilobytes.
 pub const COMMIT_LINE_LIMIT: usize = 16_384;
 
-/// How many changes are made durable together.
-const GROUP_LIMIT: usize = 1_024;
+/// How many changes are made durable together. Enough to share the cost of a sync; sled frees no page while it applies
+/// a batch, so larger ones cost memory.
+const GROUP_LIMIT: usize = 256;
+
+/// How many conversations a first look at the list shows.
+const FIRST_LIST: usize = 64;
 
 /// How many bytes of lines are written at once; what waits beyond that is the next group.
 const GROUP_LIMIT_BYTES: usize = 4 << 20;
@@ -102,6 +106,10 @@ impl Writer {
             && let Err(error) = trust.mark_open()
         {
             tracing::warn!(%error, "the store cannot be marked as in use yet");
+        }
+        // Brings the pages that the first list asks for into memory, so that nobody waits for them.
+        if let Err(error) = self.shared.recent_page(None, FIRST_LIST) {
+            tracing::warn!(%error, "the newest conversations cannot be read");
         }
         let mut stop = None;
         while stop.is_none()

@@ -20,7 +20,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// The bytes of hexadecimal digits; none when the text is anything else.
 pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits

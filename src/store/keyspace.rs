@@ -92,12 +92,15 @@ pub(super) type Pair = (Vec<u8>, Vec<u8>);
 /// What is to become of some keys: a value, or nothing.
 pub(super) type Writes = BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>;
 
+/// All trees in one map.
+type MemoryTrees = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+
 /// All trees of one store.
 pub(super) enum Keyspace {
     /// On disk.
     Sled(SledTrees),
     /// In memory.
-    Memory(RwLock<BTreeMap<(Space, Vec<u8>), Vec<u8>>>),
+    Memory(RwLock<MemoryTrees>),
 }
 
 /// The open database.

@@ -37,7 +37,7 @@ impl Shared {
 
     pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
         let _moment = self.moment();
-        let owners = self.owner_ids(&apply::upstream_prefix(&UpstreamId::new(reference.as_str())))?;
+        let owners = || self.owner_ids(&apply::upstream_prefix(&UpstreamId::new(reference.as_str())));
         match IdText::read(reference) {
             IdText::Whole(id) => {
                 if let Some(header) = self.header(id)? {
@@ -54,7 +54,7 @@ impl Shared {
                     .map(|(_, bytes)| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
                     .collect::<Result<Vec<ConversationHeader>, StoreError>>()?;
                 if !fitting.is_empty() {
-                    for id in owners {
+                    for id in owners()? {
                         if fitting.iter().all(|header| header.id != id) {
                             fitting.extend(self.header(id)?);
                         }
@@ -65,7 +65,7 @@ impl Shared {
             IdText::Other => {}
         }
         let mut holders = Vec::new();
-        for id in owners {
+        for id in owners()? {
             holders.extend(self.header(id)?);
         }
         // A transcript whose conversation was deleted can be adopted again; its id then leads to the one that is there.

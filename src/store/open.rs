@@ -16,7 +16,8 @@ use super::journal::{self, BadRegion, Header, Journal, Position};
 use super::keyspace::{Draft, Keyspace};
 use super::trust::Trust;
 
-/// How many lines are replayed as one batch.
+/// How many lines are replayed as one batch. sled frees no page while a batch is applied, so larger ones cost memory and
+/// gain nothing (4,096 took four times the memory and as long).
 const REPLAY_BATCH: usize = 256;
 
 /// How many things of one name can be kept aside.

@@ -14,8 +14,9 @@ use super::keyspace::{Draft, Keyspace, Pair, Space};
 
 /// How large a chunk may become before it is split, in bytes.
 ///
-/// Each change of an entry writes its chunk anew, so it is half of what a value may have at most.
-const CHUNK_LIMIT_BYTES: usize = 4 << 10;
+/// Each change of an entry writes its chunk anew, and each key costs the start some time. At this size, the entries of a
+/// hundred thousand conversations take some forty thousand keys, and a commit writes a few kilobytes.
+const CHUNK_LIMIT_BYTES: usize = 2 << 10;
 
 /// A chunk of fewer bytes is joined with the one before it, if that leaves room to grow.
 const SMALL_CHUNK_BYTES: usize = CHUNK_LIMIT_BYTES / 4;
@@ -89,14 +90,15 @@ pub(super) fn page(
     let mut found = Vec::new();
     let mut chunk = keyspace.last(space, Bound::Included(&start))?;
     while let Some((chunk_key, value)) = chunk {
-        for (key, value) in decode(space, &value)? {
-            if is_before(&key) {
+        for entry in Entries::of(space, &value) {
+            let (key, value) = entry?;
+            if is_before(key) {
                 continue;
             }
             if found.len() >= limit || !key.starts_with(prefix) {
                 return Ok(found);
             }
-            found.push((key, value));
+            found.push((key.to_vec(), value.to_vec()));
         }
         chunk = keyspace.page(space, Bound::Excluded(&chunk_key), 1)?.pop();
     }
@@ -173,19 +175,48 @@ fn encode(entries: &[Pair]) -> Vec<u8> {
 }
 
 fn decode(space: Space, chunk: &[u8]) -> Result<Vec<Pair>, StoreError> {
-    let damaged = || StoreError::DamagedChunk { space: space.name() };
-    let mut entries = Vec::new();
-    let mut rest = chunk;
-    while !rest.is_empty() {
-        let (lengths, after) = rest.split_at_checked(LENGTHS_BYTES).ok_or_else(damaged)?;
+    Entries::of(space, chunk)
+        .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))
+        .collect()
+}
+
+/// The entries of a chunk, read one by one and ending at the first that is damaged.
+struct Entries<'a> {
+    space: Space,
+    rest: &'a [u8],
+}
+
+impl<'a> Entries<'a> {
+    fn of(space: Space, chunk: &'a [u8]) -> Self {
+        Self { space, rest: chunk }
+    }
+
+    fn read(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+        let (lengths, after) = self.rest.split_first_chunk::<LENGTHS_BYTES>()?;
         let key_length = usize::from(u16::from_be_bytes([lengths[0], lengths[1]]));
         let value_length = usize::from(u16::from_be_bytes([lengths[2], lengths[3]]));
-        let (key, after) = after.split_at_checked(key_length).ok_or_else(damaged)?;
-        let (value, after) = after.split_at_checked(value_length).ok_or_else(damaged)?;
-        entries.push((key.to_vec(), value.to_vec()));
-        rest = after;
+        let (key, after) = after.split_at_checked(key_length)?;
+        let (value, after) = after.split_at_checked(value_length)?;
+        self.rest = after;
+        Some((key, value))
     }
-    Ok(entries)
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<(&'a [u8], &'a [u8]), StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let entry = self.read();
+        if entry.is_none() {
+            self.rest = &[];
+        }
+        Some(entry.ok_or(StoreError::DamagedChunk {
+            space: self.space.name(),
+        }))
+    }
 }
 
 #[cfg(test)]

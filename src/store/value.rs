@@ -33,6 +33,14 @@ pub(super) struct Value {
 
 type Members = BTreeMap<String, Box<RawValue>>;
 
+/// A member that is taken out of a structure.
+struct Taken {
+    name: String,
+    content: Box<RawValue>,
+    /// The structure with `null` in its place.
+    rest: Box<RawValue>,
+}
+
 impl Value {
     /// Writes a record down. Without a place for bodies (in memory) nothing is too large.
     ///
@@ -127,9 +135,9 @@ impl Value {
             }
             let mut remains = RawValue::NULL.to_owned();
             let (pointer, content) = match self.largest_inside(what, &name, &largest, structures)? {
-                Some((inner, content, rest)) => {
-                    remains = rest;
-                    (format!("/{name}/{inner}"), content)
+                Some(taken) => {
+                    remains = taken.rest;
+                    (format!("/{name}/{}", taken.name), taken.content)
                 }
                 None => (format!("/{name}"), largest),
             };
@@ -147,7 +155,7 @@ impl Value {
         name: &str,
         structure: &RawValue,
         structures: &[&str],
-    ) -> Result<Option<(String, Box<RawValue>, Box<RawValue>)>, StoreError> {
+    ) -> Result<Option<Taken>, StoreError> {
         if !structures.contains(&name) {
             return Ok(None);
         }
@@ -160,7 +168,11 @@ impl Value {
             return Ok(None);
         }
         inside.insert(inner.clone(), RawValue::NULL.to_owned());
-        Ok(Some((inner, content, raw(what, &inside)?)))
+        Ok(Some(Taken {
+            name: inner,
+            content,
+            rest: raw(what, &inside)?,
+        }))
     }
 
     fn too_large(&self, what: &'static str) -> StoreError {

@@ -119,7 +119,16 @@ fn a_torn_end_is_told_from_damage() {
     let line_3 = encode_line(3, "3").len() as u64;
     /// What happened to a journal of three lines.
     type Damage = fn(Vec<u8>) -> Vec<u8>;
-    let cases: [(&str, Damage, &[&str], Option<u64>, usize, u64); 6] = [
+    /// Name, damage, changes that are read, bytes torn off, damaged regions, missing sequences.
+    type Case = (
+        &'static str,
+        Damage,
+        &'static [&'static str],
+        Option<u64>,
+        usize,
+        u64,
+    );
+    let cases: [Case; 6] = [
         (
             "unfinished line",
             |mut bytes| {
