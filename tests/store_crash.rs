@@ -30,7 +30,7 @@ const FOLDER_VARIABLE: &str = "SESSION_BRIDGE_CRASH_FOLDER";
 const SEED_VARIABLE: &str = "SESSION_BRIDGE_CRASH_SEED";
 
 /// How often the child is killed.
-const LIVES: u64 = 25;
+const LIVES: u64 = 15;
 
 /// Conversations that the child changes in turn; more than it changes at once.
 const CONVERSATIONS: u64 = 8;
@@ -263,7 +263,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let mut acknowledged = 0;
     for life in 1..=LIVES {
         let before = acknowledged;
-        acknowledged = one_life(&folder, 1 + random.below(60), random.below(2_000));
+        acknowledged = one_life(&folder, 1 + random.below(60), random.below(200));
         assert!(
             acknowledged > before,
             "life {life} goes on where the one before it ended"

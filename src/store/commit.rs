@@ -33,7 +33,7 @@ pub const COMMIT_LINE_LIMIT: usize = 16_384;
 
 /// How many changes are made durable together. Enough to share the cost of a sync; sled frees no page while it applies
 /// a batch, so larger ones cost memory.
-const GROUP_LIMIT: usize = 256;
+pub(super) const GROUP_LIMIT: usize = 256;
 
 /// How many conversations a first look at the list shows.
 const FIRST_LIST: usize = 64;
@@ -125,7 +125,7 @@ impl Writer {
                         break;
                     }
                 }
-                next = (group.len() < COMMIT_LINE_LIMIT)
+                next = (group.len() < GROUP_LIMIT)
                     .then(|| line.try_recv().ok())
                     .flatten();
             }

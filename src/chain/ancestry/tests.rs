@@ -202,6 +202,29 @@ fn the_latest_entry_that_gives_an_origin_wins() {
 }
 
 #[test]
+fn an_update_brings_facts_and_no_origin() {
+    let mut chain = Chain::default();
+    let forked = new_link("b", LinkReason::Forked, Relation::Carries, Some(("a", "a1")));
+    let mut lineage = chain
+        .append(forked, Fidelity::Full, Timestamp::UNIX_EPOCH)
+        .entries;
+    lineage.push(LineageEntry {
+        seq: 2,
+        reason: LineageReason::Updated,
+        cwd: "/home/u/elsewhere".to_owned(),
+        relation: Relation::Fresh,
+        from_upstream_id: None,
+        ..lineage[0].clone()
+    });
+    let origin = Origins::collect(&lineage, &[]).get(&"b".into()).unwrap();
+    assert_eq!(
+        (origin.relation, origin.from_upstream_id),
+        (Relation::Carries, Some("a".into()))
+    );
+    assert_eq!(origin.cwd, "/home/u/elsewhere");
+}
+
+#[test]
 fn facts_come_from_the_chain_where_it_holds_the_id() {
     let mut chain = Chain::default();
     let entries = chain

@@ -307,10 +307,10 @@ fn a_header_is_told_from_anything_else() {
 fn a_failed_append_leaves_nothing() {
     type Fault = fn(&mut FaultyState);
     let faults: [(&str, Fault); 3] = [
-        ("a full disk", |state| state.room = Some(7)),
+        ("a full disk", |state| state.room = Some(150)),
         ("a failed sync", |state| state.sync_fails = true),
         ("neither writable nor cuttable", |state| {
-            state.room = Some(7);
+            state.room = Some(150);
             state.cut_fails = true;
         }),
     ];
@@ -323,11 +323,18 @@ fn a_failed_append_leaves_nothing() {
             file.state.lock().unwrap().bytes.clone(),
         );
         fault(&mut file.state.lock().unwrap());
-        assert!(append(&mut journal, "\"never\"").is_err(), "{name}");
-        assert!(append(&mut journal, "\"never either\"").is_err(), "{name}");
+        // Longer than what is appended afterwards, which would not cover it.
+        let never = format!("\"{}\"", "never ".repeat(100));
+        assert!(append(&mut journal, &never).is_err(), "{name}");
+        assert!(append(&mut journal, &never).is_err(), "{name}");
         assert_eq!(journal.position(), &before.0, "{name}");
         {
             let mut state = file.state.lock().unwrap();
+            assert_eq!(
+                state.bytes == before.1,
+                !state.cut_fails,
+                "{name}: cut off at once where that works"
+            );
             state.room = None;
             state.sync_fails = false;
             state.cut_fails = false;
