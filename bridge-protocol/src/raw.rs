@@ -95,9 +95,10 @@ impl PromptContent {
     /// A prompt of one text block.
     #[must_use]
     pub fn text(text: &str) -> Self {
-        Self(vec![RawJson::from(
-            serde_json::json!({"type": "text", "text": text}),
-        )])
+        let text = serde_json::Value::from(text);
+        let block = format!(r#"{{"type":"text","text":{text}}}"#);
+        // A string's JSON within an object's is JSON.
+        Self(RawJson::from_text(block).into_iter().collect())
     }
 
     /// A prompt of these content blocks.

@@ -13,7 +13,7 @@ use super::error::StoreError;
 use super::journal::Position;
 use super::keyspace::{Draft, Keyspace, Space};
 use super::packed;
-use super::record::{ProcessRecord, RequestId, TranscriptRoot};
+use super::record::{ProcessRecord, RequestId, Resting, TranscriptRoot};
 use super::value::Value;
 
 /// The form of the trees that this program writes.
@@ -99,6 +99,8 @@ pub(super) struct ConversationHeader {
     continuation: Option<IgnoredAny>,
     #[serde(default)]
     interrupts: Option<Vec<IgnoredAny>>,
+    #[serde(default)]
+    resting: Resting,
 }
 
 #[derive(Deserialize)]
@@ -310,6 +312,7 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
     }
     let is_unfinished = header.turn.is_some()
         || header.continuation.is_some()
+        || header.resting != Resting::Idle
         || header.interrupts.is_some_and(|open| !open.is_empty())
         || ["turn", "interrupts"]
             .iter()

@@ -261,7 +261,8 @@ impl Store {
         self.shared.processes()
     }
 
-    /// The conversations with a pending turn, an open question or a continuation that is due.
+    /// The conversations that are not idle: with a pending turn, an open question or a continuation that is due, or
+    /// limited, interrupted or failed.
     ///
     /// # Errors
     /// When the index cannot be read.

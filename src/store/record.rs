@@ -307,11 +307,12 @@ impl ConversationRecord {
         }
     }
 
-    /// Whether something is open that a start of the daemon has to look after.
+    /// Whether it is anything but idle: something is open that a start of the daemon has to look after, or that whoever
+    /// listens to all conversations is told of.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
-        self.deleted_at.is_none()
-            && (self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some())
+        let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
+        self.deleted_at.is_none() && (is_open || self.resting != Resting::Idle)
     }
 }
 

@@ -314,12 +314,17 @@ fn what_is_open_is_found_without_a_search() {
             interrupts: vec![question],
             ..record(3, 1)
         };
-        for written in [record(1, 1), prompted, asked.clone()] {
+        let limited = ConversationRecord {
+            resting: Resting::Limited,
+            ..record(4, 1)
+        };
+        for written in [record(1, 1), prompted, asked.clone(), limited] {
             wait(store.commit(change(written.clone()))).unwrap();
             assert_eq!(store.conversation(written.id).unwrap(), Some(written));
         }
-        assert_eq!(store.unfinished().unwrap(), [id(2), id(3)]);
+        assert_eq!(store.unfinished().unwrap(), [id(2), id(3), id(4)]);
         wait(store.commit(change(record(2, 2)))).unwrap();
+        wait(store.commit(change(record(4, 2)))).unwrap();
         wait(store.commit(change(ConversationRecord {
             deleted_at: Some(second(3)),
             ..asked

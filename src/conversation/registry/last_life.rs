@@ -14,19 +14,17 @@ impl Registry {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn end_last_life(&self) -> Result<(), ConversationError> {
-        for id in self
-            .services
-            .store
-            .unfinished()
-            .map_err(|error| store_error(&error))?
-        {
+        let store = &self.services.store;
+        let mut writes = Vec::new();
+        for id in store.unfinished().map_err(|error| store_error(&error))? {
             let Ok(record) = self.record(id) else { continue };
+            if record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned) {
+                continue;
+            }
             let why = "the daemon ended while the turn ran";
             let (record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
             let kept = match &ended {
-                Some((Some(request), result)) => self
-                    .services
-                    .store
+                Some((Some(request), result)) => store
                     .request(Some(id), request)
                     .map_err(|error| store_error(&error))?
                     .map(|kept| RequestRecord {
@@ -35,16 +33,15 @@ impl Registry {
                     }),
                 _ => None,
             };
-            let change = Change {
+            // In line now, awaited together: a thousand cut turns cost a few syncs.
+            writes.push(store.commit(Change {
                 conversation: Some(record),
                 requests: kept.into_iter().collect(),
                 ..Change::default()
-            };
-            self.services
-                .store
-                .commit(change)
-                .await
-                .map_err(|error| store_error(&error))?;
+            }));
+        }
+        for write in writes {
+            write.await.map_err(|error| store_error(&error))?;
         }
         Ok(())
     }
