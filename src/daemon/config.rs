@@ -63,6 +63,9 @@ pub struct Limits {
     pub prompt_queue: usize,
     /// How long a cancelled turn has to answer before its session is closed, in milliseconds.
     pub cancel_grace_ms: u64,
+    /// How long an agent may take from its start to its answer to `initialize`, in milliseconds. Adapters need 300; a
+    /// cold disk or a busy machine much more.
+    pub agent_start_ms: u64,
     /// Most clients at a time.
     pub connections: usize,
     /// Most requests of one client that are not answered yet.
@@ -77,6 +80,7 @@ impl Default for Limits {
             subscriber_events: 8_192,
             prompt_queue: 32,
             cancel_grace_ms: 5_000,
+            agent_start_ms: 30_000,
             connections: 512,
             requests_in_flight: 256,
         }

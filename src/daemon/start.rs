@@ -172,7 +172,11 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     sweep_last_life(&store, &instance).await;
 
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
-    let pool = Pool::new(instance, PoolSettings::default(), recorder);
+    let pool_settings = PoolSettings {
+        initialize: Duration::from_millis(config.limits.agent_start_ms),
+        ..PoolSettings::default()
+    };
+    let pool = Pool::new(instance, pool_settings, recorder);
     let services = Arc::new(Services {
         store: store.clone(),
         pool: pool.clone(),
