@@ -1,8 +1,9 @@
 //! Makes a branch of a session: the agent's own fork where it has one, else a copy of its transcript.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use bridge_protocol::id::UpstreamId;
+use bridge_protocol::id::{CheckpointId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
@@ -113,7 +114,7 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
     }
 }
 
-/// A copy of the transcript under a new id, up to the last finished turn when one is running.
+/// A copy of the transcript under a new id, up to the turn before the one that is running.
 async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branched, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
         let why = if request.busy { "while a turn runs" } else { "" };
@@ -122,10 +123,11 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
             entry.name
         )));
     };
-    let pick = if request.busy {
-        disk::last_finished
-    } else {
-        disk::last_checkpoint
+    // A turn that was not sent yet, or has ended, needs not be left out.
+    let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
+    let pick = move |root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
+        Some(since) => disk::last_before(root, cwd, agent, id, since),
+        None => disk::last_checkpoint(root, cwd, agent, id),
     };
     let place = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
     let Some(place) = place else {
@@ -156,15 +158,13 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
     })
 }
 
-type Pick = fn(&std::path::Path, &str, &str, &UpstreamId) -> Option<bridge_protocol::CheckpointId>;
-
 /// Asks the disk for a place in a session; none where the transcripts cannot be read.
 async fn on_disk(
     entry: &Arc<AgentEntry>,
     cwd: &str,
     id: &UpstreamId,
-    pick: Pick,
-) -> Result<Option<bridge_protocol::CheckpointId>, ConversationError> {
+    pick: impl FnOnce(&Path, &str, &str, &UpstreamId) -> Option<CheckpointId> + Send + 'static,
+) -> Result<Option<CheckpointId>, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
         return Ok(None);
     };

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::id::{CheckpointId, UpstreamId};
 use bridge_protocol::link::LineageEntry;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::chain::{Ancestor, HistorySource, Origins, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::claude::{Branch, BranchOptions};
+use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
 use crate::transcript::locate::locate;
 use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
@@ -120,7 +121,7 @@ pub(super) fn retell(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> 
     )
 }
 
-/// The place after the last turn of a session, and whether that turn is finished.
+/// The place after the last turn of a session, finished or not.
 #[must_use]
 pub(super) fn last_checkpoint(root: &Path, cwd: &str, agent: &str, id: &UpstreamId) -> Option<CheckpointId> {
     let branch = read(root, cwd, id, None, 1).ok()?;
@@ -130,15 +131,29 @@ pub(super) fn last_checkpoint(root: &Path, cwd: &str, agent: &str, id: &Upstream
         .map(|turn| checkpoint(agent, id, &turn.last_uuid))
 }
 
-/// The place after the last finished turn of a session, which may be in the middle of another.
+/// The place after the last turn of a session that began before `running_since`, which is when the running turn's
+/// prompt went out. What it has said so far may look like a whole reply, so the time decides; a record without one
+/// counts when its turn is finished.
 #[must_use]
-pub(super) fn last_finished(root: &Path, cwd: &str, agent: &str, id: &UpstreamId) -> Option<CheckpointId> {
+pub(super) fn last_before(
+    root: &Path,
+    cwd: &str,
+    agent: &str,
+    id: &UpstreamId,
+    running_since: Timestamp,
+) -> Option<CheckpointId> {
     let branch = read(root, cwd, id, None, 2).ok()?;
+    // Transcripts tell times in milliseconds.
+    let since_ms = running_since.as_millisecond();
+    let began_before = |turn: &&Turn| match turn.at.as_deref().map(str::parse::<Timestamp>) {
+        Some(Ok(at)) => at.as_millisecond() < since_ms,
+        Some(Err(_)) | None => turn.complete,
+    };
     branch
         .turns
         .iter()
         .rev()
-        .find(|turn| turn.complete)
+        .find(began_before)
         .map(|turn| checkpoint(agent, id, &turn.last_uuid))
 }
 
