@@ -193,7 +193,8 @@ impl Actor {
         let question = self.questions.swap_remove(index);
         let Some(session) = &self.session else { return };
         let answer = if question.is_permission {
-            RawJson::from_value(&serde_json::json!({"outcome": outcome.as_raw()}))
+            // Written around the outcome, which goes to the agent byte for byte.
+            RawJson::from_text(format!("{{\"outcome\":{}}}", outcome.get()))
         } else {
             Ok(outcome.clone())
         };
