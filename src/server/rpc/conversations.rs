@@ -13,6 +13,7 @@ use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor, InterruptId, TurnId};
 use jsonrpsee::core::{SubscriptionResult, async_trait};
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::errors::wire;
@@ -144,7 +145,7 @@ impl ConversationRpcServer for Handlers {
         min_fidelity: Option<Fidelity>,
         request_id: Option<String>,
     ) -> RpcResult<TurnResult> {
-        if prompt.as_blocks().is_empty() {
+        if is_empty(&prompt) {
             let error = ConversationError::InvalidParams("the prompt has no content".to_owned());
             return Err(wire(&error));
         }
@@ -415,6 +416,20 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> RpcResult<T> {
     typed.map_err(|error| {
         tracing::error!(%error, "an answer does not have the shape of its method");
         wire(&ConversationError::Lost)
+    })
+}
+
+/// Whether a prompt says nothing: no blocks, or nothing but texts of no length.
+fn is_empty(prompt: &PromptContent) -> bool {
+    #[derive(Deserialize)]
+    struct Text<'a> {
+        r#type: &'a str,
+        text: String,
+    }
+    prompt.as_blocks().iter().all(|block| {
+        block
+            .read::<Text<'_>>()
+            .is_ok_and(|block| block.r#type == "text" && block.text.is_empty())
     })
 }
 
