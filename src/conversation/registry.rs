@@ -116,6 +116,9 @@ impl Registry {
     /// # Errors
     /// When agent, folder or settings cannot be used, or the change could not be written.
     pub async fn create(&self, new: NewConversation) -> Result<Answer, ConversationError> {
+        if self.stop.is_cancelled() {
+            return Err(ConversationError::ShuttingDown);
+        }
         // One keyed call at a time: the same key in two calls at once makes one conversation.
         let _turn = match &new.request {
             Some(_) => Some(self.creating.lock().await),
