@@ -197,10 +197,15 @@ impl<R> Model<R> {
 
     /// The agent's process ended.
     pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, now: Now, effects: &mut Effects<R>) {
+        let was_open = matches!(self.session, Session::Live(_));
         self.lose_session(effects);
         let questions = self.orphan_questions();
         let failure = failure::agent_died(status, stderr_tail);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
+        if was_open && phase.is_none() {
+            // There is no turn whose end would tell that the session is gone.
+            effects.emit(Event::Closed {});
+        }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 self.accept_prompt(effects);
