@@ -1,0 +1,392 @@
+//! What cannot be used is refused with its code, its kind, whether it may be tried again, and a message that says why.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::{AgentName, ConversationId};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use session_bridge::store::{Change, ConversationRecord, Store, StoreOptions};
+
+use crate::home::Home;
+use crate::scripted;
+use crate::support::{Refusal, refused};
+
+const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_refused() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let file = home.config_file();
+    let missing = home.path().join("nowhere");
+    let table = [
+        ("project", "the folder must be an absolute path, not \"project\""),
+        ("", "the folder must be an absolute path"),
+        ("~/project", "the folder must be an absolute path"),
+        (missing.to_str().unwrap(), "nowhere cannot be used"),
+        (file.to_str().unwrap(), "config.toml is not a folder"),
+    ];
+    let id = daemon.app().await.make(&home.project()).await;
+    for (cwd, words) in table {
+        let expected = Refusal(1004, "invalidCwd", false, words);
+        raw.refused("conversation/new", json!({"cwd": cwd}), expected)
+            .await;
+        let fork = json!({"conversationId": id, "cwd": cwd});
+        raw.refused("conversation/fork", fork, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_leads_nowhere_is_refused_by_every_method() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let app = daemon.app().await;
+    let gone = app.make(&home.project()).await;
+    app.call("conversation/delete", json!({"conversationId": gone}))
+        .await
+        .unwrap();
+    let with = |name: &str, more: Value| {
+        let mut params = more;
+        params["conversationId"] = json!(name);
+        params
+    };
+    let methods = [
+        ("get", json!({})),
+        ("update", json!({"title": "x"})),
+        ("prompt", json!({"prompt": "x"})),
+        ("cancel", json!({})),
+        ("resume", json!({})),
+        ("fork", json!({})),
+        ("chain", json!({})),
+        ("lineage", json!({})),
+        ("respond", json!({"interruptId": "x", "outcome": {}})),
+        ("close", json!({})),
+        ("reset", json!({})),
+        ("delete", json!({})),
+        ("subscribe", json!({})),
+    ];
+    for (method, params) in methods {
+        let method = format!("conversation/{method}");
+        for (name, words) in [
+            (UNKNOWN, "there is no conversation"),
+            ("0123", "6 or more characters"),
+            ("", "there is no conversation"),
+            ("not an id", "there is no conversation"),
+        ] {
+            let expected = Refusal(1001, "notFound", false, words);
+            raw.refused(&method, with(name, params.clone()), expected).await;
+        }
+        let gone = gone.to_string();
+        for name in [&gone[..], &gone[..6]] {
+            let expected = Refusal(1001, "notFound", false, "was deleted at");
+            let data = raw.refused(&method, with(name, params.clone()), expected).await;
+            let at = data["deletedAt"].as_str().unwrap();
+            assert!(at.parse::<Timestamp>().is_ok(), "{method}: {data}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() {
+    let home = Home::new();
+    let ids = ["abcdef01", "abcdef02"].map(|start| format!("{start}-0000-4000-8000-000000000000"));
+    std::fs::create_dir_all(home.data()).unwrap();
+    let (store, _) = Store::open(&home.data(), StoreOptions::default()).unwrap();
+    for id in &ids {
+        let id: ConversationId = id.parse().unwrap();
+        let record =
+            ConversationRecord::new(id, AgentName::new("loopback"), home.project(), Timestamp::now());
+        let change = Change {
+            conversation: Some(record),
+            ..Change::default()
+        };
+        store.commit(change).await.unwrap();
+    }
+    store.shutdown().await.unwrap();
+    drop(store);
+
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let expected = Refusal(1002, "ambiguous", false, "fits 2 conversations");
+    let data = raw
+        .refused("conversation/get", json!({"conversationId": "abcdef"}), expected)
+        .await;
+    assert_eq!(data["candidates"], json!(ids));
+    let longer = raw
+        .ask("conversation/get", json!({"conversationId": "abcdef02"}))
+        .await;
+    assert_eq!(longer["result"]["conversation"]["id"], ids[1]);
+    let short = Refusal(1001, "notFound", false, "6 or more characters");
+    raw.refused("conversation/get", json!({"conversationId": "abcde"}), short)
+        .await;
+}
+
+#[tokio::test]
+async fn a_deleted_id_is_not_found_after_a_restart_either() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let gone = app.make(&home.project()).await;
+    app.call("conversation/delete", json!({"conversationId": gone}))
+        .await
+        .unwrap();
+    daemon.kill();
+    let daemon = home.start();
+    let get = json!({"conversationId": gone});
+    let error = refused(
+        daemon.app().await.call("conversation/get", get).await,
+        ErrorKind::NotFound,
+        "was deleted at",
+    );
+    assert!(error.details["deletedAt"].is_string());
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_configured_is_refused_with_those_that_are() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let expected = Refusal(1001, "notFound", false, "there is no agent \"hal\"; known are: ");
+    raw.refused(
+        "conversation/new",
+        json!({"cwd": home.project(), "agent": "hal"}),
+        expected,
+    )
+    .await;
+    for method in ["agent/authenticate", "agent/logout"] {
+        let params = json!({"agent": "hal", "methodId": "x"});
+        raw.refused(method, params, expected).await;
+    }
+}
+
+/// What an agent's program says last on standard error is what a person needs to mend it.
+#[tokio::test]
+async fn an_agent_that_cannot_be_started_is_told_with_what_is_wrong_with_it() {
+    let home = Home::with_config(
+        "[limits]\nagent_start_ms = 300\n\
+         [agents.missing]\ncommand = \"/nonexistent/agent\"\n\
+         [agents.dying]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"echo 'no licence found' >&2; exit 3\"]\n\
+         [agents.garbled]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"while read -r line; do echo nonsense; done\"]\n\
+         [agents.silent]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"cat >/dev/null\"]\n\
+         [agents.folder]\ncommand = \"/tmp\"\n",
+    );
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let table = [
+        ("missing", "/nonexistent/agent"),
+        ("dying", "no licence found"),
+        ("garbled", "could not be initialized"),
+        ("silent", "could not be initialized"),
+        ("folder", "cannot be executed"),
+    ];
+    for (agent, words) in table {
+        let id = app.make_with(&home.project(), json!({"agent": agent})).await.id;
+        refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable, words);
+        let conversation = app.get(id).await;
+        assert_eq!(conversation.state, ConversationState::Failed, "{agent}");
+        assert_eq!(conversation.head, None, "{agent}");
+        let again = app
+            .call("conversation/resume", json!({"conversationId": id}))
+            .await;
+        refused(again, ErrorKind::AgentUnavailable, words);
+        assert_eq!(app.lineage(id).await, [], "{agent}: a failure is no change");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_request_gets_its_error_and_the_connection_goes_on() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let table = [
+        ("garbage", -32700, "parseError"),
+        ("{\"half\":", -32700, "parseError"),
+        ("\u{0}\u{1}", -32700, "parseError"),
+        ("17", -32600, "invalidRequest"),
+        ("[]", -32600, "invalidRequest"),
+        (r#"{"jsonrpc":"2.0"}"#, -32600, "invalidRequest"),
+    ];
+    for (line, code, kind) in table {
+        raw.write(format!("{line}\n")).await;
+        let answer = raw.next().await;
+        Refusal(code, kind, false, "").check(&answer, line);
+        assert!(answer["id"].is_null(), "{answer}");
+    }
+    raw.write(b"\xff\xfe\n").await;
+    Refusal(-32700, "parseError", false, "").check(&raw.next().await, "bad UTF-8");
+    let status = raw.ask("daemon/status", json!({})).await;
+    assert_eq!(status["result"]["pid"], daemon.pid());
+}
+
+#[tokio::test]
+async fn a_prompt_of_20_megabytes_is_refused_with_its_id_and_the_connection_goes_on() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let id = daemon.app().await.make(&home.project()).await;
+    let text = "x".repeat(20 * 1024 * 1024);
+    let params = json!({"conversationId": id, "prompt": text});
+    let data = raw
+        .refused(
+            "conversation/prompt",
+            params,
+            Refusal(-32600, "invalidRequest", false, "max_line_bytes"),
+        )
+        .await;
+    assert_eq!(data["limitBytes"], 16 * 1024 * 1024);
+    let status = raw.ask("daemon/status", json!({})).await;
+    assert_eq!(status["result"]["pid"], daemon.pid());
+    let chain = raw.ask("conversation/chain", json!({"conversationId": id})).await;
+    assert_eq!(chain["result"]["links"], json!([]), "nothing was begun");
+}
+
+#[tokio::test]
+async fn parameters_that_do_not_fit_their_method_are_refused() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let id = daemon.app().await.make(&home.project()).await;
+    let of = |more: Value| {
+        let mut params = more;
+        params["conversationId"] = json!(id);
+        params
+    };
+    let project = home.project();
+    let table = [
+        (
+            "conversation/prompt",
+            of(json!({"prompt": []})),
+            "the prompt has no content",
+        ),
+        (
+            "conversation/prompt",
+            of(json!({"prompt": ""})),
+            "the prompt has no content",
+        ),
+        (
+            "conversation/prompt",
+            of(json!({"prompt": 7})),
+            "a string or an array of content blocks",
+        ),
+        (
+            "conversation/prompt",
+            of(json!({"prompt": ["text"]})),
+            "each content block is an object",
+        ),
+        ("conversation/prompt", of(json!({})), "missing field `prompt`"),
+        (
+            "conversation/prompt",
+            of(json!({"prompt": "x", "onBusy": "wait"})),
+            "unknown variant `wait`",
+        ),
+        (
+            "conversation/prompt",
+            of(json!({"prompt": "x", "minFidelity": "most"})),
+            "unknown variant `most`",
+        ),
+        ("conversation/new", json!({}), "missing field `cwd`"),
+        ("conversation/new", json!({"cwd": 7}), "invalid type"),
+        ("conversation/new", json!([project]), "object"),
+        ("conversation/get", json!([id]), "object"),
+        (
+            "conversation/new",
+            json!({"cwd": project, "settings": {"additionalDirectories": ["relative"]}}),
+            "additionalDirectories must be absolute paths, not \"relative\"",
+        ),
+        (
+            "conversation/new",
+            json!({"cwd": project, "settings": {"mcpServers": ["server"]}}),
+            "each of mcpServers must be an object",
+        ),
+        (
+            "conversation/update",
+            of(json!({"settings": {"additionalDirectories": ["relative"]}})),
+            "additionalDirectories must be absolute paths",
+        ),
+        (
+            "conversation/list",
+            json!({"limit": 0}),
+            "limit must be between 1 and 500, not 0",
+        ),
+        (
+            "conversation/list",
+            json!({"limit": 501}),
+            "limit must be between 1 and 500, not 501",
+        ),
+        ("conversation/list", json!({"limit": -1}), "invalid value"),
+        (
+            "conversation/list",
+            json!({"cursor": "elsewhere"}),
+            "conversation/list gave",
+        ),
+        (
+            "conversation/list",
+            json!({"state": "asleep"}),
+            "unknown variant `asleep`",
+        ),
+        (
+            "conversation/lineage",
+            of(json!({"limit": 0})),
+            "limit must be between 1 and 1000, not 0",
+        ),
+        (
+            "conversation/lineage",
+            of(json!({"cursor": "elsewhere"})),
+            "conversation/lineage gave",
+        ),
+        (
+            "conversation/delete",
+            of(json!({"transcripts": "burn"})),
+            "unknown variant `burn`",
+        ),
+    ];
+    for (method, params, words) in table {
+        let expected = Refusal(-32602, "invalidParams", false, words);
+        raw.refused(method, params, expected).await;
+    }
+    let unknown = Refusal(-32601, "methodNotFound", false, "conversation/dance");
+    raw.refused("conversation/dance", json!({}), unknown).await;
+    let fields = of(json!({"unheardOf": [1, {"deep": true}]}));
+    let answer = raw.ask("conversation/get", fields).await;
+    assert!(
+        answer["result"].is_object(),
+        "unknown fields are ignored: {answer}"
+    );
+}
+
+#[tokio::test]
+async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut raw = daemon.raw().await;
+    let id = app.make(&home.project()).await;
+    let table = [
+        (
+            "conversation/fork",
+            json!({"conversationId": id, "at": "somewhere"}),
+            "leave \"at\" out",
+        ),
+        (
+            "conversation/prompt",
+            json!({"conversationId": id, "prompt": "x", "onLimit": "wait"}),
+            "onLimit: wait is not offered",
+        ),
+        ("agent/logout", json!({"agent": "scripted"}), "logout"),
+    ];
+    for (method, params, words) in table {
+        let expected = Refusal(1010, "unsupported", false, words);
+        raw.refused(method, params, expected).await;
+    }
+    // An agent without fork whose transcripts nobody can read.
+    let id = app
+        .make_with(&home.project(), json!({"agent": "scripted"}))
+        .await
+        .id;
+    app.send(id, "\n").await;
+    for in_place in [true, false] {
+        refused(app.fork(id, in_place).await, ErrorKind::Unsupported, "fork");
+    }
+}

@@ -1,0 +1,201 @@
+//! Cancelling: the cancelled prompt's own answer is awaited, with a deadline, and nothing of it reaches the next turn.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::StopReason;
+use serde_json::json;
+
+use crate::home::Home;
+use crate::support::{Raw, words_of};
+
+async fn cancel(raw: &mut Raw, params: serde_json::Value) -> bool {
+    let answer = raw.ask("conversation/cancel", params).await;
+    answer["result"]["cancelled"].as_bool().unwrap()
+}
+
+#[tokio::test]
+async fn a_cancel_is_answered_when_the_turn_has_ended() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    // One connection for all of it: what is answered last was sent last.
+    let mut raw = daemon.raw().await;
+    let (request, turn) = raw.hang(id).await;
+    let cancelled = raw
+        .send("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    let answer = raw.answer(cancelled).await;
+    assert_eq!(answer["result"]["cancelled"], true);
+    let order: Vec<String> = raw
+        .passed
+        .iter()
+        .map(|line| match line["params"]["result"]["event"]["type"].as_str() {
+            Some(kind) => kind.to_owned(),
+            None => format!("answer {}", line["id"]),
+        })
+        .filter(|word| word != "update")
+        .collect();
+    assert_eq!(
+        order,
+        [
+            "stateChanged",
+            "turnEnded",
+            "stateChanged",
+            &format!("answer {request}")
+        ]
+    );
+    let ended = &raw.passed[raw.passed.len() - 1]["result"];
+    assert_eq!(
+        (&ended["turnId"], &ended["stopReason"]),
+        (&json!(turn), &json!("cancelled"))
+    );
+    assert_eq!(app.get(id).await.state, ConversationState::Idle);
+    assert_eq!(app.say(id, "next").await.words, "echo: next");
+}
+
+#[tokio::test]
+async fn cancelling_the_queue_ends_what_waits_and_what_runs() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (running, _) = holder.hang(id).await;
+    let mut raw = daemon.raw().await;
+    let mut waiting = Vec::new();
+    for text in ["one", "two"] {
+        let prompt = json!({"conversationId": id, "prompt": text, "onBusy": "queue"});
+        waiting.push(raw.send("conversation/prompt", prompt).await);
+    }
+    assert!(cancel(&mut raw, json!({"conversationId": id, "queued": true})).await);
+    assert_eq!(holder.answer(running).await["result"]["stopReason"], "cancelled");
+    for request in waiting {
+        let answer = raw.passed.iter().find(|line| line["id"] == request).unwrap();
+        assert_eq!(answer["result"]["stopReason"], "cancelled", "{answer}");
+    }
+    assert_eq!(
+        app.remembered(id).await.len(),
+        1,
+        "those that waited were never sent"
+    );
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (running, turn) = holder.hang(id).await;
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": "after it", "onBusy": "queue"});
+    let waiting = raw.send("conversation/prompt", prompt).await;
+    assert!(cancel(&mut raw, json!({"conversationId": id, "turnId": turn})).await);
+    assert_eq!(holder.answer(running).await["result"]["stopReason"], "cancelled");
+    let answer = match raw.passed.pop_front() {
+        Some(answer) => answer,
+        None => raw.answer(waiting).await,
+    };
+    assert_eq!(
+        (&answer["id"], &answer["result"]["stopReason"]),
+        (&json!(waiting), &json!("end_turn"))
+    );
+    // By now its turn is another one's past.
+    assert!(!cancel(&mut raw, json!({"conversationId": id, "turnId": turn})).await);
+}
+
+/// F14, F28: an agent that ignores the cancel loses its session at the deadline; the next prompt gets its own answer.
+#[tokio::test]
+async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    let mut raw = daemon.raw().await;
+    let (request, _) = raw.run(id, "[[say deaf now]][[deaf]][[hang]]").await;
+    let mut other = daemon.raw().await;
+    assert!(cancel(&mut other, json!({"conversationId": id})).await);
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
+
+    let said = app.say(id, "second question").await;
+    assert_eq!(said.words, "echo: second question");
+    assert_eq!(said.turn.stop_reason, StopReason::EndTurn);
+    let remembered = app.remembered(id).await;
+    assert_eq!(
+        (remembered[0].as_str(), remembered.last().unwrap().as_str()),
+        ("first", "second question")
+    );
+}
+
+/// F14: what a cancelled turn still says belongs to no turn, least of all to the next one.
+#[tokio::test]
+async fn what_comes_late_belongs_to_no_turn() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    let (request, cancelled) = raw.run(id, "[[deaf]][[stream 4000 1]]").await;
+    let mut other = daemon.raw().await;
+    assert!(cancel(&mut other, json!({"conversationId": id})).await);
+    raw.answer(request).await;
+    let mut events = app.events(id).await;
+    let turn = app.send(id, "second question").await;
+    for envelope in events.turn().await {
+        if let Event::Update {
+            turn_id: Some(told),
+            update,
+        } = envelope.event
+        {
+            assert_ne!(told.as_str(), cancelled);
+            assert_eq!(told, turn.turn_id);
+            if let Some(words) = words_of(&update) {
+                assert_eq!(words, "echo: second question");
+            }
+        }
+    }
+}
+
+/// F28: a flood of updates starves no cancel, also with a subscriber that does not read.
+#[tokio::test]
+async fn a_flood_never_starves_a_cancel() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut stalled = daemon.raw().await;
+    // It reads up to the acceptance and then no more.
+    stalled.run(id, "[[stream 2000000 0]]").await;
+    let mut other = daemon.raw().await;
+    assert!(cancel(&mut other, json!({"conversationId": id})).await);
+    assert_eq!(app.get(id).await.state, ConversationState::Idle);
+    assert_eq!(app.say(id, "and now?").await.words, "echo: and now?");
+}
+
+#[tokio::test]
+async fn a_cancel_while_a_question_is_open_answers_the_question_and_ends_the_turn() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    let (request, _) = raw.run(id, "[[ask may I?]][[write made.txt x]]").await;
+    raw.event("interruptRaised").await;
+    let mut other = daemon.raw().await;
+    assert!(cancel(&mut other, json!({"conversationId": id})).await);
+    let resolved = raw.event("interruptResolved").await;
+    assert_eq!(
+        (&resolved["by"], &resolved["outcome"]),
+        (&json!("cancel"), &json!({"outcome": "cancelled"}))
+    );
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.state, conversation.interrupts),
+        (ConversationState::Idle, vec![])
+    );
+    assert!(!home.path().join("project/made.txt").exists());
+}

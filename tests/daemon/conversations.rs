@@ -1,0 +1,283 @@
+//! Making, listing, reading and changing conversations.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::StopReason;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::App;
+
+async fn list(app: &App, params: Value) -> (Vec<String>, Option<Value>) {
+    let page = app.call("conversation/list", params).await.unwrap();
+    let conversations = page["conversations"].as_array().unwrap();
+    let titles = conversations
+        .iter()
+        .map(|conversation| conversation["title"].as_str().unwrap().to_owned())
+        .collect();
+    (titles, page.get("nextCursor").cloned())
+}
+
+#[tokio::test]
+async fn a_new_conversation_is_what_was_asked_for_and_opens_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let settings = json!({"model": "loop-2", "mode": "plan", "systemPrompt": "Be brief."});
+    let with = json!({"title": "A title", "namespace": "an.app", "settings": settings});
+    let made = app.make_with(&home.project(), with).await;
+    assert_eq!(made, app.get(made.id).await);
+    assert_eq!(made.agent.as_str(), "loopback");
+    assert_eq!(made.cwd, home.project());
+    assert_eq!(
+        (made.title.as_str(), made.namespace.as_str()),
+        ("A title", "an.app")
+    );
+    assert_eq!(
+        (made.state, made.live, made.chain_length),
+        (ConversationState::Idle, false, 0)
+    );
+    assert_eq!((made.head, made.parent, made.limit), (None, None, None));
+    assert_eq!(serde_json::to_value(&made.settings).unwrap(), settings);
+    assert_eq!(home.agents().len(), 0, "the agent is started when it is needed");
+}
+
+#[tokio::test]
+async fn a_new_conversation_may_be_opened_at_once() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let made = app.make_with(&home.project(), json!({"open": true})).await;
+    assert!(
+        made.live && made.head.is_some() && made.chain_length == 1,
+        "{made:?}"
+    );
+    assert_eq!(
+        made.settings.model.as_deref(),
+        Some("loop-1"),
+        "what the agent reports"
+    );
+    assert_eq!(made.settings.mode.as_deref(), Some("default"));
+    let chain = app.chain(made.id).await;
+    assert!(!chain[0].written, "nothing was written yet");
+}
+
+/// F3, F42: the id of the session is in the chain before the first prompt goes out, and stays there whatever comes.
+#[tokio::test]
+async fn the_upstream_id_is_kept_although_the_first_turn_fails() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let turn = app.send(id, "[[fail network]]").await;
+    assert_eq!(turn.stop_reason, StopReason::Failed);
+    let chain = app.chain(id).await;
+    assert_eq!(chain.len(), 1);
+    assert_eq!(chain[0].upstream_id, turn.upstream_id);
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(app.get(id).await.head, Some(turn.upstream_id));
+}
+
+#[tokio::test]
+async fn the_list_is_newest_first_and_comes_in_pages() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut ids = Vec::new();
+    for number in 0..7 {
+        let made = app
+            .make_with(&home.project(), json!({"title": format!("t{number}")}))
+            .await;
+        ids.push(made.id);
+    }
+    let mut seen = Vec::new();
+    let mut cursor = Value::Null;
+    let mut pages = 0;
+    loop {
+        let (titles, next) = list(&app, json!({"limit": 3, "cursor": cursor})).await;
+        assert!(titles.len() <= 3);
+        seen.extend(titles);
+        pages += 1;
+        match next {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    assert_eq!(pages, 3);
+    assert_eq!(seen, ["t6", "t5", "t4", "t3", "t2", "t1", "t0"]);
+
+    app.send(ids[2], "now it is the newest").await;
+    let (titles, _) = list(&app, json!({"limit": 2})).await;
+    assert_eq!(titles, ["t2", "t6"]);
+}
+
+#[tokio::test]
+async fn the_list_is_filtered_by_everything_that_is_named() {
+    let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let other = home.folder_named("Elsewhere");
+    app.make_with(&home.project(), json!({"title": "plain"})).await;
+    app.make_with(&home.project(), json!({"title": "Spaced", "namespace": "an.app"}))
+        .await;
+    app.make_with(&other, json!({"title": "away"})).await;
+    let second = app
+        .make_with(&home.project(), json!({"title": "second", "agent": "second"}))
+        .await;
+    app.send(second.id, "[[limit 3600]]").await;
+    let table = [
+        (json!({"namespace": "an.app"}), vec!["Spaced"]),
+        (json!({"namespace": ""}), vec!["second", "away", "plain"]),
+        (json!({"agent": "second"}), vec!["second"]),
+        (json!({"cwd": other}), vec!["away"]),
+        (json!({"state": "limited"}), vec!["second"]),
+        (json!({"state": "idle"}), vec!["away", "Spaced", "plain"]),
+        (json!({"query": "SPACE"}), vec!["Spaced"]),
+        (json!({"query": "elsewhere"}), vec!["away"]),
+        (
+            json!({"agent": "loopback", "query": "a"}),
+            vec!["away", "Spaced", "plain"],
+        ),
+        (json!({"query": "nothing has this"}), vec![]),
+    ];
+    for (filter, expected) in table {
+        assert_eq!(list(&app, filter.clone()).await.0, expected, "{filter}");
+    }
+    // A filter and pages: no page is short because others were left out.
+    let (first, next) = list(&app, json!({"agent": "loopback", "limit": 2})).await;
+    assert_eq!(first, ["away", "Spaced"]);
+    let (last, end) = list(&app, json!({"agent": "loopback", "limit": 2, "cursor": next})).await;
+    assert_eq!((last, end), (vec!["plain".to_owned()], None));
+}
+
+#[tokio::test]
+async fn a_deleted_conversation_is_not_listed() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    app.make_with(&home.project(), json!({"title": "stays"})).await;
+    let gone = app.make_with(&home.project(), json!({"title": "goes"})).await;
+    app.call("conversation/delete", json!({"conversationId": gone.id}))
+        .await
+        .unwrap();
+    assert_eq!(list(&app, json!({})).await.0, ["stays"]);
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["conversations"], 1);
+}
+
+#[tokio::test]
+async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let first = app.send(id, "one").await.upstream_id;
+    app.fork(id, true).await.unwrap();
+    let second = app.send(id, "two").await.upstream_id;
+    assert_ne!(first, second);
+    let names = [
+        id.to_string(),
+        id.to_string()[..6].to_owned(),
+        id.to_string()[..13].to_owned(),
+        first.to_string(),
+        second.to_string(),
+    ];
+    for name in names {
+        let found = app
+            .call("conversation/get", json!({"conversationId": name}))
+            .await
+            .unwrap();
+        assert_eq!(found["conversation"]["id"], json!(id), "{name}");
+    }
+}
+
+/// Settings reach an open session at once, and one that the agent refuses changes nothing.
+#[tokio::test]
+async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "open it").await;
+    let update =
+        json!({"conversationId": id, "title": "named", "settings": {"model": "loop-2", "mode": "plan"}});
+    let updated = app.call("conversation/update", update).await.unwrap();
+    assert_eq!(updated["conversation"]["title"], "named");
+    let said: Value = serde_json::from_str(&app.say(id, "[[settings]]").await.words).unwrap();
+    assert_eq!(
+        (said["model"].as_str(), said["mode"].as_str()),
+        (Some("loop-2"), Some("plan"))
+    );
+
+    let before = app.get(id).await;
+    for (settings, words) in [
+        (json!({"mode": "chaos"}), "mode = chaos"),
+        (json!({"model": "loop-9"}), "model = loop-9"),
+        (json!({"config": {"colour": "red"}}), "colour = \"red\""),
+    ] {
+        let update = json!({"conversationId": id, "settings": settings});
+        let error = app.call("conversation/update", update).await.unwrap_err();
+        assert_eq!(error.kind.code(), 1007, "{error:?}");
+        assert!(error.message.contains(words), "{error:?}");
+        assert_eq!(error.details["upstream"]["code"], -32602);
+        assert_eq!(app.get(id).await.settings, before.settings);
+    }
+    let said: Value = serde_json::from_str(&app.say(id, "[[settings]]").await.words).unwrap();
+    assert_eq!(
+        (said["model"].as_str(), said["mode"].as_str()),
+        (Some("loop-2"), Some("plan"))
+    );
+}
+
+#[tokio::test]
+async fn a_conversation_that_nobody_named_takes_the_name_that_the_agent_gives_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let unnamed = app.make(&home.project()).await;
+    let named = app.make_with(&home.project(), json!({"title": "mine"})).await.id;
+    for id in [unnamed, named] {
+        app.send(id, "the first words").await;
+    }
+    assert_eq!(app.get(unnamed).await.title, "the first words");
+    assert_eq!(app.get(named).await.title, "mine");
+    daemon.kill();
+    let daemon = home.start();
+    assert_eq!(daemon.app().await.get(unnamed).await.title, "the first words");
+}
+
+#[tokio::test]
+async fn the_status_tells_what_runs() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["protocolVersion"], 1);
+    assert_eq!(status["pid"], daemon.pid());
+    assert_eq!(status["home"], home.path().to_str().unwrap());
+    assert_eq!(
+        (&status["conversations"], &status["live"], &status["agents"]),
+        (&json!(1), &json!(0), &json!(0))
+    );
+    assert_eq!(status["store"]["ephemeral"], false);
+    assert!(status["store"].get("failure").is_none(), "{status}");
+
+    let mut events = app.events(id).await;
+    assert!(matches!(
+        events.next().await.event,
+        Event::Snapshot {
+            gap: false,
+            running: None,
+            ..
+        }
+    ));
+    app.send(id, "x").await;
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!((&status["live"], &status["agents"]), (&json!(1), &json!(1)));
+    assert!(status["store"]["sequence"].as_u64().unwrap() > 1);
+    assert!(status["store"]["journalBytes"].as_u64().unwrap() > 0);
+}

@@ -1,0 +1,324 @@
+//! Subscriptions: the snapshot, going on behind a cursor, falling behind, and listening to everything.
+
+use std::collections::HashSet;
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::{ConversationId, Cursor};
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::scripted;
+use crate::support::words_of;
+
+fn gap(envelope: &EventEnvelope) -> Option<bool> {
+    match &envelope.event {
+        Event::Snapshot { gap, .. } => Some(*gap),
+        _ => None,
+    }
+}
+
+/// A client that attaches in the middle sees what one that was there from the start has seen.
+#[tokio::test]
+async fn the_snapshot_holds_the_running_turn() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "an earlier turn").await;
+    let mut raw = daemon.raw().await;
+    let text = "[[say one]][[tool Look {\"deep\":12345678901234567890.10}]][[say two]][[ask wait?]]";
+    let (request, turn) = raw.run(id, text).await;
+    let mut seen = Vec::new();
+    loop {
+        let line = match raw.passed.pop_front() {
+            Some(line) => line,
+            None => raw.next().await,
+        };
+        let event = &line["params"]["result"]["event"];
+        if event["type"] == "interruptRaised" {
+            break;
+        }
+        if event["type"] == "update" {
+            seen.push(event["update"].clone());
+        }
+    }
+    let envelope = app.events(id).await.next().await;
+    let Event::Snapshot {
+        conversation,
+        gap,
+        running,
+        ..
+    } = envelope.event
+    else {
+        panic!("{envelope:?}")
+    };
+    assert!(!gap);
+    assert_eq!(conversation, app.get(id).await);
+    assert_eq!(conversation.state, ConversationState::Awaiting);
+    let running = running.unwrap();
+    assert_eq!(running.turn_id.as_str(), turn);
+    assert_eq!(running.prompt.to_text(), text);
+    assert!(!running.truncated);
+    let updates: Vec<Value> = running.updates.iter().map(|raw| raw.read().unwrap()).collect();
+    assert_eq!(updates, seen);
+    assert!(
+        running
+            .updates
+            .iter()
+            .any(|raw| raw.get().contains("12345678901234567890.10"))
+    );
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    raw.answer(request).await;
+    let envelope = app.events(id).await.next().await;
+    assert!(
+        matches!(envelope.event, Event::Snapshot { running: None, .. }),
+        "{envelope:?}"
+    );
+}
+
+/// What the agent said of its session is there for whoever attaches later: commands, modes, options, usage and plan.
+#[tokio::test]
+async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "open it").await;
+    let update = json!({"conversationId": id, "settings": {"mode": "plan"}});
+    app.call("conversation/update", update).await.unwrap();
+    let Event::Snapshot {
+        session: Some(session),
+        ..
+    } = app.events(id).await.next().await.event
+    else {
+        panic!("a session")
+    };
+    let read = |raw: Option<bridge_protocol::raw::RawJson>| -> Value { raw.unwrap().read().unwrap() };
+    assert_eq!(read(session.commands)[0]["name"], "[[recall]]");
+    let modes = read(session.modes);
+    assert_eq!(modes["currentModeId"], "plan");
+    assert_eq!(modes["availableModes"].as_array().unwrap().len(), 2);
+    assert_eq!(read(session.config_options)[0]["currentValue"], "loop-1");
+    assert!(read(session.usage)["used"].as_u64().unwrap() > 0);
+    assert_eq!(session.plan, None);
+
+    let id = app
+        .make_with(&home.project(), json!({"agent": "scripted"}))
+        .await
+        .id;
+    let plan = |word: &str| {
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{{\"sessionId\":$S,\"update\":\
+             {{\"sessionUpdate\":\"plan\",\"entries\":[{{\"content\":\"{word}\"}}]}}}}}}"
+        )
+    };
+    app.send(id, &format!("{}\n{}", plan("first"), plan("last")))
+        .await;
+    let Event::Snapshot {
+        session: Some(session),
+        ..
+    } = app.events(id).await.next().await.event
+    else {
+        panic!("a session")
+    };
+    assert_eq!(
+        session.plan.unwrap().get(),
+        r#"{"sessionUpdate":"plan","entries":[{"content":"last"}]}"#
+    );
+}
+
+/// Going on behind a cursor brings exactly what was missed, wherever in the stream it stands.
+#[tokio::test]
+async fn a_cursor_brings_exactly_what_came_behind_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    events.next().await;
+    app.send(id, "[[say a]][[tool Look {}]][[say b]]").await;
+    app.send(id, "more").await;
+    let mut all = events.turn().await;
+    all.extend(events.turn().await);
+    for start in 0..all.len() - 1 {
+        let cursor = all[start].cursor.clone();
+        let mut missed = app.events_of(Some(id), Some(cursor)).await;
+        for expected in &all[start + 1..] {
+            assert_eq!(&missed.next().await, expected, "behind {start}");
+        }
+    }
+    // Behind the last one there is nothing but what comes.
+    let mut live = app
+        .events_of(Some(id), Some(all[all.len() - 1].cursor.clone()))
+        .await;
+    let next = app.send(id, "and more").await;
+    let turn = live.turn().await;
+    assert!(turn.iter().all(|envelope| gap(envelope).is_none()));
+    assert!(matches!(&turn[turn.len() - 1].event, Event::TurnEnded { turn } if turn.turn_id == next.turn_id));
+}
+
+#[tokio::test]
+async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let first = app.events(id).await.next().await;
+    assert_eq!(gap(&first), Some(false));
+    for text in ["elsewhere", "", "elsewhere-1"] {
+        let envelope = app
+            .events_of(Some(id), Some(Cursor::new(text)))
+            .await
+            .next()
+            .await;
+        assert_eq!(gap(&envelope), Some(true), "{text}");
+    }
+    // More than the ring holds came behind it.
+    app.send(id, "[[stream 6000 0]]").await;
+    let envelope = app
+        .events_of(Some(id), Some(first.cursor.clone()))
+        .await
+        .next()
+        .await;
+    assert_eq!(gap(&envelope), Some(true));
+
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for id in [Some(id), None] {
+        let mut events = app.events_of(id, Some(envelope.cursor.clone())).await;
+        if id.is_some() {
+            assert_eq!(
+                gap(&events.next().await),
+                Some(true),
+                "a cursor of an earlier life"
+            );
+        }
+    }
+}
+
+/// A subscriber that does not read is told so in its last event, and goes on behind it; nobody else notices.
+#[tokio::test]
+async fn a_subscriber_that_lags_is_told_and_can_go_on() {
+    let home = Home::with_config("[limits]\nsubscriber_events = 64\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut stalled = daemon.raw().await;
+    stalled.subscribe(id).await;
+    let turn = app.send(id, "[[stream 20000 0]]").await;
+    // Now it reads again.
+    let mut last = Value::Null;
+    let lagged = loop {
+        let line = stalled.next().await["params"]["result"].clone();
+        if line["event"]["type"] == "lagged" {
+            break line;
+        }
+        last = line["cursor"].clone();
+    };
+    assert_eq!(
+        lagged["event"]["cursor"], last,
+        "the cursor of the last event that it got"
+    );
+    let cursor = Cursor::new(last.as_str().unwrap());
+    let envelope = app.events_of(Some(id), Some(cursor)).await.next().await;
+    assert_eq!(gap(&envelope), Some(true), "too much came since");
+
+    // Nothing comes on the old subscription any more, and the connection still works.
+    let after = app.send(id, "after").await;
+    assert_ne!(after.turn_id, turn.turn_id);
+    let id = stalled.send("daemon/status", json!({})).await;
+    assert_eq!(stalled.next().await["id"], id);
+}
+
+/// One subscription to everything hears also the conversations that are made later.
+#[tokio::test]
+async fn a_subscription_to_everything_hears_all_conversations() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let idle = app.make(&home.project()).await;
+    app.send(idle, "it rests now").await;
+    let limited = app.make(&home.project()).await;
+    app.send(limited, "[[limit 3600]]").await;
+    let busy = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (held, _) = holder.hang(busy).await;
+
+    let mut everything = app.events_of(None, None).await;
+    let mut snapshots = HashSet::new();
+    for _ in 0..2 {
+        let envelope = everything.next().await;
+        let Event::Snapshot { running, .. } = &envelope.event else {
+            panic!("{envelope:?}")
+        };
+        assert_eq!(running.is_some(), envelope.conversation_id == busy);
+        snapshots.insert(envelope.conversation_id);
+    }
+    assert_eq!(
+        snapshots,
+        HashSet::from([limited, busy]),
+        "those that are not idle"
+    );
+
+    let later = app.make(&home.project()).await;
+    let envelope = everything.next().await;
+    assert_eq!((envelope.conversation_id, gap(&envelope)), (later, Some(false)));
+    let from = envelope.cursor.clone();
+    for (id, text) in [(later, "new one"), (idle, "old one")] {
+        app.send(id, text).await;
+        let turn = everything.turn().await;
+        // The state that the other one came to behind its turn's end may be among them.
+        let of_others = turn.iter().filter(|envelope| envelope.conversation_id != id);
+        assert!(
+            of_others
+                .into_iter()
+                .all(|envelope| envelope.event.kind() == "stateChanged")
+        );
+        let words: String = turn
+            .iter()
+            .filter_map(|envelope| match &envelope.event {
+                Event::Update { update, .. } => words_of(update),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(words, format!("echo: {text}"));
+    }
+    // Its cursors are the daemon's: one place for all conversations.
+    let mut again = app.events_of(None, Some(from)).await;
+    let missed: HashSet<ConversationId> = {
+        let mut seen = HashSet::new();
+        for _ in 0..2 {
+            seen.extend(again.turn().await.iter().map(|envelope| envelope.conversation_id));
+        }
+        seen
+    };
+    assert_eq!(missed, HashSet::from([later, idle]));
+    app.call("conversation/cancel", json!({"conversationId": busy}))
+        .await
+        .unwrap();
+    holder.answer(held).await;
+}
+
+#[tokio::test]
+async fn nothing_comes_after_unsubscribing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    let subscribed = raw
+        .ask("conversation/subscribe", json!({"conversationId": id}))
+        .await;
+    raw.event("snapshot").await;
+    let answer = raw
+        .ask("conversation/unsubscribe", json!([subscribed["result"]]))
+        .await;
+    assert_eq!(answer["result"], true, "{answer}");
+    app.send(id, "unheard").await;
+    let status = raw.send("daemon/status", json!({})).await;
+    assert_eq!(raw.next().await["id"], status);
+}

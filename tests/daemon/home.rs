@@ -1,0 +1,324 @@
+//! A folder of its own for one test, and the daemon's process in it.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::{App, DEADLINE, Raw};
+
+/// The configuration of a test that says nothing else: no agent of this machine is looked for.
+const PLAIN: &str = "default_agent = \"loopback\"\n";
+
+/// A folder that everything of one test is under. Its path is short, since a socket's path has to be.
+pub(crate) struct Home {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self::with_config("")
+    }
+
+    /// A home whose configuration has this text behind the default agent.
+    pub(crate) fn with_config(text: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(path.join("config")).unwrap();
+        fs::create_dir_all(path.join("project")).unwrap();
+        let home = Self {
+            _folder: folder,
+            path,
+        };
+        home.configure(&format!("{PLAIN}{text}"));
+        home
+    }
+
+    /// Replaces the whole configuration.
+    pub(crate) fn configure(&self, text: &str) {
+        fs::write(self.config_file(), text).unwrap();
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.path.join("config/config.toml")
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that conversations run in.
+    pub(crate) fn project(&self) -> String {
+        self.folder_named("project")
+    }
+
+    /// Another folder, made where it is missing.
+    pub(crate) fn folder_named(&self, name: &str) -> String {
+        let folder = self.path.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        folder.to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("run/sessiond.sock")
+    }
+
+    /// The transcripts that the loopback agent holds, by session id.
+    pub(crate) fn transcript(&self, upstream_id: &str) -> Option<PathBuf> {
+        let projects = self.data().join("loopback/projects");
+        let folders = fs::read_dir(projects).ok()?;
+        folders
+            .map(|folder| folder.unwrap().path().join(format!("{upstream_id}.jsonl")))
+            .find(|path| path.exists())
+    }
+
+    /// The daemon's program with an environment that names nothing of this machine.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &self.path)
+            .env("SESSIOND_HOME", &self.path)
+            .env("TZ", "UTC")
+            .current_dir(&self.path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Starts a daemon that has to become ready.
+    pub(crate) fn start(&self) -> Daemon<'_> {
+        self.start_with(&[])
+    }
+
+    pub(crate) fn start_with(&self, arguments: &[&str]) -> Daemon<'_> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .unwrap();
+        let child = self
+            .command()
+            .arg("--ready-on-stdin")
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        let daemon = Daemon {
+            home: self,
+            child: Some(child),
+        };
+        let mut word = String::new();
+        let mut pipe = ours;
+        pipe.set_read_timeout(Some(DEADLINE)).unwrap();
+        // The command object is gone and with it this side's copy of the far end, so a daemon that ends is seen.
+        pipe.read_to_string(&mut word).unwrap();
+        assert_eq!(word, "ready\n", "the daemon did not start: {}", self.logged());
+        daemon
+    }
+
+    /// Runs a daemon that has to end by itself; gives its exit status and what it said on standard error.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (ExitStatus, String) {
+        let mut child = self
+            .command()
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let status = wait_bounded(child);
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).unwrap();
+        (status, said)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path.join("daemon.log")
+    }
+
+    /// What all daemons of this home have logged.
+    pub(crate) fn logged(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// Command lines of the processes that belong to this home.
+    pub(crate) fn processes(&self) -> Vec<(u32, String)> {
+        processes_of(&self.path)
+    }
+
+    /// The loopback agents that run.
+    pub(crate) fn agents(&self) -> Vec<u32> {
+        let all = self.processes();
+        let agents = all.iter().filter(|(_, line)| line.contains("loopback-agent"));
+        agents.map(|(pid, _)| *pid).collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln_log(&self.logged());
+            return;
+        }
+        // Of a daemon that was killed an agent may be on its way out: it has read the end of its input.
+        for (pid, line) in self.processes() {
+            wait_for_end(pid);
+            assert!(!is_running(pid, &self.path), "left behind: {pid} {line}");
+        }
+    }
+}
+
+/// The log of a test that fails, for whoever reads its output.
+#[allow(clippy::print_stderr, reason = "the harness shows it when a test fails")]
+fn eprintln_log(log: &str) {
+    let tail: Vec<&str> = log.lines().rev().take(60).collect();
+    for line in tail.iter().rev() {
+        eprintln!("daemon: {line}");
+    }
+}
+
+/// A running daemon. Dropping it stops it in order, and nothing of it may be left then.
+pub(crate) struct Daemon<'a> {
+    pub(crate) home: &'a Home,
+    child: Option<Child>,
+}
+
+impl Daemon<'_> {
+    pub(crate) async fn app(&self) -> App {
+        App::connect(&self.home.socket()).await
+    }
+
+    pub(crate) async fn raw(&self) -> Raw {
+        Raw::connect(&self.home.socket()).await
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(pid_of(self.pid()), signal).unwrap();
+    }
+
+    /// Waits for the end, which somebody has asked for already.
+    pub(crate) async fn ended(mut self) -> ExitStatus {
+        let child = self.child.take().unwrap();
+        let status = tokio::task::spawn_blocking(move || wait_bounded(child))
+            .await
+            .unwrap();
+        assert_eq!(self.home.processes(), [], "left behind by the daemon");
+        status
+    }
+
+    /// Kills it at once, as `kill -9` does; its agents are left to themselves.
+    pub(crate) fn kill(mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        let signal = if std::thread::panicking() {
+            Signal::KILL
+        } else {
+            Signal::TERM
+        };
+        // One that has ended already cannot be told to.
+        let _ended = kill_process(pid_of(child.id()), signal);
+        let status = wait_bounded(child);
+        if !std::thread::panicking() {
+            assert!(status.success(), "{status}: {}", self.home.logged());
+            assert_eq!(self.home.processes(), [], "left behind by the daemon");
+        }
+    }
+}
+
+/// Waits for a process, and kills it when it takes longer than any test may.
+fn wait_bounded(mut child: Child) -> ExitStatus {
+    let pid = pid_of(child.id());
+    let (sender, ended) = mpsc::sync_channel(1);
+    let waiter = std::thread::spawn(move || sender.send(child.wait().unwrap()));
+    let status = ended.recv_timeout(DEADLINE);
+    if status.is_err() {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    waiter.join().unwrap().unwrap();
+    status.expect("the daemon ends before the deadline")
+}
+
+fn pid_of(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}
+
+/// Kills one process.
+pub(crate) fn kill_now(pid: u32) {
+    kill_process(pid_of(pid), Signal::KILL).unwrap();
+}
+
+/// Waits until a process that is on its way out has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn wait_for_end(pid: u32) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{PidfdFlags, pidfd_open};
+    // One that cannot be opened has ended meanwhile.
+    let Ok(process) = pidfd_open(pid_of(pid), PidfdFlags::empty()) else {
+        return;
+    };
+    let limit = Timespec {
+        tv_sec: DEADLINE.as_secs().try_into().unwrap(),
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap();
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn wait_for_end(_: u32) {}
+
+/// The processes whose command line or environment names the folder, where the system shows both.
+#[cfg(target_os = "linux")]
+fn processes_of(folder: &Path) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if is_running(pid, folder) {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
+        }
+    }
+    found
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processes_of(_: &Path) -> Vec<(u32, String)> {
+    Vec::new()
+}
+
+fn is_running(pid: u32, folder: &Path) -> bool {
+    let needle = folder.to_str().unwrap().as_bytes();
+    // A process that ends meanwhile has nothing to show.
+    ["cmdline", "environ"].iter().any(|file| {
+        let shown = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        shown.windows(needle.len()).any(|window| window == needle)
+    })
+}

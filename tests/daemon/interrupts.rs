@@ -1,0 +1,252 @@
+//! Questions of the agent: everyone sees them, the first answer wins, and they outlive whoever asked.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
+use serde_json::{Value, json};
+
+use crate::home::{Daemon, Home, kill_now};
+use crate::scripted;
+use crate::support::{App, Raw, refused};
+
+const PROMPT: &str = "[[ask may I write?]][[write made.txt words]]";
+
+fn selected(option: &str) -> Value {
+    json!({"outcome": "selected", "optionId": option})
+}
+
+fn answer(id: ConversationId, interrupt: &Interrupt, outcome: Value) -> Value {
+    json!({"conversationId": id, "interruptId": interrupt.id, "outcome": outcome})
+}
+
+/// A turn that has asked and waits.
+async fn asking(daemon: &Daemon<'_>, app: &App) -> (ConversationId, Interrupt, Raw, u64) {
+    let id = app.make(&daemon.home.project()).await;
+    let mut raw = daemon.raw().await;
+    let (request, _) = raw.run(id, PROMPT).await;
+    raw.event("interruptRaised").await;
+    let interrupt = app.get(id).await.interrupts.remove(0);
+    (id, interrupt, raw, request)
+}
+
+fn was_written(home: &Home) -> bool {
+    home.path().join("project/made.txt").exists()
+}
+
+/// D15: a question waits for whoever comes; the first answer wins and all are told.
+#[tokio::test]
+async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
+    assert_eq!(interrupt.kind, InterruptKind::Permission);
+    assert!(!interrupt.orphaned);
+    let call: Value = interrupt.tool_call.as_ref().unwrap().read().unwrap();
+    assert_eq!(call["title"], "may I write?");
+    let options: Value = interrupt.options.as_ref().unwrap().read().unwrap();
+    assert_eq!(options[0]["optionId"], "allow_once");
+    assert!(!was_written(&home));
+
+    let later = daemon.app().await;
+    let mut events = later.events(id).await;
+    let Event::Snapshot { conversation, .. } = events.next().await.event else {
+        panic!("a snapshot")
+    };
+    assert_eq!(conversation.interrupts, std::slice::from_ref(&interrupt));
+    assert_eq!(conversation.state, ConversationState::Awaiting);
+
+    let params = answer(id, &interrupt, selected("allow_once"));
+    assert_eq!(
+        later.call("conversation/respond", params.clone()).await.unwrap(),
+        json!({})
+    );
+    let Event::InterruptResolved {
+        interrupt_id,
+        by,
+        outcome,
+    } = events.until("interruptResolved").await
+    else {
+        unreachable!()
+    };
+    assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "client"));
+    assert_eq!(outcome.read::<Value>().unwrap(), selected("allow_once"));
+    assert_eq!(
+        raw.event("interruptResolved").await["by"],
+        "client",
+        "the others are told"
+    );
+    let late = refused(
+        app.call("conversation/respond", params).await,
+        ErrorKind::InterruptResolved,
+        "already answered",
+    );
+    assert_eq!(late.details["by"], "client");
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "end_turn");
+    assert!(was_written(&home));
+}
+
+#[tokio::test]
+async fn a_refused_permission_ends_what_was_asked_for() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
+    let params = answer(id, &interrupt, selected("reject_once"));
+    app.call("conversation/respond", params).await.unwrap();
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "end_turn");
+    assert!(!was_written(&home));
+    assert_eq!(app.recall(id).await[0].assistant, "refused: may I write?");
+}
+
+/// The agent is gone, its question is not: it is kept over both deaths, and a yes starts one turn, a no none.
+#[tokio::test]
+async fn a_question_outlives_the_agent_and_the_daemon() {
+    for (option, turns) in [("allow_once", 1), ("reject_once", 0)] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
+        kill_now(home.agents()[0]);
+        let ended = raw.answer(request).await;
+        assert_eq!(ended["result"]["failure"]["kind"], "agentDied");
+        let orphan = app.get(id).await;
+        assert_eq!(orphan.state, ConversationState::Interrupted);
+        assert!(orphan.interrupts[0].orphaned && orphan.interrupts[0].id == interrupt.id);
+        daemon.kill();
+
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let mut everything = app.events_of(None, None).await;
+        let Event::Snapshot { conversation, .. } = everything.next().await.event else {
+            panic!("it is not idle")
+        };
+        assert_eq!(conversation.interrupts, orphan.interrupts);
+        let params = answer(id, &interrupt, selected(option));
+        let mut events = app.events(id).await;
+        events.next().await;
+        let answered = app.call("conversation/respond", params.clone()).await.unwrap();
+        let again = app.call("conversation/respond", params).await;
+        refused(again, ErrorKind::InterruptResolved, "already answered");
+        if turns == 0 {
+            assert_eq!(answered, json!({}));
+        } else {
+            let Event::TurnEnded { turn } = events.until("turnEnded").await else {
+                unreachable!()
+            };
+            assert_eq!(answered["turnId"], json!(turn.turn_id));
+            assert_eq!(turn.stop_reason, StopReason::EndTurn);
+        }
+        assert_eq!(app.get(id).await.interrupts, []);
+        let remembered = app.remembered(id).await;
+        assert_eq!(remembered.len(), 1 + turns, "{remembered:?}");
+        if turns == 1 {
+            assert!(remembered[1].contains("may I write?"), "{remembered:?}");
+            assert!(remembered[1].contains("The answer is yes"), "{remembered:?}");
+        }
+    }
+}
+
+/// The same when it is the daemon that is killed, with the question open.
+#[tokio::test]
+async fn a_question_that_was_open_when_the_daemon_was_killed_is_kept() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, interrupt, ..) = asking(&daemon, &app).await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let conversation = app.get(id).await;
+    assert_eq!(conversation.state, ConversationState::Interrupted);
+    assert_eq!(conversation.interrupts[0].id, interrupt.id);
+    assert!(conversation.interrupts[0].orphaned);
+    // An ordinary prompt goes on beside it and leaves it open.
+    assert_eq!(app.say(id, "never mind").await.words, "echo: never mind");
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.interrupts.len(), conversation.state),
+        (1, ConversationState::Interrupted)
+    );
+    let params = answer(id, &interrupt, selected("reject_once"));
+    app.call("conversation/respond", params).await.unwrap();
+    assert_eq!(app.get(id).await.state, ConversationState::Idle);
+}
+
+/// An orphan's answer while a turn runs has to wait, and is not lost by that.
+#[tokio::test]
+async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
+    kill_now(home.agents()[0]);
+    raw.answer(request).await;
+    let mut holder = daemon.raw().await;
+    let (held, _) = holder.hang(id).await;
+    let params = answer(id, &interrupt, selected("allow_once"));
+    let early = app.call("conversation/respond", params.clone()).await;
+    refused(early, ErrorKind::Busy, "after its end");
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    holder.answer(held).await;
+    let mut events = app.events(id).await;
+    let answered = app.call("conversation/respond", params).await.unwrap();
+    assert!(answered["turnId"].is_string());
+    events.until("turnEnded").await;
+}
+
+/// An elicitation is asked and answered in ACP's own words; the agent gets the answer as it was given.
+#[tokio::test]
+async fn an_elicitation_is_answered_in_the_words_of_acp() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .make_with(&home.project(), json!({"agent": "scripted"}))
+        .await
+        .id;
+    let script = "{\"jsonrpc\":\"2.0\",\"id\":\"e-1\",\"method\":\"elicitation/create\",\"params\":{\"sessionId\":$S,\
+                  \"mode\":\"form\",\"message\":\"Which colour?\",\"extra\":1.10}}\nawait \"e-1\"";
+    for (outcome, is_fitting) in [
+        (
+            json!({"action": "accept", "content": {"colour": "red", "n": 1}}),
+            true,
+        ),
+        (json!({"action": "decline"}), true),
+        (json!({"outcome": "selected", "optionId": "x"}), false),
+    ] {
+        let mut raw = daemon.raw().await;
+        let (request, _) = raw.run(id, script).await;
+        let question = raw.event("interruptRaised").await["interrupt"].clone();
+        assert_eq!(question["kind"], "elicitation");
+        assert_eq!(question["request"]["message"], "Which colour?");
+        let mut params = json!({"conversationId": id, "interruptId": question["id"], "outcome": outcome});
+        let answered = app.call("conversation/respond", params.clone()).await;
+        if !is_fitting {
+            refused(answered, ErrorKind::InvalidParams, "outcome");
+            params["outcome"] = json!({"action": "cancel"});
+            app.call("conversation/respond", params).await.unwrap();
+        } else {
+            answered.unwrap();
+        }
+        raw.answer(request).await;
+    }
+    let heard = scripted::heard(&home, "scripted");
+    let results: Vec<&Value> = heard
+        .iter()
+        .filter(|line| line["id"] == "e-1")
+        .map(|line| &line["result"])
+        .collect();
+    assert_eq!(
+        results,
+        [
+            &json!({"action": "accept", "content": {"colour": "red", "n": 1}}),
+            &json!({"action": "decline"}),
+            &json!({"action": "cancel"}),
+        ]
+    );
+}

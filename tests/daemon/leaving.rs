@@ -1,0 +1,163 @@
+//! Closing, resetting and deleting conversations.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{LineageReason, Relation, Via};
+use serde_json::json;
+
+use crate::home::Home;
+use crate::support::refused;
+
+#[tokio::test]
+async fn a_closed_conversation_comes_back_with_the_next_prompt() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.close(id).await;
+    let first = app.send(id, "first").await;
+    let mut events = app.events(id).await;
+    app.close(id).await;
+    events.until("closed").await;
+    let closed = app.get(id).await;
+    assert_eq!((closed.live, closed.state), (false, ConversationState::Idle));
+    app.close(id).await;
+    let second = app.send(id, "second").await;
+    let resumed = second.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.missing_turns), (Via::Resume, 0));
+    assert_eq!(second.upstream_id, first.upstream_id);
+    assert_eq!(app.remembered(id).await, ["first", "second"]);
+    assert_eq!(
+        app.lineage(id).await.len(),
+        1,
+        "closing is no change of the chain"
+    );
+}
+
+/// F2: a reset chat knows nothing of the old one. Its id stays, and so does all that it ever held.
+#[tokio::test]
+async fn a_reset_starts_anew_under_the_same_id() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let settings = json!({"settings": {"model": "loop-2", "systemPrompt": "Be brief."}});
+    let id = app.make_with(&home.project(), settings).await.id;
+    let old = app.send(id, "the old chat").await.upstream_id;
+    let mut events = app.events(id).await;
+    let reset = app
+        .call("conversation/reset", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(reset["conversation"]["id"], json!(id));
+    assert_eq!(
+        (
+            &reset["conversation"]["head"],
+            &reset["conversation"]["chainLength"]
+        ),
+        (&json!(null), &json!(0))
+    );
+    events.until("reset").await;
+    let found = app
+        .call("conversation/get", json!({"conversationId": old}))
+        .await
+        .unwrap();
+    assert_eq!(
+        found["conversation"]["id"],
+        json!(id),
+        "the old id still leads here"
+    );
+
+    let said = app.say(id, "[[recall]]").await;
+    assert_eq!(said.words, "[]");
+    let new = said.turn.upstream_id;
+    assert_ne!(new, old);
+    assert_eq!(said.turn.resumed.unwrap().via, Via::Fresh);
+    assert!(
+        app.say(id, "[[settings]]").await.words.contains("loop-2"),
+        "the settings stay"
+    );
+    let chain = app.chain(id).await;
+    assert_eq!((chain.len(), chain[0].relation), (1, Relation::Fresh));
+    assert_eq!(chain[0].from_upstream_id, None);
+    let lineage = app.lineage(id).await;
+    let reasons: Vec<LineageReason> = lineage.iter().map(|entry| entry.reason).collect();
+    assert_eq!(
+        reasons,
+        [
+            LineageReason::Created,
+            LineageReason::Reset,
+            LineageReason::Created
+        ]
+    );
+    assert_eq!(lineage[0].upstream_id, old);
+    assert!(!lineage[0].in_chain);
+    assert!(
+        home.transcript(old.as_str()).is_some(),
+        "the transcript is the agent's"
+    );
+    // Lost afterwards, the new session is not looked for in the old one.
+    app.send(id, "[[lose]]").await;
+    let error = refused(
+        app.try_send(id, "x").await,
+        ErrorKind::NotResumable,
+        "could not be brought back",
+    );
+    let tried = error.details["attempts"].to_string();
+    assert!(!tried.contains(old.as_str()), "{tried}");
+}
+
+#[tokio::test]
+async fn a_conversation_can_be_reset_and_deleted_before_anything_was_said() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.call("conversation/reset", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(app.say(id, "hello").await.words, "echo: hello");
+    let id = app.make(&home.project()).await;
+    app.call("conversation/delete", json!({"conversationId": id}))
+        .await
+        .unwrap();
+}
+
+/// Deleting keeps the agent's transcripts unless they are to go too; all of the lineage's then, and no one else's.
+#[tokio::test]
+async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
+    for delete in [false, true] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.make(&home.project()).await;
+        let mut held = vec![app.send(id, "one").await.upstream_id];
+        app.fork(id, true).await.unwrap();
+        held.push(app.send(id, "two").await.upstream_id);
+        app.call("conversation/reset", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        held.push(app.send(id, "three").await.upstream_id);
+        let sibling = app.fork(id, false).await.unwrap().conversation;
+        let theirs = app.send(sibling.id, "theirs").await.upstream_id;
+
+        let mut events = app.events(id).await;
+        let mut params = json!({"conversationId": id});
+        if delete {
+            params["transcripts"] = json!("delete");
+        }
+        app.call("conversation/delete", params).await.unwrap();
+        assert!(matches!(events.until("deleted").await, Event::Deleted {}));
+        for upstream in &held {
+            assert_eq!(home.transcript(upstream.as_str()).is_none(), delete, "{upstream}");
+        }
+        assert!(home.transcript(theirs.as_str()).is_some());
+        assert_eq!(app.remembered(sibling.id).await, ["three", "theirs"]);
+        for upstream in held {
+            let get = app
+                .call("conversation/get", json!({"conversationId": upstream}))
+                .await;
+            refused(get, ErrorKind::NotFound, "was deleted");
+        }
+    }
+}

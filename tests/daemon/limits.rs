@@ -1,0 +1,95 @@
+//! Usage limits: a state with a time, not a new conversation.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::{FailureKind, StopReason};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::home::Home;
+
+/// F20, F23, F25: a limit is tried once, keeps the head, and is told with the time of its reset.
+#[tokio::test]
+async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let head = app.send(id, "before").await.upstream_id;
+    let mut events = app.events(id).await;
+    let before = Timestamp::now();
+    let turn = app.send(id, "[[limit 3600]]").await;
+    assert_eq!(turn.stop_reason, StopReason::Failed);
+    let failure = turn.failure.unwrap();
+    assert_eq!(failure.kind, FailureKind::RateLimited);
+    let resets_at = failure.resets_at.unwrap();
+    let in_seconds = resets_at.as_second() - before.as_second();
+    assert!((3_599..=3_660).contains(&in_seconds), "in {in_seconds} s");
+    let Event::Limited { limit } = events.until("limited").await else {
+        unreachable!()
+    };
+    assert_eq!(
+        (limit.kind, limit.resets_at),
+        (FailureKind::RateLimited, Some(resets_at))
+    );
+    let conversation = app.get(id).await;
+    assert_eq!(conversation.state, ConversationState::Limited);
+    assert_eq!(conversation.limit, Some(limit));
+    assert_eq!(
+        (conversation.head, conversation.chain_length),
+        (Some(head.clone()), 1)
+    );
+
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(
+        app.get(id).await.state,
+        ConversationState::Limited,
+        "over a restart"
+    );
+    // A prompt to it is tried all the same, and one that passes lifts it.
+    let turn = app.send(id, "something small").await;
+    assert_eq!((turn.stop_reason, turn.upstream_id), (StopReason::EndTurn, head));
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.state, conversation.limit),
+        (ConversationState::Idle, None)
+    );
+    assert_eq!(app.remembered(id).await, ["before", "something small"]);
+}
+
+/// F22: one conversation's limit is its own.
+#[tokio::test]
+async fn a_limit_of_one_conversation_is_none_of_the_others() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let limited = app.make(&home.project()).await;
+    let other = app.make(&home.project()).await;
+    app.send(limited, "[[limit 3600]]").await;
+    assert_eq!(app.send(other, "hello").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.get(other).await.state, ConversationState::Idle);
+    assert_eq!(app.get(limited).await.state, ConversationState::Limited);
+}
+
+/// The main job: a limit, and behind it the upstream session is gone. The history goes on under a new id.
+#[tokio::test]
+async fn a_session_that_is_gone_after_a_limit_is_rolled_for_that_cause() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    app.send(id, "[[forget]][[limit 3600]]").await;
+    assert_eq!(app.get(id).await.state, ConversationState::Limited);
+    let mut events = app.events(id).await;
+    let turn = app.send(id, "after").await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    let rolled = events.until("rolled").await;
+    assert_eq!(serde_json::to_value(&rolled).unwrap()["cause"], json!("limit"));
+    assert_eq!(app.remembered(id).await, ["before", "after"]);
+    let chain = app.chain(id).await;
+    assert_eq!(chain.len(), 2);
+    assert_eq!(serde_json::to_value(chain[1].cause).unwrap(), json!("limit"));
+}

@@ -1,0 +1,33 @@
+//! The daemon from outside: the real program in a home of its own, real agents as processes, clients on its socket.
+//!
+//! What is waited for is an event, an answer or the end of a process, never a time; the deadline in `support` only
+//! turns a hang into a failure. Each daemon is stopped at the end of its test, and no process of it may be left then.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "parameters are written where they are sent, as json!"
+)]
+
+mod agents;
+mod bad_input;
+mod cancel;
+mod conversations;
+mod events;
+mod forks;
+mod home;
+mod interrupts;
+mod ladder;
+mod leaving;
+mod limits;
+mod passing;
+mod prompts;
+mod repeats;
+mod scripted;
+mod starting;
+mod stopping;
+mod support;
+mod wrong_state;

@@ -1,0 +1,305 @@
+//! Turns: their order on the wire, who waits, who goes on without a listener, how they end.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::{FailureKind, StopReason};
+use serde_json::{Value, json};
+
+use crate::home::{Home, kill_now, wait_for_end};
+use crate::support::{Refusal, words_of};
+
+/// What a line on a connection is, in a word.
+fn word(line: &Value) -> String {
+    match line["params"]["result"]["event"]["type"].as_str() {
+        Some("update") => {
+            let update = &line["params"]["result"]["event"]["update"];
+            format!("update {}", update["sessionUpdate"].as_str().unwrap())
+        }
+        Some(kind) => kind.to_owned(),
+        None => format!("answer {}", line["id"]),
+    }
+}
+
+/// On the connection that asked, the turn's events come before its answer, with the subscription's own in place.
+#[tokio::test]
+async fn a_turn_is_told_in_order_and_answered_last() {
+    let home = Home::new();
+    let daemon = home.start();
+    let id = daemon.app().await.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    // Both at once: the subscription is admitted first, so it misses nothing.
+    let subscribed = raw
+        .send("conversation/subscribe", json!({"conversationId": id}))
+        .await;
+    let prompt = json!({"conversationId": id, "prompt": "[[say a]][[tool Look {}]][[say b]]"});
+    let prompted = raw.send("conversation/prompt", prompt).await;
+    let mut seen = Vec::new();
+    let answer = loop {
+        let line = raw.next().await;
+        seen.push(word(&line));
+        if line["id"] == prompted {
+            break line;
+        }
+    };
+    let of_turn: Vec<&str> = seen
+        .iter()
+        .map(String::as_str)
+        .filter(|word| !word.ends_with("_info_update") && !word.ends_with("commands_update"))
+        .filter(|word| *word != "update usage_update")
+        .collect();
+    assert_eq!(
+        of_turn,
+        [
+            &format!("answer {subscribed}")[..],
+            "snapshot",
+            "stateChanged",
+            "resumed",
+            "promptAccepted",
+            "update agent_message_chunk",
+            "update tool_call",
+            "update tool_call_update",
+            "update agent_message_chunk",
+            "turnEnded",
+            "stateChanged",
+            &format!("answer {prompted}")[..],
+        ]
+    );
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+    assert_eq!(answer["result"]["resumed"]["via"], "fresh");
+    assert_eq!(answer["result"]["resumed"]["fidelity"], "full");
+    assert!(answer["result"]["usage"]["totalTokens"].as_u64().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn updates_carry_the_turn_that_they_belong_to() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    for text in ["one", "two"] {
+        let turn = app.send(id, text).await;
+        for envelope in events.turn().await {
+            if let Event::Update { turn_id, update } = envelope.event
+                && let Some(words) = words_of(&update)
+            {
+                assert_eq!(words, format!("echo: {text}"));
+                assert_eq!(turn_id, Some(turn.turn_id.clone()));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn prompts_that_wait_run_in_the_order_in_which_they_came() {
+    let home = Home::with_config("[limits]\nprompt_queue = 3\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (held, _) = holder.hang(id).await;
+
+    let mut raw = daemon.raw().await;
+    let mut waiting = Vec::new();
+    for text in ["one", "two", "three"] {
+        let prompt = json!({"conversationId": id, "prompt": text, "onBusy": "queue"});
+        waiting.push(raw.send("conversation/prompt", prompt).await);
+    }
+    let one_more = json!({"conversationId": id, "prompt": "four", "onBusy": "queue"});
+    let full = Refusal(1003, "busy", true, "3 prompts wait already");
+    raw.refused("conversation/prompt", one_more, full).await;
+    raw.ask("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    holder.answer(held).await;
+    for request in waiting {
+        let answer = match raw.passed.iter().position(|line| line["id"] == request) {
+            Some(index) => raw.passed.remove(index).unwrap(),
+            None => raw.answer(request).await,
+        };
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    }
+    assert_eq!(
+        app.remembered(id).await[1..],
+        ["one", "two", "three"].map(str::to_owned)
+    );
+}
+
+/// One turn at a time, whoever asks: the second client is told that the first one's turn runs.
+#[tokio::test]
+async fn two_clients_never_run_two_turns_of_one_conversation() {
+    let home = Home::new();
+    let daemon = home.start();
+    let id = daemon.app().await.make(&home.project()).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(daemon.raw().await);
+    }
+    let mut requests = Vec::new();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let prompt = json!({"conversationId": id, "prompt": format!("[[say {number}]][[ask go on?]]")});
+        requests.push(client.send("conversation/prompt", prompt).await);
+    }
+    let app = daemon.app().await;
+    let asked = app
+        .once(id, |conversation| !conversation.interrupts.is_empty())
+        .await;
+    let respond = json!({
+        "conversationId": id, "interruptId": asked.interrupts[0].id,
+        "outcome": {"outcome": "selected", "optionId": "allow_once"},
+    });
+    app.call("conversation/respond", respond).await.unwrap();
+    let mut ran = 0;
+    for (client, request) in clients.iter_mut().zip(requests) {
+        let answer = client.answer(request).await;
+        if answer["result"]["stopReason"] == "end_turn" {
+            ran += 1;
+        } else {
+            Refusal(1003, "busy", true, "a turn is running").check(&answer, "the others");
+        }
+    }
+    assert_eq!(ran, 1);
+    assert_eq!(app.recall(id).await.len(), 1);
+}
+
+#[tokio::test]
+async fn conversations_run_their_turns_beside_each_other_in_one_process() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let held = app.make(&home.project()).await;
+    let free = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.hang(held).await;
+    assert_eq!(app.say(free, "hello").await.words, "echo: hello");
+    assert_eq!(home.agents().len(), 1);
+    app.call("conversation/cancel", json!({"conversationId": held}))
+        .await
+        .unwrap();
+    holder.answer(request).await;
+}
+
+/// A turn outlives the client that asked for it.
+#[tokio::test]
+async fn a_turn_goes_on_when_its_client_leaves() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut leaving = daemon.raw().await;
+    let (_, turn) = leaving
+        .run(id, "[[say before]][[ask still there?]][[say after]]")
+        .await;
+    leaving.event("interruptRaised").await;
+    drop(leaving);
+
+    let mut events = app.events(id).await;
+    let Event::Snapshot {
+        conversation,
+        running,
+        ..
+    } = events.next().await.event
+    else {
+        panic!("the snapshot comes first")
+    };
+    assert_eq!(running.unwrap().turn_id.as_str(), turn);
+    let respond = json!({
+        "conversationId": id, "interruptId": conversation.interrupts[0].id,
+        "outcome": {"outcome": "selected", "optionId": "allow_once"},
+    });
+    app.call("conversation/respond", respond).await.unwrap();
+    let Event::TurnEnded { turn: ended } = events.until("turnEnded").await else {
+        unreachable!()
+    };
+    assert_eq!(ended.turn_id.as_str(), turn);
+    assert_eq!(ended.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.recall(id).await[0].assistant, "before\n\nafter");
+}
+
+/// F26, F22: a failure is told by its kind, in its own conversation, and the next prompt works.
+#[tokio::test]
+async fn a_failure_is_told_by_its_kind_and_does_not_last() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let table = [
+        ("[[fail overloaded]]", FailureKind::Overloaded),
+        ("[[fail network]]", FailureKind::Network),
+        ("[[fail context]]", FailureKind::ContextOverflow),
+        ("[[fail auth]]", FailureKind::AuthRequired),
+    ];
+    let sibling = app.make(&home.project()).await;
+    for (text, kind) in table {
+        let id = app.make(&home.project()).await;
+        let turn = app.send(id, text).await;
+        assert_eq!(turn.stop_reason, StopReason::Failed, "{text}");
+        let failure = turn.failure.unwrap();
+        assert_eq!(failure.kind, kind, "{text}: {failure:?}");
+        assert!(!failure.message.is_empty());
+        assert_eq!(app.get(id).await.state, ConversationState::Idle, "{text}");
+        assert_eq!(app.say(id, "again").await.words, "echo: again", "{text}");
+        assert_eq!(app.say(sibling, "me too").await.words, "echo: me too", "{text}");
+    }
+}
+
+/// F31: the agent's death ends the turn at once, wakes whoever waits, and the next prompt starts it again.
+#[tokio::test]
+async fn the_death_of_the_agent_ends_its_turns_and_the_next_prompt_goes_on() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let ids = [app.make(&home.project()).await, app.make(&home.project()).await];
+    for id in ids {
+        app.send(id, "first").await;
+    }
+    let mut holders = Vec::new();
+    for id in ids {
+        let mut holder = daemon.raw().await;
+        let (request, _) = holder.hang(id).await;
+        holders.push((holder, request));
+    }
+    let agent = home.agents()[0];
+    kill_now(agent);
+    for (mut holder, request) in holders {
+        let answer = holder.answer(request).await;
+        let failure = &answer["result"]["failure"];
+        assert_eq!(answer["result"]["stopReason"], "failed");
+        assert_eq!(failure["kind"], "agentDied", "{answer}");
+        assert_eq!(failure["retryable"], true);
+    }
+    wait_for_end(agent);
+    for id in ids {
+        assert_eq!(app.get(id).await.state, ConversationState::Interrupted);
+        let turn = app.send(id, "go on").await;
+        let resumed = turn.resumed.unwrap();
+        assert_eq!(
+            (resumed.missing_turns, resumed.upstream_id),
+            (0, turn.upstream_id)
+        );
+        assert_eq!(app.get(id).await.state, ConversationState::Idle);
+        let remembered = app.remembered(id).await;
+        assert_eq!(
+            (remembered[0].as_str(), remembered.last().unwrap().as_str()),
+            ("first", "go on")
+        );
+    }
+}
+
+/// The same when the process dies in the middle of its own work, which it may say why.
+#[tokio::test]
+async fn an_agent_that_crashes_is_told_with_its_last_words() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let said = app.say(id, "[[say before]][[crash]]").await;
+    let failure = said.turn.failure.unwrap();
+    assert_eq!(failure.kind, FailureKind::AgentDied);
+    assert!(
+        failure.message.contains("crashing, as the prompt asked"),
+        "{failure:?}"
+    );
+    assert!(said.words.starts_with("before"), "{}", said.words);
+    // F18: what had begun is not sent again by itself.
+    let remembered = app.remembered(id).await;
+    assert_eq!(remembered, ["[[say before]][[crash]]"]);
+}

@@ -1,0 +1,168 @@
+//! Starting: what the daemon refuses to start with, and what it leaves behind by having started.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::home::Home;
+use crate::support::DEADLINE;
+
+/// A configuration that cannot be used is told with its file and what is wrong in it; nothing is started.
+#[test]
+fn a_configuration_that_cannot_be_used_is_told_with_what_is_wrong() {
+    let table = [
+        ("default_agent = \"loopback\"\n[agents\n", "line 2"),
+        ("colour = \"red\"\n", "unknown field `colour`"),
+        ("[limits]\nidle_minutes = \"soon\"\n", "line 2"),
+        (
+            "[limits]\nmax_line_bytes = 10\n",
+            "limits.max_line_bytes must be at least 4096",
+        ),
+        (
+            "default_agent = \"hal\"\n",
+            "default_agent is \"hal\", which is none of the agents: ",
+        ),
+        (
+            "[agents.mine]\ncommand = \"x\"\nkind = \"clade\"\n",
+            "agent \"mine\": unknown agent kind \"clade\": known are claude, codex",
+        ),
+        (
+            "[agents.mine]\ncommand = \"x\"\ntranscripts = \"relative\"\n",
+            "agent \"mine\": transcripts \"relative\" is a relative path",
+        ),
+        (
+            "[agents.mine]\ncommand = \"bin/agent\"\n",
+            "agent \"mine\": command \"bin/agent\" is a relative path",
+        ),
+        (
+            "[agents.mine]\nkind = \"generic\"\n",
+            "agent \"mine\": it has no command",
+        ),
+        (
+            "[agents.mine]\ncommand = \"x\"\nshell = true\n",
+            "unknown field `shell`",
+        ),
+        ("[agents.mine]\ncommand = 7\n", "agent \"mine\": invalid type"),
+        ("[agents]\nmine = \"x\"\n", "agent \"mine\": invalid type"),
+    ];
+    for (config, words) in table {
+        let home = Home::new();
+        home.configure(config);
+        let (status, said) = home.run(&[]);
+        assert_eq!(status.code(), Some(1), "{config}: {said}");
+        let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+        assert!(error.contains(home.config_file().to_str().unwrap()), "{said}");
+        assert!(said.contains(words), "{said:?} lacks {words:?}");
+        assert!(said.contains("hint: mend "), "{said}");
+        assert!(!home.socket().exists(), "{config}");
+    }
+}
+
+#[test]
+fn a_configuration_that_is_named_has_to_be_there() {
+    let home = Home::new();
+    let (status, said) = home.run(&["--config", "elsewhere.toml"]);
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        said.contains("cannot read") && said.contains("elsewhere.toml"),
+        "{said}"
+    );
+    let (status, said) = home.run(&["--colour"]);
+    assert_eq!(status.code(), Some(2), "{said}");
+}
+
+/// F41: who runs is decided once, and the second one is told who that is.
+#[tokio::test]
+async fn a_second_daemon_is_told_of_the_first_and_leaves_it_alone() {
+    let home = Home::new();
+    let daemon = home.start();
+    let elsewhere = home.path().join("other.sock");
+    for arguments in [&[][..], &["--socket", elsewhere.to_str().unwrap()]] {
+        let (status, said) = home.run(arguments);
+        assert_eq!(status.code(), Some(1));
+        let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+        assert!(error.contains(&daemon.pid().to_string()), "{error}");
+        assert!(error.contains(home.socket().to_str().unwrap()), "{error}");
+        assert!(said.contains("hint: "), "{said}");
+        assert!(!elsewhere.exists());
+    }
+    let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["pid"], daemon.pid());
+}
+
+#[test]
+fn a_socket_that_cannot_be_is_refused() {
+    let home = Home::new();
+    let long = home.path().join("x".repeat(110));
+    let in_the_way = home.config_file();
+    for (socket, words) in [
+        (long.to_str().unwrap(), "choose a shorter one with --socket"),
+        (in_the_way.to_str().unwrap(), "is not a socket"),
+    ] {
+        let (status, said) = home.run(&["--socket", socket]);
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(in_the_way.exists(), "what was there is left alone");
+    drop(home.start());
+}
+
+#[tokio::test]
+async fn what_the_daemon_makes_is_its_users_alone() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "secret").await;
+    let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(home.data()), 0o700);
+    assert_eq!(mode(home.path().join("run")), 0o700);
+    assert_eq!(mode(home.socket()), 0o600);
+    assert_eq!(mode(home.data().join("sessiond.lock")), 0o600);
+}
+
+/// In memory only: it works as ever, writes no store, and the next life knows nothing.
+#[tokio::test]
+async fn ephemeral_writes_no_store() {
+    let home = Home::new();
+    let daemon = home.start_with(&["--ephemeral"]);
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    app.send(id, "[[forget]]").await;
+    assert_eq!(app.remembered(id).await, ["first", "[[forget]]"]);
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["store"]["ephemeral"], true);
+    app.call("daemon/shutdown", json!({})).await.unwrap();
+    assert!(daemon.ended().await.success());
+    let mut left: Vec<String> = fs::read_dir(home.data())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["instance", "loopback", "sessiond.lock"]);
+
+    let daemon = home.start();
+    let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["conversations"], 0);
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_daemon_is_ready() {
+    let home = Home::new();
+    let path = home.path().join("notify.sock");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut command = home.command();
+    command.env("NOTIFY_SOCKET", &path).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut word = [0; 64];
+    let length = manager.recv(&mut word).unwrap();
+    assert_eq!(&word[..length], b"READY=1");
+    assert!(home.socket().exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

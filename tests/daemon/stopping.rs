@@ -1,0 +1,140 @@
+//! Stopping, and being killed: what runs is ended, what waits is answered, nothing stays behind.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::home::Home;
+use crate::support::refused;
+
+#[tokio::test]
+async fn a_shutdown_cancels_what_runs_and_answers_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.hang(id).await;
+    let mut raw = daemon.raw().await;
+    let queued = json!({"conversationId": id, "prompt": "never", "onBusy": "queue"});
+    let waiting = raw.send("conversation/prompt", queued).await;
+    let answer = raw.ask("daemon/shutdown", json!({})).await;
+    assert_eq!(answer["result"], json!({}));
+    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+    let refusal = match raw.passed.pop_front() {
+        Some(line) => line,
+        None => raw.answer(waiting).await,
+    };
+    assert_eq!(
+        refusal["error"]["data"],
+        json!({"kind": "shuttingDown", "retryable": true})
+    );
+    assert!(daemon.ended().await.success());
+    assert!(!home.socket().exists());
+
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(
+        app.get(id).await.state,
+        ConversationState::Idle,
+        "the turn had its end"
+    );
+    assert_eq!(app.remembered(id).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_signal_stops_the_daemon_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        for is_busy in [false, true] {
+            let home = Home::new();
+            let daemon = home.start();
+            let app = daemon.app().await;
+            let id = app.make(&home.project()).await;
+            app.send(id, "first").await;
+            let mut holder = daemon.raw().await;
+            let request = if is_busy {
+                Some(holder.hang(id).await.0)
+            } else {
+                None
+            };
+            daemon.signal(signal);
+            if let Some(request) = request {
+                assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+            }
+            assert!(daemon.ended().await.success());
+            assert!(!home.socket().exists());
+        }
+    }
+}
+
+/// While it stops nothing new is begun; a second signal does not wait for an agent that ignores the first.
+#[tokio::test]
+async fn a_second_signal_cuts_the_stop_short() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let other = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
+    daemon.signal(Signal::TERM);
+    while holder.event("stateChanged").await["state"] != "cancelling" {}
+    for id in [id, other] {
+        refused(app.try_send(id, "x").await, ErrorKind::ShuttingDown, "stopping");
+    }
+    let made = app.call("conversation/new", json!({"cwd": home.project()})).await;
+    refused(made, ErrorKind::ShuttingDown, "stopping");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().await.success());
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_no_longer_than_it_was_told() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
+    app.call("daemon/shutdown", json!({"graceMs": 100}))
+        .await
+        .unwrap();
+    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+    assert!(daemon.ended().await.success());
+}
+
+/// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is ready.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {
+    let home = Home::new();
+    // A tool of the agent's that has a session of its own and outlives everything.
+    let program = env!("CARGO_BIN_EXE_sessiond");
+    home.configure(&format!(
+        "default_agent = \"tools\"\n[agents.tools]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\n\
+         args = [\"-c\", 'setsid sh -c \"trap : TERM HUP; while :; do sleep 1000; done\" & exec \"$0\" loopback-agent --data \"$1\"', \
+         '{program}', '{}']\n",
+        home.data().display()
+    ));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    let left = |home: &Home| {
+        home.processes()
+            .iter()
+            .filter(|(_, line)| line.contains("sleep"))
+            .count()
+    };
+    assert!(left(&home) > 0);
+    daemon.kill();
+    assert!(left(&home) > 0, "nobody has ended it yet");
+    let daemon = home.start();
+    assert_eq!(left(&home), 0, "{:?}", home.processes());
+    let app = daemon.app().await;
+    assert_eq!(app.remembered(id).await, ["first"]);
+    app.call("daemon/shutdown", json!({})).await.unwrap();
+    // It checks that nothing is left, the new tool included.
+    assert!(daemon.ended().await.success());
+}

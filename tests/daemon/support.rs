@@ -1,0 +1,388 @@
+//! Clients: the one of the crate, and one that knows nothing but lines.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use bridge_protocol::client::{self, Client};
+use bridge_protocol::conversation::{Conversation, ForkAnswer};
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::{StopReason, TurnResult};
+use bridge_protocol::{ConversationId, ConversationRef, Cursor};
+use jsonrpsee::core::client::{Error as ClientError, Subscription};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Longer than anything here takes on a busy machine; only a hang meets it.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future)
+        .await
+        .expect("it comes before the deadline")
+}
+
+/// An app on the socket.
+pub(crate) struct App {
+    pub(crate) client: Client,
+}
+
+/// What came of a prompt.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) turn: TurnResult,
+    /// The agent's words in this turn.
+    pub(crate) words: String,
+}
+
+/// One turn of the history that the agent runs on, as `[[recall]]` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Recalled {
+    pub(crate) user: String,
+    pub(crate) assistant: String,
+}
+
+impl App {
+    pub(crate) async fn connect(socket: &Path) -> Self {
+        Self {
+            client: client::connect(socket).await.unwrap(),
+        }
+    }
+
+    /// A new conversation in this folder.
+    pub(crate) async fn make(&self, cwd: &str) -> ConversationId {
+        self.make_with(cwd, json!({})).await.id
+    }
+
+    /// A new conversation with these parameters beside the folder.
+    pub(crate) async fn make_with(&self, cwd: &str, with: Value) -> Conversation {
+        let mut params = with;
+        params["cwd"] = json!(cwd);
+        let answer = self.call("conversation/new", params).await.unwrap();
+        serde_json::from_value(answer["conversation"].clone()).unwrap()
+    }
+
+    /// Any call, by its JSON.
+    pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value, BridgeError> {
+        use jsonrpsee::core::client::ClientT;
+        use jsonrpsee::core::params::ObjectParams;
+        let mut named = ObjectParams::new();
+        for (name, value) in params.as_object().unwrap() {
+            named.insert(name, value).unwrap();
+        }
+        within(self.client.request(method, named)).await.map_err(told)
+    }
+
+    pub(crate) async fn get(&self, id: ConversationId) -> Conversation {
+        within(self.client.get(id.into())).await.unwrap().conversation
+    }
+
+    /// Sends a prompt and gives its result.
+    pub(crate) async fn send(&self, id: ConversationId, text: &str) -> TurnResult {
+        self.try_send(id, text).await.unwrap()
+    }
+
+    pub(crate) async fn try_send(&self, id: ConversationId, text: &str) -> Result<TurnResult, BridgeError> {
+        let prompt = self
+            .client
+            .prompt(id.into(), PromptContent::text(text), None, None, None, None);
+        within(prompt).await.map_err(told)
+    }
+
+    /// Sends a prompt and gives its result with what the agent said.
+    pub(crate) async fn say(&self, id: ConversationId, text: &str) -> Said {
+        let mut events = self.events(id).await;
+        let (turn, words) = tokio::join!(self.send(id, text), events.words());
+        Said { turn, words }
+    }
+
+    /// The turns of the history that the agent runs on.
+    pub(crate) async fn recall(&self, id: ConversationId) -> Vec<Recalled> {
+        let said = self.say(id, "[[recall]]").await;
+        assert_eq!(said.turn.stop_reason, StopReason::EndTurn, "{:?}", said.turn);
+        serde_json::from_str(said.words.trim()).unwrap_or_else(|error| panic!("{error}: {}", said.words))
+    }
+
+    /// The prompts of the history that the agent runs on.
+    pub(crate) async fn remembered(&self, id: ConversationId) -> Vec<String> {
+        let turns = self.recall(id).await;
+        turns.into_iter().map(|turn| turn.user).collect()
+    }
+
+    pub(crate) async fn chain(&self, id: ConversationId) -> Vec<Link> {
+        within(self.client.chain(id.into())).await.unwrap().links
+    }
+
+    pub(crate) async fn lineage(&self, id: ConversationId) -> Vec<LineageEntry> {
+        within(self.client.lineage(id.into(), None, None))
+            .await
+            .unwrap()
+            .entries
+    }
+
+    pub(crate) async fn fork(&self, id: ConversationId, in_place: bool) -> Result<ForkAnswer, BridgeError> {
+        let fork = self
+            .client
+            .fork(id.into(), Some(in_place), None, None, None, None, None);
+        within(fork).await.map_err(told)
+    }
+
+    pub(crate) async fn close(&self, id: ConversationId) {
+        within(self.client.close(id.into())).await.unwrap();
+    }
+
+    /// Listens to one conversation; the snapshot comes first.
+    pub(crate) async fn events(&self, id: ConversationId) -> Events {
+        self.events_of(Some(id), None).await
+    }
+
+    pub(crate) async fn events_of(&self, id: Option<ConversationId>, after: Option<Cursor>) -> Events {
+        let id = id.map(ConversationRef::from);
+        let subscription = within(ConversationRpcClient::events(&self.client, id, after))
+            .await
+            .unwrap();
+        Events { subscription }
+    }
+
+    /// The conversation once it is in this state, which it must come to.
+    pub(crate) async fn once(
+        &self,
+        id: ConversationId,
+        holds: impl Fn(&Conversation) -> bool,
+    ) -> Conversation {
+        let mut events = self.events(id).await;
+        loop {
+            events.next().await;
+            let conversation = self.get(id).await;
+            if holds(&conversation) {
+                return conversation;
+            }
+        }
+    }
+}
+
+/// A daemon's error as the contract has it; any other failure of the call fails the test.
+pub(crate) fn told(error: ClientError) -> BridgeError {
+    match error {
+        ClientError::Call(error) => error.into(),
+        other => panic!("the call failed: {other}"),
+    }
+}
+
+/// Checks that a call was refused in this way, with these words in the message.
+pub(crate) fn refused<T: std::fmt::Debug>(
+    result: Result<T, BridgeError>,
+    kind: ErrorKind,
+    words: &str,
+) -> BridgeError {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind, kind, "{error:?}");
+    assert_eq!(error.retryable, kind.usually_retryable(), "{error:?}");
+    assert!(
+        error.message.contains(words),
+        "{:?} lacks {words:?}",
+        error.message
+    );
+    error
+}
+
+/// A subscription.
+pub(crate) struct Events {
+    pub(crate) subscription: Subscription<EventEnvelope>,
+}
+
+impl Events {
+    pub(crate) async fn next(&mut self) -> EventEnvelope {
+        within(self.subscription.next())
+            .await
+            .expect("the subscription goes on")
+            .expect("an event has its shape")
+    }
+
+    /// The first event that this takes something from.
+    pub(crate) async fn find<T>(&mut self, mut take: impl FnMut(&Event) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = take(&self.next().await.event) {
+                return found;
+            }
+        }
+    }
+
+    /// The first event of this kind.
+    pub(crate) async fn until(&mut self, kind: &str) -> Event {
+        self.find(|event| (event.kind() == kind).then(|| event.clone()))
+            .await
+    }
+
+    /// All events up to the end of the next turn.
+    pub(crate) async fn turn(&mut self) -> Vec<EventEnvelope> {
+        let mut events = Vec::new();
+        loop {
+            let envelope = self.next().await;
+            let is_end = matches!(envelope.event, Event::TurnEnded { .. });
+            events.push(envelope);
+            if is_end {
+                return events;
+            }
+        }
+    }
+
+    /// The agent's words up to the end of the next turn.
+    pub(crate) async fn words(&mut self) -> String {
+        let events = self.turn().await;
+        let updates = events.iter().filter_map(|envelope| match &envelope.event {
+            Event::Update { update, .. } => words_of(update),
+            _ => None,
+        });
+        updates.collect()
+    }
+}
+
+/// The text of a chunk of the agent's reply.
+pub(crate) fn words_of(update: &RawJson) -> Option<String> {
+    let update: Value = update.read().unwrap();
+    if update["sessionUpdate"] != "agent_message_chunk" {
+        return None;
+    }
+    update["content"]["text"].as_str().map(str::to_owned)
+}
+
+/// A client that knows nothing but lines.
+pub(crate) struct Raw {
+    lines: BufReader<OwnedReadHalf>,
+    write_half: OwnedWriteHalf,
+    last_id: u64,
+    /// Lines that came before the answer that was waited for.
+    pub(crate) passed: VecDeque<Value>,
+}
+
+impl Raw {
+    pub(crate) async fn connect(socket: &Path) -> Self {
+        let (read_half, write_half) = UnixStream::connect(socket).await.unwrap().into_split();
+        Self {
+            lines: BufReader::new(read_half),
+            write_half,
+            last_id: 0,
+            passed: VecDeque::new(),
+        }
+    }
+
+    pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        within(self.write_half.write_all(bytes.as_ref())).await.unwrap();
+    }
+
+    /// Sends a request and gives its id.
+    pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.last_id += 1;
+        let id = self.last_id;
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.write(format!("{request}\n")).await;
+        id
+    }
+
+    /// The next line, without its end.
+    pub(crate) async fn line(&mut self) -> String {
+        let mut line = String::new();
+        within(self.lines.read_line(&mut line)).await.unwrap();
+        assert_eq!(line.pop(), Some('\n'), "the connection ended");
+        line
+    }
+
+    pub(crate) async fn next(&mut self) -> Value {
+        serde_json::from_str(&self.line().await).unwrap()
+    }
+
+    /// The answer to a request; what comes before it is kept in `passed`.
+    pub(crate) async fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let line = self.next().await;
+            if line["id"] == id {
+                return line;
+            }
+            self.passed.push_back(line);
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params).await;
+        self.answer(id).await
+    }
+
+    /// Subscribes on this connection; the snapshot is gone.
+    pub(crate) async fn subscribe(&mut self, id: ConversationId) {
+        let answer = self
+            .ask("conversation/subscribe", json!({"conversationId": id}))
+            .await;
+        assert!(
+            answer["result"].is_string() || answer["result"].is_u64(),
+            "{answer}"
+        );
+        self.event("snapshot").await;
+    }
+
+    /// The next event of this kind; those before it are gone.
+    pub(crate) async fn event(&mut self, kind: &str) -> Value {
+        loop {
+            let line = match self.passed.pop_front() {
+                Some(line) => line,
+                None => self.next().await,
+            };
+            let event = &line["params"]["result"]["event"];
+            if event["type"] == kind {
+                return event.clone();
+            }
+        }
+    }
+
+    /// Starts a turn that does not end by itself; gives the request's id and the turn's.
+    pub(crate) async fn hang(&mut self, id: ConversationId) -> (u64, String) {
+        self.run(id, "[[say hanging]][[hang]]").await
+    }
+
+    /// Sends a prompt, listening on this connection, and waits until it is accepted.
+    pub(crate) async fn run(&mut self, id: ConversationId, text: &str) -> (u64, String) {
+        self.subscribe(id).await;
+        let params = json!({"conversationId": id, "prompt": text});
+        let request = self.send("conversation/prompt", params).await;
+        let accepted = self.event("promptAccepted").await;
+        (request, accepted["turnId"].as_str().unwrap().to_owned())
+    }
+
+    /// Sends a request that has to be refused in this way; gives `error.data`.
+    pub(crate) async fn refused(&mut self, method: &str, params: Value, expected: Refusal<'_>) -> Value {
+        let shown = params.to_string();
+        let answer = self.ask(method, params).await;
+        expected.check(&answer, &format!("{method} {}", &shown[..shown.len().min(200)]));
+        answer["error"]["data"].clone()
+    }
+}
+
+/// How a request is refused: code, kind, whether it may be tried again, and words of the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal<'a>(
+    pub(crate) i64,
+    pub(crate) &'a str,
+    pub(crate) bool,
+    pub(crate) &'a str,
+);
+
+impl Refusal<'_> {
+    pub(crate) fn check(self, answer: &Value, what: &str) {
+        let Self(code, kind, retryable, words) = self;
+        let error = &answer["error"];
+        assert_eq!(error["code"], code, "{what}: {answer}");
+        assert_eq!(error["data"]["kind"], kind, "{what}: {answer}");
+        assert_eq!(error["data"]["retryable"], retryable, "{what}: {answer}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests that come at the wrong moment.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{Refusal, refused};
+
+#[tokio::test]
+async fn what_a_running_turn_forbids_is_busy_and_changes_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    let mut holder = daemon.raw().await;
+    let (request, turn) = holder.hang(id).await;
+
+    let mut raw = daemon.raw().await;
+    let table = [
+        ("prompt", json!({"prompt": "x"}), "a turn is running"),
+        ("close", json!({}), "a turn is running"),
+        ("reset", json!({}), "a turn is running"),
+        ("delete", json!({}), "a turn is running"),
+        ("delete", json!({"transcripts": "delete"}), "a turn is running"),
+        ("fork", json!({"inPlace": true}), "a turn is running"),
+    ];
+    for (method, more, words) in table {
+        let mut params = more;
+        params["conversationId"] = json!(id);
+        let expected = Refusal(1003, "busy", true, words);
+        raw.refused(&format!("conversation/{method}"), params, expected)
+            .await;
+    }
+    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
+    let cancelled = raw
+        .ask("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    assert_eq!(cancelled["result"], json!({"cancelled": true}));
+    let ended = holder.answer(request).await;
+    assert_eq!(ended["result"]["stopReason"], "cancelled");
+    assert_eq!(ended["result"]["turnId"], turn);
+    assert_eq!(app.remembered(id).await[0], "first");
+}
+
+#[tokio::test]
+async fn an_answer_to_no_question_or_with_no_sense_or_too_late_is_refused() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    let respond = |interrupt: &Value, outcome: Value| json!({"conversationId": id, "interruptId": interrupt, "outcome": outcome});
+    let unknown = Refusal(1001, "notFound", false, "there is no question with id");
+    let nothing = respond(&json!("nothing"), json!({"outcome": "cancelled"}));
+    raw.refused("conversation/respond", nothing, unknown).await;
+
+    let (request, _) = raw.run(id, "[[ask may I?]] [[say thanks]]").await;
+    let question = raw.event("interruptRaised").await["interrupt"].clone();
+    let mut other = daemon.raw().await;
+    for outcome in [
+        json!("yes"),
+        json!({}),
+        json!({"outcome": "selected"}),
+        json!({"outcome": "selected", "optionId": "allow_for_ever"}),
+        json!({"outcome": "approved"}),
+        json!(null),
+    ] {
+        let expected = Refusal(-32602, "invalidParams", false, "outcome");
+        other
+            .refused(
+                "conversation/respond",
+                respond(&question["id"], outcome),
+                expected,
+            )
+            .await;
+    }
+    assert_eq!(app.get(id).await.state, ConversationState::Awaiting);
+
+    let yes = json!({"outcome": "selected", "optionId": "allow_once"});
+    let answered = other
+        .ask("conversation/respond", respond(&question["id"], yes.clone()))
+        .await;
+    assert_eq!(answered["result"], json!({}));
+    let late = Refusal(1013, "interruptResolved", false, "already answered by client");
+    let data = other
+        .refused("conversation/respond", respond(&question["id"], yes), late)
+        .await;
+    assert_eq!(data["by"], "client");
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "end_turn");
+}
+
+#[tokio::test]
+async fn cancelling_nothing_is_no_error_and_cancels_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for more in [json!({}), json!({"queued": true}), json!({"turnId": "unknown"})] {
+        let mut params = more;
+        params["conversationId"] = json!(id);
+        let answer = app.call("conversation/cancel", params).await.unwrap();
+        assert_eq!(answer, json!({"cancelled": false}));
+    }
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.hang(id).await;
+    let other = json!({"conversationId": id, "turnId": "unknown"});
+    let answer = app.call("conversation/cancel", other).await.unwrap();
+    assert_eq!(answer, json!({"cancelled": false}), "another turn is left alone");
+    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    holder.answer(request).await;
+}
+
+/// F39: never prompted, there is nothing to branch from in place; side by side there is a new conversation.
+#[tokio::test]
+async fn a_conversation_that_was_never_prompted_has_no_branch_in_place() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    refused(
+        app.fork(id, true).await,
+        ErrorKind::Conflict,
+        "never been prompted",
+    );
+    // Nor one whose session is open and has not been written to.
+    app.call("conversation/resume", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    refused(
+        app.fork(id, true).await,
+        ErrorKind::Conflict,
+        "never been prompted",
+    );
+}
+
+#[tokio::test]
+async fn a_change_on_an_old_revision_is_refused_with_the_present_one() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let made = app.make_with(&home.project(), json!({})).await;
+    let update = |title: &str, revision: u64| json!({"conversationId": made.id, "title": title, "expectedRevision": revision});
+    let first = app
+        .call("conversation/update", update("mine", made.revision))
+        .await
+        .unwrap();
+    let revision = first["conversation"]["revision"].as_u64().unwrap();
+    assert!(revision > made.revision);
+    let error = refused(
+        app.call("conversation/update", update("theirs", made.revision))
+            .await,
+        ErrorKind::RevisionMismatch,
+        "read it again",
+    );
+    assert_eq!(error.details["revision"], revision);
+    assert_eq!(app.get(made.id).await.title, "mine");
+}
