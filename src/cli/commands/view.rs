@@ -253,7 +253,12 @@ pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> 
         };
         return Some(Problem::new(exit, message));
     };
-    let mut message = format!("{}: {}", words::failure(failure.kind), failure.message);
+    let kind = words::failure(failure.kind);
+    // Some messages begin with these words themselves.
+    let mut message = match failure.message.strip_prefix(kind) {
+        Some(rest) => format!("{kind}{rest}"),
+        None => format!("{kind}: {}", failure.message),
+    };
     if let Some(at) = failure.resets_at {
         message.push_str(&format!("; it is lifted at {}", words::moment(at, now, zone)));
     }
@@ -307,6 +312,27 @@ mod tests {
         );
         assert_eq!(problem.exit.code(), 7);
         assert!(problem.hint.is_some());
+    }
+
+    #[test]
+    fn a_message_that_says_its_kind_is_not_given_it_again() {
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        for (message, expected) in [
+            (
+                "the agent's process ended (signal 9)",
+                "the agent's process ended (signal 9)",
+            ),
+            ("it is gone", "the agent's process ended: it is gone"),
+        ] {
+            let failure = Failure {
+                kind: FailureKind::AgentDied,
+                message: message.to_owned(),
+                resets_at: None,
+                retryable: true,
+            };
+            let problem = problem_of(&turn(StopReason::Failed, Some(failure)), now, &TimeZone::UTC).unwrap();
+            assert_eq!(problem.message.as_deref(), Some(expected));
+        }
     }
 
     #[test]
