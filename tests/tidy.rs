@@ -69,7 +69,7 @@ const SLEEPS: [&str; 3] = ["thread::sleep", "time::sleep(", "sleep_until("];
 const LONGEST_LINES: usize = 600;
 
 /// What may stand at the top level, beside files that begin with a dot.
-const TOP_LEVEL: [&str; 15] = [
+const TOP_LEVEL: [&str; 11] = [
     "Cargo.toml",
     "Cargo.lock",
     "src",
@@ -81,10 +81,6 @@ const TOP_LEVEL: [&str; 15] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    "clippy.toml",
-    "deny.toml",
-    "rustfmt.toml",
-    "build.rs",
 ];
 
 /// A source file: its path from the root with `/` between, and its text.
