@@ -1,0 +1,255 @@
+//! The papers say what is true: the code map names every file, the README every command, and its clients work.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test may fail by panicking and may speak, its helpers too"
+)]
+
+#[allow(unreachable_pub, reason = "it is what an app would write")]
+mod client;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use bridge_protocol::turn::StopReason;
+use tempfile::TempDir;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn paper(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The one code block of this language.
+fn block(language: &str) -> String {
+    let readme = paper("README.md");
+    let fence = format!("```{language}\n");
+    let mut parts = readme.split(&fence).skip(1);
+    let part = parts.next().unwrap_or_else(|| panic!("no {language} block"));
+    assert!(parts.next().is_none(), "more than one {language} block");
+    part.split("```").next().unwrap().to_owned()
+}
+
+/// Every source file that is not a test, from the root with `/` between.
+fn source_files() -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for folder in ["src", "bridge-protocol/src"] {
+        collect(&root().join(folder), &mut files);
+    }
+    files
+}
+
+fn collect(folder: &Path, files: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            // A module's tests in several files are as little on the map as those in one.
+            if !path.ends_with("tests") {
+                collect(&path, files);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            files.insert(
+                path.strip_prefix(root())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .replace('\\', "/"),
+            );
+        }
+    }
+}
+
+/// The files that a map names: lines such as "- `src/lib.rs`: the rooms".
+fn mapped(map: &str) -> BTreeSet<String> {
+    map.lines()
+        .filter_map(|line| line.strip_prefix("- `")?.split_once("`: "))
+        .filter(|(path, what)| path.ends_with(".rs") && !what.trim().is_empty())
+        .map(|(path, _)| path.to_owned())
+        .collect()
+}
+
+/// The commands in the help text, but for the one that clap adds.
+fn commands(help: &str) -> Vec<String> {
+    help.lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn each_source_file_is_in_the_code_map() {
+    let (files, map) = (source_files(), mapped(&paper("ARCHITECTURE.md")));
+    let missing: Vec<_> = files.difference(&map).collect();
+    let gone: Vec<_> = map.difference(&files).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "ARCHITECTURE.md lacks {missing:#?} and names {gone:#?}, which are not there"
+    );
+}
+
+#[test]
+fn the_rules_of_the_map_can_fail() {
+    let map = mapped("- `src/a.rs`: an a\n- `src/b.rs`\n- `src/c.rs`: \n`src/d.rs`: a d\n");
+    assert_eq!(map, BTreeSet::from(["src/a.rs".to_owned()]));
+    let found = commands("Usage: x\n\nCommands:\n  new   Make\n  help  Print\n\nOptions:\n  -h\n");
+    assert_eq!(found, ["new"]);
+}
+
+#[test]
+fn each_command_is_in_the_readme() {
+    let help = run(Command::new(env!("CARGO_BIN_EXE_sessionctl")).arg("--help"));
+    let commands = commands(&String::from_utf8(help.stdout).unwrap());
+    assert!(commands.len() > 10, "{commands:?}");
+    let readme = paper("README.md");
+    let missing: Vec<_> = commands
+        .iter()
+        .filter(|command| !readme.contains(&format!("`{command}`")))
+        .collect();
+    assert!(missing.is_empty(), "README.md lacks {missing:?}");
+}
+
+/// A daemon of the test's own, with the built-in agent as its default whatever this machine has installed.
+struct Daemon {
+    folder: TempDir,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        // A socket's path is short, which not every machine's folder for temporary files is.
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let daemon = Self { folder };
+        let config = daemon.home().join("config");
+        fs::create_dir_all(&config).unwrap();
+        fs::create_dir(daemon.project()).unwrap();
+        fs::write(config.join("config.toml"), "default_agent = \"loopback\"\n").unwrap();
+        run(daemon.sessionctl().arg("agents"));
+        daemon
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    fn project(&self) -> PathBuf {
+        self.folder.path().join("project")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.home().join("run/sessiond.sock")
+    }
+
+    fn sessionctl(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+        command.arg("--home").arg(self.home());
+        command
+    }
+
+    /// What a client of the README prints; None where there is no such interpreter.
+    fn client(&self, interpreter: &str, language: &str, file: &str) -> Option<Vec<String>> {
+        let path = self.folder.path().join(file);
+        fs::write(&path, block(language)).unwrap();
+        let mut command = Command::new(interpreter);
+        command.arg(path).arg(self.socket()).current_dir(self.project());
+        match command.stdin(Stdio::null()).output() {
+            Ok(output) => {
+                let said = succeeded(&output);
+                Some(said.lines().map(|line| line.trim_end().to_owned()).collect())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                eprintln!("skipped: {interpreter} is not installed");
+                None
+            }
+            Err(error) => panic!("{interpreter}: {error}"),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // A stop that fails fails the test that follows on this machine's processes, not this one.
+        if let Err(error) = self
+            .sessionctl()
+            .args(["stop", "--no-start"])
+            .stdin(Stdio::null())
+            .output()
+        {
+            eprintln!("the daemon was not stopped: {error}");
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    for variable in ["SESSIOND_HOME", "SESSIOND_SOCKET", "SESSIOND_LOG"] {
+        command.env_remove(variable);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    succeeded(&output);
+    output
+}
+
+fn succeeded(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{said}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said
+}
+
+/// A client prints the events of its turn as they come, and its stop reason last.
+fn follows_its_turn(said: &[String]) {
+    assert_eq!(said.first().map(String::as_str), Some("snapshot"), "{said:#?}");
+    assert_eq!(said.last().map(String::as_str), Some("end_turn"), "{said:#?}");
+    let place = |what: &str| {
+        said.iter()
+            .position(|line| line == what)
+            .unwrap_or_else(|| panic!("no {what} in {said:#?}"))
+    };
+    let places = ["promptAccepted", "update echo: Hello", "turnEnded", "end_turn"].map(place);
+    assert!(places.is_sorted(), "{said:#?}");
+}
+
+#[test]
+fn the_node_client_of_the_readme_follows_its_turn() {
+    let daemon = Daemon::start();
+    if let Some(said) = daemon.client("node", "js", "hello.mjs") {
+        follows_its_turn(&said);
+    }
+}
+
+#[test]
+fn the_python_client_of_the_readme_follows_its_turn() {
+    let daemon = Daemon::start();
+    if let Some(said) = daemon.client("python3", "python", "hello.py") {
+        follows_its_turn(&said);
+    }
+}
+
+#[test]
+fn the_rust_client_of_the_readme_is_the_one_that_is_tested() {
+    let tested = paper("tests/papers/client.rs");
+    let (_heading, code) = tested.split_once("\n\n").unwrap();
+    assert_eq!(block("rust"), code);
+}
+
+#[tokio::test]
+async fn the_rust_client_of_the_readme_follows_its_turn() {
+    let daemon = Daemon::start();
+    let project = daemon.project();
+    let turn = client::hello(&daemon.socket(), project.to_str().unwrap()).await;
+    assert_eq!(turn.unwrap().stop_reason, StopReason::EndTurn);
+}
