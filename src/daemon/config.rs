@@ -20,6 +20,9 @@ use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
 use crate::conversation::state::Rules;
 
+#[cfg(test)]
+mod tests;
+
 /// What the daemon tells an agent that it can do as a client. It has no files and no terminal of its own to offer;
 /// questions are kept for whoever attaches.
 const CLIENT_CAPABILITIES: &str = r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false,"elicitation":{"form":{},"url":{}}}"#;
@@ -235,6 +238,10 @@ impl Config {
         };
         let agent_name = AgentName::new(name);
         if kind == AgentKind::Loopback && agent.command.is_none() {
+            if agent.args.is_some() || agent.transcripts.is_some() {
+                let text = "it takes no args and no transcripts: it runs over the daemon's own data folder";
+                return Err(problem(text.to_owned()));
+            }
             return Ok(self.loopback(&agent_name, agent.env, around));
         }
         let profile = kind.profile();

@@ -1,0 +1,376 @@
+//! What a configuration file may say, and what holds where it says nothing.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use jiff::tz::TimeZone;
+use tempfile::TempDir;
+
+use super::{Config, Surroundings};
+use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::profile::AgentKind;
+
+/// A machine: a folder on `PATH`, and the variables that are set.
+struct Machine {
+    programs: TempDir,
+    variables: Vec<(&'static str, &'static str)>,
+    home: Option<&'static Path>,
+}
+
+impl Machine {
+    /// One with these programs on `PATH`.
+    fn with(programs: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for program in programs {
+            let path = folder.path().join(program);
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self {
+            programs: folder,
+            variables: Vec::new(),
+            home: Some(Path::new("/home/u")),
+        }
+    }
+
+    fn catalog(&self, text: &str) -> Result<Catalog, String> {
+        let variable = |name: &str| match name {
+            "PATH" => Some(OsString::from(self.programs.path())),
+            _ => self
+                .variables
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| OsString::from(value)),
+        };
+        let around = Surroundings {
+            this_program: Path::new("/opt/bridge/sessiond"),
+            data: Path::new("/home/u/.local/share/sessiond"),
+            home: self.home,
+            variable: &variable,
+        };
+        let config = Config::parse(text).map_err(|error| error.to_string())?;
+        config.catalog(&around).map_err(|error| error.to_string())
+    }
+
+    fn agent(&self, text: &str, name: &str) -> AgentEntry {
+        let catalog = self.catalog(text).unwrap();
+        catalog.get(&name.into()).unwrap().as_ref().clone()
+    }
+
+    fn names(&self, text: &str) -> (String, String) {
+        let catalog = self.catalog(text).unwrap();
+        (catalog.names(), catalog.default_agent().to_string())
+    }
+}
+
+fn refusal(text: &str) -> String {
+    Machine::with(&[]).catalog(text).unwrap_err()
+}
+
+#[test]
+fn nothing_configured_is_a_whole_configuration() {
+    let config = Config::parse("").unwrap();
+    let limits = &config.limits;
+    assert_eq!(
+        (
+            limits.idle_minutes,
+            limits.max_line_bytes,
+            limits.subscriber_events
+        ),
+        (30, 16 * 1024 * 1024, 8_192)
+    );
+    assert_eq!((limits.prompt_queue, limits.cancel_grace_ms), (32, 5_000));
+    // The contract promises 256 connections with 64 requests each.
+    assert!(limits.connections >= 256 && limits.requests_in_flight >= 64);
+    assert_eq!(
+        Machine::with(&[]).names(""),
+        ("loopback".to_owned(), "loopback".to_owned())
+    );
+}
+
+#[test]
+fn what_is_not_named_keeps_its_default() {
+    let config = Config::parse("[limits]\nidle_minutes = 0\ncancel_grace_ms = 250").unwrap();
+    assert_eq!(config.limits.max_line_bytes, 16 * 1024 * 1024);
+    let rules = config.rules(TimeZone::UTC);
+    assert_eq!((rules.idle_ms, rules.cancel_grace_ms), (0, 250));
+    assert_eq!(rules.prompt_queue, 32);
+}
+
+#[test]
+fn minutes_without_end_do_not_overflow() {
+    let config = Config::parse(&format!("[limits]\nidle_minutes = {}", i64::MAX)).unwrap();
+    assert_eq!(config.rules(TimeZone::UTC).idle_ms, u64::MAX);
+}
+
+#[test]
+fn the_default_agent_is_named_else_first_configured_else_first_found_else_loopback() {
+    let two = "[agents.zebra]\ncommand = \"z\"\n[agents.ant]\ncommand = \"a\"\n";
+    let named = format!("default_agent = \"ant\"\n{two}");
+    let named_found = format!("default_agent = \"codex\"\n{two}");
+    let table: [(&[&str], &str, &str, &str); 7] = [
+        (&[], "", "loopback", "loopback"),
+        (&["codex-acp"], "", "codex, loopback", "codex"),
+        // Of several that are found the order of the kinds decides, not that of the folder.
+        (
+            &["codex-acp", "claude-agent-acp"],
+            "",
+            "claude, codex, loopback",
+            "claude",
+        ),
+        // The order of the file, which is not that of the alphabet.
+        (&[], two, "zebra, ant, loopback", "zebra"),
+        (&["codex-acp"], two, "zebra, ant, codex, loopback", "zebra"),
+        (&[], &named, "zebra, ant, loopback", "ant"),
+        (
+            &["codex-acp"],
+            &named_found,
+            "zebra, ant, codex, loopback",
+            "codex",
+        ),
+    ];
+    for (programs, text, names, default) in table {
+        let machine = Machine::with(programs);
+        assert_eq!(
+            machine.names(text),
+            (names.to_owned(), default.to_owned()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_default_that_is_no_agent_is_refused_with_those_that_are() {
+    assert_eq!(
+        refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\""),
+        "default_agent is \"claud\", which is none of the agents: mine, loopback"
+    );
+}
+
+#[test]
+fn a_program_that_is_found_is_named_whole_and_gets_its_kinds_arguments() {
+    let machine = Machine::with(&["claude-code-acp", "gemini"]);
+    let claude = machine.agent("", "claude");
+    assert_eq!(
+        claude.launch.command.program,
+        machine.programs.path().join("claude-code-acp")
+    );
+    assert_eq!(claude.kind, AgentKind::Claude);
+    assert_eq!(machine.agent("", "gemini").launch.command.args, ["--acp"]);
+}
+
+#[test]
+fn a_configured_agent_takes_the_place_of_one_that_is_found() {
+    let machine = Machine::with(&["claude-agent-acp"]);
+    let text = "[agents.claude]\ncommand = \"/opt/adapter\"\nargs = [\"--fast\"]\nenv = { A = \"1\" }";
+    let agent = machine.agent(text, "claude");
+    let command = &agent.launch.command;
+    assert_eq!(command.program, Path::new("/opt/adapter"));
+    assert_eq!(command.args, ["--fast"]);
+    assert_eq!(command.env["A"], "1");
+    assert_eq!(
+        machine.names(text),
+        ("claude, loopback".to_owned(), "claude".to_owned())
+    );
+}
+
+#[test]
+fn a_kind_is_given_or_follows_from_the_name() {
+    let table = [
+        ("claude", "", AgentKind::Claude),
+        ("work", "kind = \"claude\"", AgentKind::Claude),
+        ("work", "command = \"w\"", AgentKind::Generic),
+        (
+            "claude",
+            "command = \"w\"\nkind = \"generic\"",
+            AgentKind::Generic,
+        ),
+        ("gemini", "", AgentKind::Gemini),
+        ("tests", "kind = \"loopback\"", AgentKind::Loopback),
+    ];
+    for (name, body, kind) in table {
+        let text = format!("[agents.{name}]\n{body}");
+        assert_eq!(Machine::with(&[]).agent(&text, name).kind, kind, "{text}");
+    }
+}
+
+#[test]
+fn a_known_kind_without_a_command_is_its_usual_program() {
+    let agent = Machine::with(&[]).agent("[agents.claude]", "claude");
+    assert_eq!(agent.launch.command.program, Path::new("claude-agent-acp"));
+    // Taken out also where the agent is configured: as root it would start no session.
+    assert_eq!(agent.launch.command.env_remove, ["IS_SANDBOX"]);
+    let agent = Machine::with(&[]).agent("[agents.opencode]", "opencode");
+    assert_eq!(agent.launch.command.args, ["acp"]);
+}
+
+#[test]
+fn loopback_is_this_program_over_the_daemons_data_folder_and_always_there() {
+    let machine = Machine::with(&[]);
+    for text in [
+        "",
+        "[agents.loopback]",
+        "[agents.other]\ncommand = \"o\"",
+        "[agents.loopback]\nenv = { TZ = \"UTC\" }",
+    ] {
+        let agent = machine.agent(text, "loopback");
+        let command = &agent.launch.command;
+        assert_eq!(command.program, Path::new("/opt/bridge/sessiond"), "{text}");
+        assert_eq!(
+            command.args,
+            ["loopback-agent", "--data", "/home/u/.local/share/sessiond"],
+            "{text}"
+        );
+        assert_eq!(
+            agent.transcripts.as_deref(),
+            Some(Path::new("/home/u/.local/share/sessiond/loopback")),
+            "{text}"
+        );
+    }
+    let agent = machine.agent("[agents.loopback]\nenv = { TZ = \"UTC\" }", "loopback");
+    assert_eq!(agent.launch.command.env["TZ"], "UTC");
+}
+
+#[test]
+fn transcripts_are_where_the_file_says_else_the_agents_variable_else_its_kinds_folder() {
+    let root = |variables: &[(&'static str, &'static str)], text: &str| {
+        let mut machine = Machine::with(&[]);
+        machine.variables = variables.to_vec();
+        let agent = machine.agent(text, "claude");
+        agent.transcripts.unwrap()
+    };
+    let daemon = [("CLAUDE_CONFIG_DIR", "/var/claude")];
+    let own = "[agents.claude]\nenv = { CLAUDE_CONFIG_DIR = \"/srv/claude\" }";
+    let own_home = "[agents.claude]\nenv = { HOME = \"/home/w\" }";
+    let named =
+        "[agents.claude]\ntranscripts = \"/data/claude\"\nenv = { CLAUDE_CONFIG_DIR = \"/srv/claude\" }";
+    let table: [(&[(&str, &str)], &str, &str); 7] = [
+        (&[], "[agents.claude]", "/home/u/.claude"),
+        (&daemon, "[agents.claude]", "/var/claude"),
+        // The agent's own environment goes before the daemon's.
+        (&daemon, own, "/srv/claude"),
+        (&[], own_home, "/home/w/.claude"),
+        (&daemon, named, "/data/claude"),
+        (&[], "[agents.claude]\ntranscripts = \"~/kept\"", "/home/u/kept"),
+        // An empty variable is as good as none.
+        (&[("CLAUDE_CONFIG_DIR", "")], "[agents.claude]", "/home/u/.claude"),
+    ];
+    for (variables, text, expected) in table {
+        assert_eq!(root(variables, text), PathBuf::from(expected), "{text}");
+    }
+}
+
+#[test]
+fn an_agent_of_no_known_kind_has_no_transcripts_unless_told() {
+    let machine = Machine::with(&[]);
+    let text = "[agents.mine]\ncommand = \"m\"";
+    assert_eq!(machine.agent(text, "mine").transcripts, None);
+}
+
+#[test]
+fn a_tilde_is_the_home_folder() {
+    let mut machine = Machine::with(&[]);
+    let text = "[agents.mine]\ncommand = \"~/bin/agent\"";
+    let program = machine.agent(text, "mine").launch.command.program;
+    assert_eq!(program, Path::new("/home/u/bin/agent"));
+
+    machine.home = None;
+    assert_eq!(
+        machine.catalog(text).unwrap_err(),
+        "agent \"mine\": command \"~/bin/agent\" is a relative path; give an absolute one or a name on PATH"
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_what_to_do() {
+    let table = [
+        (
+            "[agents.mine]\ncommand = \"bin/agent\"",
+            "agent \"mine\": command \"bin/agent\" is a relative path; give an absolute one or a name on PATH",
+        ),
+        (
+            "[agents.claude]\ntranscripts = \"transcripts\"",
+            "agent \"claude\": transcripts \"transcripts\" is a relative path; give an absolute one",
+        ),
+        (
+            "[agents.mine]",
+            "agent \"mine\": it has no command; give the program that speaks ACP, as command = \"…\"",
+        ),
+        (
+            "[agents.mine]\ncommand = \"  \"",
+            "agent \"mine\": it has no command; give the program that speaks ACP, as command = \"…\"",
+        ),
+        (
+            "[agents.mine]\ncommand = \"m\"\nkind = \"clade\"",
+            "agent \"mine\": unknown agent kind \"clade\": known are claude, codex, gemini, opencode, loopback, generic",
+        ),
+        (
+            "[agents.loopback]\ntranscripts = \"/t\"",
+            "agent \"loopback\": it takes no args and no transcripts: it runs over the daemon's own data folder",
+        ),
+        (
+            "[limits]\nmax_line_bytes = 100",
+            "limits.max_line_bytes must be at least 4096",
+        ),
+        (
+            "[limits]\nsubscriber_events = 0",
+            "limits.subscriber_events must be at least 16",
+        ),
+        (
+            "[limits]\nconnections = 0",
+            "limits.connections must be at least 1",
+        ),
+        (
+            "[limits]\nrequests_in_flight = 0",
+            "limits.requests_in_flight must be at least 1",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refusal(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_is_not_known_is_told_with_its_line() {
+    for (text, line, key) in [
+        ("\ndefault_agnet = \"x\"", "line 2", "default_agnet"),
+        ("[limits]\nidle = 3", "line 2", "idle"),
+        ("[limits]\n\nprompt_queue = \"many\"", "line 3", "prompt_queue"),
+        ("default_agent = ", "line 1", "default_agent"),
+    ] {
+        let said = refusal(text);
+        assert!(said.contains(line) && said.contains(key), "{text}: {said}");
+    }
+    let said = refusal("[agents.mine]\ncomand = \"m\"");
+    assert!(
+        said.starts_with("agent \"mine\": ") && said.contains("comand"),
+        "{said}"
+    );
+}
+
+#[test]
+fn keep_may_stand_in_the_file_already() {
+    assert!(Config::parse("[keep]\nenabled = true\ndays = 90").is_ok());
+}
+
+#[test]
+fn the_readme_shows_a_whole_configuration_with_the_defaults() {
+    let readme = include_str!("../../../README.md");
+    let shown = readme
+        .split("```toml\n")
+        .nth(1)
+        .and_then(|part| part.split("```").next())
+        .unwrap();
+    let config = Config::parse(shown).unwrap();
+    let usual = Config::parse("").unwrap();
+    assert_eq!(format!("{:?}", config.limits), format!("{:?}", usual.limits));
+    assert!(Machine::with(&[]).catalog(shown).is_ok());
+    // An unknown key is refused with those that there are.
+    let known = Config::parse("[limits]\nx = 1").unwrap_err().to_string();
+    let limits: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
+    assert!(limits.len() >= 7, "{known}");
+    for limit in limits {
+        assert!(shown.contains(&format!("{limit} = ")), "the README lacks {limit}");
+    }
+}
