@@ -29,7 +29,7 @@ use super::answer::{Answer, Request};
 use super::effect::{Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
-use super::services::{Services, now};
+use super::services::{Services, chain_text, now};
 use super::state::Model;
 use super::upstream::UpstreamSession;
 
@@ -263,8 +263,31 @@ impl Actor {
         }
     }
 
+    /// The conversation as clients may see it: what is not on disk yet has not happened, but for what it is doing.
+    fn shown(&self) -> Conversation {
+        let mut view = self.model.view();
+        if self.writes.is_empty() {
+            return view;
+        }
+        match self.services.store.conversation(self.model.id()) {
+            Ok(Some(durable)) => {
+                view.head = durable.chain.head().map(|link| link.upstream_id.clone());
+                view.chain_length = durable.chain.len();
+                view.title = durable.title;
+                view.cwd = durable.cwd;
+                view.updated_at = durable.updated_at;
+                view.revision = durable.revision;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "the record cannot be read");
+            }
+        }
+        view
+    }
+
     fn publish(&mut self) {
-        let view = self.model.view();
+        let view = self.shown();
         self.published.send_if_modified(|published| {
             let differs = **published != view;
             if differs {
