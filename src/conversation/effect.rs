@@ -1,6 +1,6 @@
 //! What goes into a conversation and what comes out of it, as values. Pure.
 
-use bridge_protocol::conversation::{Conversation, OnBusy, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{Conversation, ForkAnswer, OnBusy, Settings, TranscriptsOnDelete};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
@@ -240,8 +240,8 @@ pub enum Milestone<R> {
         request: Option<Request>,
         /// The branch.
         branched: Box<Branched>,
-        /// The conversation that it is the head of.
-        record: Box<ConversationRecord>,
+        /// What the caller is told, and is told again under the same key.
+        answer: Box<ForkAnswer>,
         /// This conversation's record as it was, when the branch is made in place.
         before: Option<Box<ConversationRecord>>,
     },

@@ -225,10 +225,10 @@ impl<R> Model<R> {
                 reply,
                 request,
                 branched,
-                record,
+                answer,
                 ..
             } => {
-                self.fork_recorded(reply, request.as_ref(), *branched, &record, result, effects);
+                self.fork_recorded(reply, request.as_ref(), *branched, answer, result, effects);
             }
             Milestone::Deleted { reply, request, .. } => match result {
                 Ok(()) => {

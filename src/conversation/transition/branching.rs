@@ -1,6 +1,6 @@
 //! Forks at the head, in place and side by side.
 
-use bridge_protocol::conversation::{ForkAnswer, Parent};
+use bridge_protocol::conversation::{Conversation, ForkAnswer, Parent};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::ConversationId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
@@ -176,19 +176,22 @@ impl<R> Model<R> {
         self.record.resting = Resting::Idle;
         self.record.limit = None;
         self.touch(now);
-        let answer = Answer::Forked(Box::new(ForkAnswer {
-            conversation: self.view(),
+        let answer = Box::new(ForkAnswer {
+            conversation: Conversation {
+                // As it is when this is answered, which is when the branch is on disk.
+                live: branched.open.is_some(),
+                ..self.view()
+            },
             link: self.record.chain.head().cloned(),
             fidelity: branched.fidelity,
-        }));
-        let kept = self.done_request(branching.request.as_ref(), &answer, now);
+        });
+        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
         self.start_job(JobKind::Recording);
-        let record = Box::new(self.record.clone());
         let milestone = Milestone::Forked {
             reply: branching.reply,
             request: branching.request,
             branched: Box::new(branched),
-            record,
+            answer,
             before,
         };
         self.write(appended.entries, upstream, kept, milestone, effects);
@@ -211,14 +214,14 @@ impl<R> Model<R> {
         let mut chain = Chain::default();
         let appended = chain.append(link, branched.fidelity, now);
         record.chain = chain;
-        let answer = Answer::Forked(Box::new(ForkAnswer {
+        let answer = Box::new(ForkAnswer {
             conversation: view_of_record(&record),
             link: record.chain.head().cloned(),
             fidelity: branched.fidelity,
-        }));
-        let kept = self.done_request(branching.request.as_ref(), &answer, now);
+        });
+        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
         effects.push(Effect::WriteNew {
-            record: Box::new(record.clone()),
+            record: Box::new(record),
             lineage: appended.entries,
             upstream,
             request: kept,
@@ -226,7 +229,7 @@ impl<R> Model<R> {
                 reply: branching.reply,
                 request: branching.request,
                 branched: Box::new(branched),
-                record: Box::new(record),
+                answer,
                 before: None,
             },
         });
@@ -238,11 +241,12 @@ impl<R> Model<R> {
         reply: R,
         request: Option<&Request>,
         branched: Branched,
-        record: &ConversationRecord,
+        answer: Box<ForkAnswer>,
         result: Result<(), String>,
         effects: &mut Effects<R>,
     ) {
-        let in_place = record.id == self.record.id;
+        let id = answer.conversation.id;
+        let in_place = id == self.record.id;
         if in_place && matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
             self.job = None;
         }
@@ -256,34 +260,18 @@ impl<R> Model<R> {
             );
             return;
         }
-        let link = record.chain.head().cloned();
-        if let Some(link) = &link {
+        if let Some(link) = &answer.link {
             effects.emit(Event::Forked {
                 link: link.clone(),
-                conversation_id: record.id,
+                conversation_id: id,
             });
         }
-        let conversation = match (in_place, branched.open) {
-            (true, open) => {
-                if let Some(opened) = open {
-                    self.announce(*opened, None, effects);
-                }
-                self.view()
-            }
-            (false, open) => {
-                let conversation = view_of_record(record);
-                if let Some(opened) = open {
-                    effects.push(Effect::HandOver(record.id, opened));
-                }
-                conversation
-            }
-        };
-        let answer = ForkAnswer {
-            conversation,
-            link,
-            fidelity: branched.fidelity,
-        };
-        self.answer(reply, request, Ok(Answer::Forked(Box::new(answer))), effects);
+        match branched.open {
+            Some(opened) if in_place => self.announce(*opened, None, effects),
+            Some(opened) => effects.push(Effect::HandOver(id, opened)),
+            None => {}
+        }
+        self.answer(reply, request, Ok(Answer::Forked(answer)), effects);
     }
 
     /// Takes over a session that a fork opened for this conversation, unless one is open or being opened.
