@@ -1,0 +1,126 @@
+//! A client of the daemon's socket that knows nothing but JSON lines: what it has read was acknowledged.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::home::PATIENCE;
+
+/// One connection.
+pub(crate) struct Client {
+    writer: UnixStream,
+    reader: BufReader<UnixStream>,
+    last_id: u64,
+}
+
+/// The daemon is gone.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+/// What the daemon answers: a result, or an error object.
+pub(crate) type Answer = Result<Value, Value>;
+
+/// One line of the daemon's.
+#[derive(Debug)]
+pub(crate) enum Line {
+    Answer(u64, Answer),
+    /// The event's envelope.
+    Event(Value),
+}
+
+impl Client {
+    pub(crate) fn connect(socket: &Path) -> Result<Self, Gone> {
+        let writer = UnixStream::connect(socket).map_err(|_| Gone)?;
+        writer.set_read_timeout(Some(PATIENCE)).unwrap();
+        let reader = BufReader::new(writer.try_clone().map_err(|_| Gone)?);
+        Ok(Self {
+            writer,
+            reader,
+            last_id: 0,
+        })
+    }
+
+    /// Sends a request and gives its id.
+    pub(crate) fn send(&mut self, method: &str, params: &Value) -> Result<u64, Gone> {
+        self.last_id += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
+        self.writer
+            .write_all(format!("{request}\n").as_bytes())
+            .map_err(|_| Gone)?;
+        Ok(self.last_id)
+    }
+
+    /// The next line.
+    pub(crate) fn read(&mut self) -> Result<Line, Gone> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            // A line without its end was cut off with the daemon: nothing was acknowledged by it.
+            Ok(_) if !line.ends_with('\n') => return Err(Gone),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                panic!("the daemon has said nothing for {PATIENCE:?}")
+            }
+            Err(_) => return Err(Gone),
+        }
+        let mut message: Value = serde_json::from_str(&line).expect("every line is JSON");
+        if let Some(id) = message.get("id").and_then(Value::as_u64) {
+            let answer = match message.get_mut("result") {
+                Some(result) => Ok(result.take()),
+                None => Err(message["error"].take()),
+            };
+            return Ok(Line::Answer(id, answer));
+        }
+        assert_eq!(message["method"], "conversation/event", "{line}");
+        Ok(Line::Event(message["params"]["result"].take()))
+    }
+
+    /// Sends a request and waits for its answer; events before it are dropped.
+    pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Result<Answer, Gone> {
+        let id = self.send(method, params)?;
+        loop {
+            if let Line::Answer(answered, answer) = self.read()?
+                && answered == id
+            {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// As [`Client::ask`], of a daemon that must be there and must not refuse.
+    #[track_caller]
+    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
+        match self.ask(method, params) {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => panic!("{method} {params}: {error}"),
+            Err(Gone) => panic!("{method}: the daemon is gone"),
+        }
+    }
+
+    /// As [`Client::ask`], of a daemon that must refuse: the error.
+    #[track_caller]
+    pub(crate) fn refused(&mut self, method: &str, params: &Value) -> Value {
+        match self.ask(method, params) {
+            Ok(Err(error)) => error,
+            Ok(Ok(result)) => panic!("{method} {params} was not refused: {result}"),
+            Err(Gone) => panic!("{method}: the daemon is gone"),
+        }
+    }
+
+    /// Makes a conversation and gives its id.
+    #[track_caller]
+    pub(crate) fn new_conversation(&mut self, params: &Value) -> String {
+        let made = self.call("conversation/new", params);
+        made["conversation"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Sends a prompt and gives the turn's result.
+    #[track_caller]
+    pub(crate) fn prompt(&mut self, id: &str, text: &str) -> Value {
+        self.call(
+            "conversation/prompt",
+            &json!({"conversationId": id, "prompt": text}),
+        )
+    }
+}

@@ -1,0 +1,304 @@
+//! A folder that a daemon has for itself, the daemon as a process, and everything that it may leave behind.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use tempfile::TempDir;
+
+/// How long anything may take before a test fails instead of hanging. No test waits for it to pass.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// See the module.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    /// An empty home with this configuration, and with a folder to work in.
+    pub(crate) fn new(config: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
+        let home = Self { folder };
+        for below in ["config", "data", "log", "project"] {
+            fs::create_dir(home.path().join(below)).unwrap();
+        }
+        home.configure(config);
+        home
+    }
+
+    pub(crate) fn configure(&self, config: &str) {
+        fs::write(self.path().join("config/config.toml"), config).unwrap();
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    /// The folder that the conversations work in.
+    pub(crate) fn project(&self) -> String {
+        self.path().join("project").to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path().join("run/sessiond.sock")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path().join("log/sessiond.log")
+    }
+
+    /// What the daemons of this home said, the end of it; for those who look into a failure.
+    pub(crate) fn last_words(&self) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(120)..].join("\n")
+    }
+
+    /// The daemon as a command of its own environment.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));
+        command.env_clear();
+        command.envs(self.environment());
+        command.arg("--ready-on-stdin").current_dir("/");
+        command
+    }
+
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let level = std::env::var_os("CRASH_LOG").unwrap_or_else(|| "info".into());
+        vec![
+            ("SESSIOND_HOME".into(), self.path().into()),
+            ("SESSIOND_LOG".into(), level),
+            ("PATH".into(), path),
+        ]
+    }
+
+    /// Starts a daemon and does not wait until it listens.
+    pub(crate) fn spawn(&self) -> Daemon {
+        self.spawn_as(self.command())
+    }
+
+    /// Starts a daemon by this command, with its log in this home.
+    pub(crate) fn spawn_as(&self, mut command: Command) -> Daemon {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .unwrap();
+        command.stdout(Stdio::null()).stderr(log);
+        Daemon::spawn(command)
+    }
+
+    /// Starts a daemon and waits until it listens.
+    #[track_caller]
+    pub(crate) fn start(&self) -> Daemon {
+        let mut daemon = self.spawn();
+        assert!(
+            daemon.wait_ready(),
+            "the daemon did not start:\n{}",
+            self.last_words()
+        );
+        daemon
+    }
+
+    /// The processes that belong to this home: those that carry its mark or its name.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mut needles = vec![self.path().as_os_str().as_bytes().to_vec()];
+        if let Ok(instance) = fs::read_to_string(self.data().join("instance")) {
+            needles.push(format!("SESSIOND_MARK={}:", instance.trim()).into_bytes());
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            // A process that ends meanwhile has nothing to show.
+            let shown = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
+            let texts = [shown("cmdline"), shown("environ")];
+            let belongs = needles
+                .iter()
+                .any(|needle| texts.iter().any(|text| contains(text, needle)));
+            if belongs && pid != std::process::id() {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    /// The processes of this home beside this daemon.
+    pub(crate) fn agents(&self, daemon: &Daemon) -> Vec<u32> {
+        let mut found = self.processes();
+        found.retain(|pid| *pid != daemon.pid());
+        found
+    }
+
+    /// Fails when a process of this home is left beside these.
+    #[track_caller]
+    pub(crate) fn assert_nobody_but(&self, known: &[u32]) {
+        let left: Vec<String> = self
+            .processes()
+            .into_iter()
+            .filter(|pid| !known.contains(pid))
+            .map(|pid| {
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                format!("{pid} ({})", String::from_utf8_lossy(&line).replace('\0', " "))
+            })
+            .collect();
+        assert!(left.is_empty(), "left behind: {left:?}\n{}", self.last_words());
+    }
+
+    /// Fails unless everything is as it is without a daemon: no process, no socket, a free lock.
+    #[track_caller]
+    pub(crate) fn assert_at_rest(&self) {
+        self.assert_nobody_but(&[]);
+        for socket in ["run/sessiond.sock", "run/acp.sock"] {
+            assert!(!self.path().join(socket).exists(), "{socket} is still there");
+        }
+        assert!(self.lock_is_free(), "the lock is held");
+    }
+
+    pub(crate) fn lock_is_free(&self) -> bool {
+        let file = File::open(self.data().join("sessiond.lock")).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
+}
+
+impl Drop for Home {
+    /// A test that failed leaves nobody behind either.
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            signal(pid, Signal::KILL);
+        }
+    }
+}
+
+/// A daemon's process. Dropped while it runs, it is killed.
+pub(crate) struct Daemon {
+    child: Child,
+    ready: Option<std::io::PipeReader>,
+}
+
+impl Daemon {
+    /// Starts a daemon by this command, which tells that it is ready through its standard input.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let (ready, writer) = std::io::pipe().unwrap();
+        command.stdin(writer);
+        let child = command.spawn().unwrap();
+        // The command holds the write end too, and the pipe must end with the daemon.
+        drop(command);
+        Self {
+            child,
+            ready: Some(ready),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the daemon listens; false when it ended before.
+    pub(crate) fn wait_ready(&mut self) -> bool {
+        let mut told = String::new();
+        let ready = self.ready.take().unwrap();
+        BufReader::new(ready).read_line(&mut told).unwrap();
+        told.starts_with("ready")
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// How often the daemon has called the system to read or write so far: its own clock, so to say. None once it has
+    /// ended.
+    pub(crate) fn calls_to_the_system(&self) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/io", self.pid())).ok()?;
+        let figure = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        Some(figure("syscr:")? + figure("syscw:")?)
+    }
+
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(self.pid(), which);
+    }
+
+    /// Kills it, unless it has ended by itself, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until it has ended by itself.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        assert!(ends_within(self.pid(), PATIENCE), "the daemon does not end");
+        self.child.wait().unwrap()
+    }
+
+    /// Asks it to end, by a signal, and waits until it has.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert!(status.success(), "the daemon ended with {status}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.kill();
+        }
+    }
+}
+
+/// Sends a signal; a process that has gone needs none.
+pub(crate) fn signal(pid: u32, which: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        match kill_process(pid, which) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => panic!("cannot signal {pid:?}: {error}"),
+        }
+    }
+}
+
+/// Whether the process ends within this time. One that is gone already has.
+pub(crate) fn ends_within(pid: u32, limit: Duration) -> bool {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return true;
+    };
+    let limit = Timespec::try_from(limit).unwrap();
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap() > 0
+}
+
+/// The program by a shell, which runs this before; the program's name and arguments follow as `"$@"`.
+pub(crate) fn through_shell(home: &Home, script: &str) -> Command {
+    let inner = home.command();
+    let mut command = Command::new("sh");
+    command.env_clear().envs(home.environment()).current_dir("/");
+    command
+        .args(["-c", script, "sh"])
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    command.process_group(0);
+    command
+}
+
+fn contains(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|window| window == needle)
+}

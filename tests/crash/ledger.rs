@@ -1,0 +1,157 @@
+//! What the daemon has acknowledged of one conversation, in an answer or an event: all of it has to outlive the daemon.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// A call that was answered under a request id, to be repeated.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) method: &'static str,
+    pub(crate) params: Value,
+    pub(crate) result: Value,
+}
+
+/// A call with a request id that may have been carried out or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) method: &'static str,
+    pub(crate) params: Value,
+    /// The prompt's text, when it is one.
+    pub(crate) text: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) id: String,
+    /// Every upstream id that it was ever seen to have.
+    pub(crate) upstream: BTreeSet<String>,
+    /// The entries of the lineage by their numbers.
+    pub(crate) lineage: BTreeMap<u64, Value>,
+    /// Links that were seen written.
+    pub(crate) written: BTreeSet<String>,
+    /// The most turns that a link was seen with.
+    pub(crate) turns: BTreeMap<String, u64>,
+    /// The prompts whose turns ended well on the history that it has now, in their order.
+    pub(crate) history: Vec<String>,
+    /// All prompts that were ever sent here, so that one that was sent twice is known.
+    pub(crate) sent: Vec<String>,
+    /// The prompts that were accepted, by their turns.
+    pub(crate) accepted: BTreeMap<String, String>,
+    /// How turns ended, by their ids.
+    pub(crate) ended: BTreeMap<String, Value>,
+    /// Sessions of which it was told how they came back.
+    pub(crate) told: BTreeSet<String>,
+    /// How often the chain was emptied.
+    pub(crate) resets: usize,
+    pub(crate) answered: Vec<Answered>,
+    pub(crate) unanswered: Vec<Unanswered>,
+    /// The titles that it may have; one when the last change was acknowledged.
+    pub(crate) titles: Vec<String>,
+    pub(crate) revision: u64,
+    /// Questions that were raised and that nobody has answered or cancelled.
+    pub(crate) open_questions: BTreeSet<String>,
+    /// Questions whose answer was acknowledged.
+    pub(crate) answered_questions: BTreeSet<String>,
+    /// Whether a session was lost with its transcript since the last new beginning, so that nothing may be left.
+    pub(crate) may_be_lost: bool,
+    pub(crate) deleted: bool,
+}
+
+impl Ledger {
+    /// The ledger of a conversation as it was answered.
+    pub(crate) fn of(conversation: &Value) -> Self {
+        let mut ledger = Self {
+            id: text(conversation, "id"),
+            titles: vec![text(conversation, "title")],
+            ..Self::default()
+        };
+        ledger.saw_conversation(conversation);
+        ledger
+    }
+
+    pub(crate) fn saw_upstream(&mut self, id: &Value) {
+        if let Some(id) = id.as_str().filter(|id| !id.is_empty()) {
+            self.upstream.insert(id.to_owned());
+        }
+    }
+
+    pub(crate) fn saw_conversation(&mut self, conversation: &Value) {
+        assert_eq!(conversation["id"], self.id.as_str());
+        self.saw_upstream(&conversation["head"]);
+        let revision = conversation["revision"].as_u64().unwrap();
+        self.revision = self.revision.max(revision);
+    }
+
+    pub(crate) fn saw_link(&mut self, link: &Value) {
+        let id = text(link, "upstreamId");
+        self.saw_upstream(&link["upstreamId"]);
+        let turns = self.turns.entry(id.clone()).or_default();
+        *turns = (*turns).max(link["turns"].as_u64().unwrap());
+        if link["written"] == true {
+            self.written.insert(id);
+        }
+    }
+
+    pub(crate) fn saw_lineage(&mut self, entries: &[Value]) {
+        for entry in entries {
+            let mut entry = entry.clone();
+            // It follows from the chain at the time of asking.
+            entry.as_object_mut().unwrap().remove("inChain");
+            self.saw_upstream(&entry["upstreamId"]);
+            let seq = entry["seq"].as_u64().unwrap();
+            if let Some(before) = self.lineage.get(&seq) {
+                assert_eq!(*before, entry, "{}: entry {seq} changed", self.id);
+            }
+            self.lineage.insert(seq, entry);
+        }
+    }
+
+    /// The session was brought back in this way; what is told as missing is not asked for.
+    pub(crate) fn saw_resumed(&mut self, resumed: &Value) {
+        self.saw_upstream(&resumed["upstreamId"]);
+        self.told.insert(text(resumed, "upstreamId"));
+        let missing = resumed["missingTurns"].as_u64().unwrap();
+        match resumed["fidelity"].as_str().unwrap() {
+            "full" => assert_eq!(missing, 0, "{resumed}"),
+            "text" if missing == 0 => {}
+            _ => self.history.clear(),
+        }
+    }
+
+    /// A turn ended. `text` is its prompt.
+    pub(crate) fn saw_turn(&mut self, text: &str, turn: &Value) {
+        self.saw_upstream(&turn["upstreamId"]);
+        let known = self
+            .ended
+            .entry(self::text(turn, "turnId"))
+            .or_insert_with(|| turn.clone());
+        assert_eq!(known, turn, "{}: a turn ended in two ways", self.id);
+        if turn["stopReason"] == "end_turn" && !self.history.iter().any(|known| known == text) {
+            self.history.push(text.to_owned());
+        }
+    }
+
+    /// A prompt was taken.
+    pub(crate) fn saw_accepted(&mut self, event: &Value) {
+        let prompt = match &event["prompt"] {
+            Value::String(prompt) => prompt.clone(),
+            blocks => text(&blocks[0], "text"),
+        };
+        self.accepted.insert(text(event, "turnId"), prompt);
+    }
+
+    /// The chain was emptied.
+    pub(crate) fn begin_anew(&mut self) {
+        self.resets += 1;
+        self.history.clear();
+        self.open_questions.clear();
+        self.may_be_lost = false;
+    }
+}
+
+/// A member that is a text.
+pub(crate) fn text(value: &Value, member: &str) -> String {
+    value[member].as_str().unwrap_or_default().to_owned()
+}

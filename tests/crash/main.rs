@@ -1,0 +1,24 @@
+//! The daemon as a process that is killed: at random moments, with its agents, and with its files damaged or without
+//! room. What it acknowledged before has to be there afterwards, and no process may stay behind.
+//!
+//! The rounds of [`rounds`] are replayed with `CRASH_SEED`, and `CRASH_ROUNDS` says how many there are.
+
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may fail by panicking, its helpers too, and tells the seed with which it can be repeated"
+)]
+
+mod client;
+mod home;
+mod ledger;
+mod processes;
+mod random;
+mod room;
+mod rounds;
+mod store;
+mod turn;
+mod verify;
+mod worker;

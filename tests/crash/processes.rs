@@ -1,0 +1,352 @@
+//! What runs on behalf of a daemon ends with it, however it hides and however the daemon ends; and who waits for an
+//! agent that has died is told at once.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Line};
+use crate::home::{Daemon, Home, ends_within, signal, through_shell};
+
+/// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a daemon that
+/// has forked twice and lost its parents. Each writes its pid down once it is there.
+const FAMILY: &str = r#"
+echo family >&2
+sh -c 'trap "" TERM; echo $$ > "$0/deaf"; while :; do read line < "$0/fifo"; done' "$PIDS" &
+sh -c 'setsid sh -c "echo \$\$ > \$0/grandchild; exec cat \$0/fifo" "$0"' "$PIDS" &
+sh -c 'setsid sh -c "sh -c \"echo \\\$\\\$ > \\\$0/daemon; exec cat \\\$0/fifo\" \$0 &" "$0" &' "$PIDS"
+"#;
+
+/// The files that the family writes.
+const FAMILY_NAMES: [&str; 3] = ["deaf", "grandchild", "daemon"];
+
+/// How long a stop may take with the longest agent: the turn's 0.5 s, 2 s after the end of its input, 5 s after SIGTERM,
+/// 2 s after SIGKILL, twice for what hides from it, and some for a busy machine.
+const LONGEST_STOP: Duration = Duration::from_secs(30);
+
+/// A home with the agent `odd`: this script, and then the loopback agent in its place.
+fn home_with_agent(script: &str) -> Home {
+    let home = Home::new("");
+    let pids = home.path().join("pids");
+    fs::create_dir(&pids).unwrap();
+    // Whoever reads from it waits for as long as it lives.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        pids.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let agent = home.path().join("agent.sh");
+    let text = format!("#!/bin/sh\nPIDS={}\n{script}\n", pids.display());
+    fs::write(&agent, text).unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    home.configure(&format!(
+        "[limits]\ncancel_grace_ms = 500\n[agents.odd]\nkind = \"loopback\"\ncommand = \"{}\"\nargs = []\n",
+        agent.display(),
+    ));
+    home
+}
+
+/// The line with which a script becomes the loopback agent.
+fn loopback(home_data: &str) -> String {
+    format!(
+        "{} loopback-agent --data {home_data}",
+        env!("CARGO_BIN_EXE_sessiond")
+    )
+}
+
+/// A home whose agent has a family.
+fn home_with_family() -> Home {
+    // The data folder is beside the script.
+    home_with_agent(&format!("{FAMILY}\nexec {}", loopback("\"${0%/*}/data\"")))
+}
+
+/// The pids of the family, once all of it is there.
+fn family(home: &Home, client: &mut Client) -> Vec<u32> {
+    let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
+    let turn = client.prompt(&id, "hello");
+    assert_eq!(turn["stopReason"], "end_turn", "{turn}");
+    let begun = Instant::now();
+    loop {
+        let pids: Vec<u32> = FAMILY_NAMES
+            .iter()
+            .filter_map(|name| {
+                let text = fs::read_to_string(home.path().join("pids").join(name)).ok()?;
+                text.trim().parse().ok()
+            })
+            .collect();
+        if pids.len() == FAMILY_NAMES.len() {
+            return pids;
+        }
+        assert!(
+            begun.elapsed() < LONGEST_STOP,
+            "the family is not complete: {pids:?}"
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[track_caller]
+fn assert_gone(pids: &[u32]) {
+    for pid in pids {
+        assert!(ends_within(*pid, Duration::ZERO), "{pid} is still there");
+    }
+}
+
+#[test]
+fn the_whole_family_of_an_agent_ends_with_the_daemon() {
+    let home = home_with_family();
+    let mut daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let family = family(&home, &mut client);
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success());
+    assert_gone(&family);
+    home.assert_at_rest();
+}
+
+#[test]
+fn the_whole_family_of_an_agent_ends_when_the_daemon_starts_after_it_was_killed() {
+    let home = home_with_family();
+    let mut daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let family = family(&home, &mut client);
+    daemon.kill();
+    for pid in &family {
+        assert!(
+            !ends_within(*pid, Duration::ZERO),
+            "{pid} should have outlived the daemon"
+        );
+    }
+    let next = home.start();
+    assert_gone(&family);
+    home.assert_nobody_but(&[next.pid()]);
+    next.stop();
+    home.assert_at_rest();
+}
+
+#[test]
+fn the_whole_family_of_an_agent_ends_with_the_agent() {
+    let home = home_with_family();
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let family = family(&home, &mut client);
+    let agent = home
+        .agents(&daemon)
+        .into_iter()
+        .find(|pid| is_loopback(*pid))
+        .expect("the agent runs");
+    signal(agent, Signal::KILL);
+    for pid in family {
+        assert!(
+            ends_within(pid, LONGEST_STOP),
+            "{pid} outlives the agent that it belonged to"
+        );
+    }
+    daemon.stop();
+    home.assert_at_rest();
+}
+
+fn is_loopback(pid: u32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(b"loopback-agent")
+}
+
+#[test]
+fn who_waits_for_an_agent_that_is_killed_is_told_at_once() {
+    let home = Home::new("");
+    let daemon = home.start();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut client = Client::connect(&home.socket()).unwrap();
+        let id = client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()}));
+        client.call("conversation/subscribe", &json!({"conversationId": id}));
+        let prompt = json!({"conversationId": id, "prompt": "[[say on my way]][[hang]]"});
+        let request = client.send("conversation/prompt", &prompt).unwrap();
+        clients.push((client, request, id));
+    }
+    for (client, _, _) in &mut clients {
+        wait_for_words(client);
+    }
+    let agents = home.agents(&daemon);
+    assert_eq!(agents.len(), 1, "one process serves all: {agents:?}");
+    let begun = Instant::now();
+    signal(agents[0], Signal::KILL);
+    for (client, request, _) in &mut clients {
+        let turn = answer_to(client, *request);
+        assert_eq!(turn["failure"]["kind"], "agentDied", "{turn}");
+        assert_eq!(turn["failure"]["retryable"], true, "{turn}");
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    for (client, _, id) in &mut clients {
+        let turn = client.prompt(id, "go on");
+        assert_eq!(turn["stopReason"], "end_turn", "{turn}");
+        assert_eq!(turn["resumed"]["fidelity"], "full", "{turn}");
+    }
+    daemon.stop();
+    home.assert_at_rest();
+}
+
+/// Waits until the agent has said something in a turn.
+fn wait_for_words(client: &mut Client) {
+    loop {
+        if let Line::Event(event) = client.read().unwrap()
+            && event["event"]["update"]["sessionUpdate"] == "agent_message_chunk"
+        {
+            return;
+        }
+    }
+}
+
+fn answer_to(client: &mut Client, request: u64) -> Value {
+    loop {
+        if let Line::Answer(id, answer) = client.read().unwrap()
+            && id == request
+        {
+            return answer.unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_dies_at_once_is_told_with_its_last_words() {
+    let home = home_with_agent("echo first line >&2\necho the licence has run out >&2\nexit 3");
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
+    let error = client.refused(
+        "conversation/prompt",
+        &json!({"conversationId": id, "prompt": "hello"}),
+    );
+    assert_eq!(error["code"], 1006, "{error}");
+    assert_eq!(error["data"]["kind"], "agentUnavailable", "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("the licence has run out"), "{message}");
+    daemon.stop();
+    home.assert_at_rest();
+}
+
+#[test]
+fn an_agent_that_dies_in_a_turn_is_told_with_its_last_words() {
+    let home = Home::new("");
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let id = client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()}));
+    let turn = client.prompt(&id, "[[crash]]");
+    assert_eq!(turn["failure"]["kind"], "agentDied", "{turn}");
+    let message = turn["failure"]["message"].as_str().unwrap();
+    assert!(message.contains("crashing, as the prompt asked"), "{message}");
+    daemon.stop();
+    home.assert_at_rest();
+}
+
+/// A home whose agent ends neither with its input nor by SIGTERM, and is deaf to a cancellation when it is told so.
+fn home_with_stubborn_agent() -> Home {
+    let agent = loopback("\"${0%/*}/data\"");
+    home_with_agent(&format!(
+        "trap '' TERM\n{agent}\nwhile :; do read line < $PIDS/fifo; done"
+    ))
+}
+
+/// Begins a turn that does not end, and waits until it runs.
+fn hang(home: &Home, client: &mut Client) -> u64 {
+    let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
+    client.call("conversation/subscribe", &json!({"conversationId": id}));
+    let prompt = json!({"conversationId": id, "prompt": "[[deaf]][[say on my way]][[hang]]"});
+    let request = client.send("conversation/prompt", &prompt).unwrap();
+    wait_for_words(client);
+    request
+}
+
+#[test]
+fn a_stop_ends_in_time_when_the_agent_heeds_nothing() {
+    let home = home_with_stubborn_agent();
+    let mut daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let request = hang(&home, &mut client);
+    let begun = Instant::now();
+    client.send("daemon/shutdown", &json!({"graceMs": 300})).unwrap();
+    let turn = answer_to(&mut client, request);
+    assert_eq!(turn["stopReason"], "cancelled", "whoever waits is told: {turn}");
+    assert!(daemon.wait().success());
+    let took = begun.elapsed();
+    assert!(took < LONGEST_STOP, "the stop took {took:?}");
+    home.assert_at_rest();
+}
+
+#[test]
+fn a_second_signal_cuts_a_stop_short() {
+    let home = home_with_stubborn_agent();
+    home.configure(&format!(
+        "{}\n[limits]\ncancel_grace_ms = 3600000\n",
+        fs::read_to_string(home.path().join("config/config.toml"))
+            .unwrap()
+            .replace("[limits]\ncancel_grace_ms = 500\n", "")
+    ));
+    let (mut daemon, mut log) = start_with_log(&home);
+    let mut client = Client::connect(&home.socket()).unwrap();
+    hang(&home, &mut client);
+    daemon.signal(Signal::TERM);
+    // From here on an hour passes, or another signal comes.
+    while !next_line(&mut log).contains("the daemon stops") {}
+    let begun = Instant::now();
+    daemon.signal(Signal::TERM);
+    // Whoever reads the log no longer must not hold the daemon up.
+    let reader =
+        std::thread::spawn(move || while log.read_line(&mut String::new()).is_ok_and(|read| read > 0) {});
+    assert!(daemon.wait().success());
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(6), "the stop took {took:?}");
+    reader.join().unwrap();
+    home.assert_at_rest();
+}
+
+type Log = BufReader<std::io::PipeReader>;
+
+/// A daemon whose log can be read while it runs.
+fn start_with_log(home: &Home) -> (Daemon, Log) {
+    let (log, writer) = std::io::pipe().unwrap();
+    // The shell hands its own output to the daemon as the place for its log.
+    let mut command = through_shell(home, "exec \"$@\" 2>&1");
+    command.stdout(writer);
+    let mut daemon = Daemon::spawn(command);
+    assert!(daemon.wait_ready());
+    (daemon, BufReader::new(log))
+}
+
+fn next_line(log: &mut Log) -> String {
+    let mut line = String::new();
+    assert!(
+        log.read_line(&mut line).unwrap() > 0,
+        "the daemon has closed its log"
+    );
+    line
+}
+
+#[test]
+fn a_process_that_another_home_has_started_is_left_alone() {
+    let (home, other) = (Home::new(""), Home::new(""));
+    let (mut daemon, neighbour) = (home.start(), other.start());
+    let mut client = Client::connect(&other.socket()).unwrap();
+    let id = client.new_conversation(&json!({"agent": "loopback", "cwd": other.project()}));
+    client.prompt(&id, "hello");
+    let agents = other.agents(&neighbour);
+    assert!(!agents.is_empty());
+    daemon.kill();
+    home.start().stop();
+    for pid in agents {
+        assert!(
+            !ends_within(pid, Duration::ZERO),
+            "{pid} belongs to somebody else"
+        );
+    }
+    neighbour.stop();
+    other.assert_at_rest();
+}

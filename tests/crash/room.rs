@@ -1,0 +1,269 @@
+//! A disk without room, and one that cannot be written: what could not be made durable is refused, and the daemon works
+//! again when there is room.
+//!
+//! The disk is a small one in memory, in a mount namespace of its own. Where such a namespace is not to be had, the
+//! tests that need one say so and do nothing.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::home::{Daemon, Home, through_shell};
+
+/// A namespace in which the data folder of a home is a disk in memory, as long as this lives.
+struct Disk {
+    keeper: Child,
+    data: PathBuf,
+}
+
+impl Disk {
+    /// None, with a reason told, where the system does not let this user have one.
+    fn mount(home: &Home, options: &str) -> Option<Self> {
+        let script = "mount -t tmpfs -o \"$1\" none \"$2\" && echo mounted && exec cat";
+        let mut command = Command::new("unshare");
+        command
+            .args(["-Urm", "sh", "-c", script, "sh", options])
+            .arg(home.data());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut keeper = match command.spawn() {
+            Ok(keeper) => keeper,
+            Err(error) => {
+                eprintln!("skipped: unshare cannot be run: {error}");
+                return None;
+            }
+        };
+        let mut told = String::new();
+        BufReader::new(keeper.stdout.take().unwrap())
+            .read_line(&mut told)
+            .unwrap();
+        if told != "mounted\n" {
+            eprintln!("skipped: this user may not mount a disk in memory");
+            keeper.wait().unwrap();
+            return None;
+        }
+        let data = PathBuf::from(format!("/proc/{}/root{}", keeper.id(), home.data().display()));
+        Some(Self { keeper, data })
+    }
+
+    /// A daemon for which the disk is there.
+    fn spawn(&self, home: &Home) -> Daemon {
+        let inner = home.command();
+        let mut command = Command::new("nsenter");
+        command.env_clear().envs(home.environment());
+        let target = format!("--target={}", self.keeper.id());
+        command.args([&target, "--user", "--mount", "--preserve-credentials"]);
+        command
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .current_dir("/");
+        home.spawn_as(command)
+    }
+
+    /// Writes until there is no room at all.
+    fn fill(&self) {
+        let mut file = File::create(self.data.join("filler")).unwrap();
+        for size in [1 << 16, 1] {
+            while file.write(&vec![b'x'; size]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.data.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // It reads until its input ends.
+        drop(self.keeper.stdin.take());
+        drop(self.keeper.wait());
+    }
+}
+
+fn assert_store_failed(error: &Value) {
+    assert_eq!(error["code"], 1015, "{error}");
+    assert_eq!(error["data"]["kind"], "storeFailed", "{error}");
+}
+
+fn recalled(client: &mut Client, id: &str) -> String {
+    client.call("conversation/subscribe", &json!({"conversationId": id}));
+    let request = json!({"conversationId": id, "prompt": "[[recall]]"});
+    let request = client.send("conversation/prompt", &request).unwrap();
+    let mut words = String::new();
+    loop {
+        match client.read().unwrap() {
+            crate::client::Line::Event(event) => {
+                let update = &event["event"]["update"];
+                if update["sessionUpdate"] == "agent_message_chunk" {
+                    words.push_str(update["content"]["text"].as_str().unwrap());
+                }
+            }
+            crate::client::Line::Answer(id, answer) if id == request => {
+                assert_eq!(answer.unwrap()["stopReason"], "end_turn");
+                return words;
+            }
+            crate::client::Line::Answer(..) => {}
+        }
+    }
+}
+
+#[test]
+fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
+    let home = Home::new("");
+    let Some(disk) = Disk::mount(&home, "size=8m") else {
+        return;
+    };
+    let make = json!({"agent": "loopback", "cwd": home.project()});
+    let mut ids: Vec<String> = Vec::new();
+    for round in 0..3 {
+        let mut daemon = disk.spawn(&home);
+        assert!(daemon.wait_ready(), "{}", home.last_words());
+        let mut client = Client::connect(&home.socket()).unwrap();
+        ids.push(client.new_conversation(&make));
+        let (first, last) = (ids[0].clone(), ids[ids.len() - 1].clone());
+        let turn = client.prompt(&first, &format!("before {round}"));
+        assert_eq!(turn["stopReason"], "end_turn", "{turn}");
+
+        disk.fill();
+        // The last page of the journal has some room still.
+        let error = loop {
+            match client.ask("conversation/new", &make).unwrap() {
+                Ok(made) => ids.push(made["conversation"]["id"].as_str().unwrap().to_owned()),
+                Err(error) => break error,
+            }
+        };
+        assert_store_failed(&error);
+        let status = client.call("daemon/status", &json!({}));
+        assert!(status["store"]["failure"].is_string(), "{status}");
+        assert_eq!(status["conversations"], ids.len());
+        // What is there can be looked at, and what cannot be written is not done.
+        let chain = client.call("conversation/chain", &json!({"conversationId": first}));
+        let view = client.call("conversation/get", &json!({"conversationId": last}));
+        let changes = [
+            (
+                "conversation/prompt",
+                json!({"conversationId": first, "prompt": "while there is no room"}),
+            ),
+            (
+                "conversation/update",
+                json!({"conversationId": last, "title": "no room ".repeat(600)}),
+            ),
+            ("conversation/fork", json!({"conversationId": first})),
+        ];
+        for (method, params) in changes {
+            let error = client.refused(method, &params);
+            assert!(
+                [1007, 1015].contains(&error["code"].as_i64().unwrap()),
+                "{method}: {error}"
+            );
+        }
+        let after = client.call("conversation/get", &json!({"conversationId": last}));
+        assert_eq!(after["conversation"]["title"], view["conversation"]["title"]);
+        assert_eq!(
+            client.call("conversation/chain", &json!({"conversationId": first})),
+            chain
+        );
+
+        disk.make_room();
+        // It works again, or says that it has to be started again since its database has failed too.
+        match client.ask("conversation/new", &make).unwrap() {
+            Ok(made) => ids.push(made["conversation"]["id"].as_str().unwrap().to_owned()),
+            Err(error) => {
+                assert_store_failed(&error);
+                assert!(
+                    error["message"]
+                        .as_str()
+                        .unwrap()
+                        .contains("until the next start"),
+                    "{error}"
+                );
+            }
+        }
+        client.call("daemon/status", &json!({}));
+        daemon.kill();
+    }
+
+    let mut daemon = disk.spawn(&home);
+    assert!(daemon.wait_ready(), "{}", home.last_words());
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let listed = client.call("conversation/list", &json!({"limit": 500}));
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), ids.len());
+    let words = recalled(&mut client, &ids[0]);
+    for said in ["before 0", "before 1", "before 2"] {
+        assert!(words.contains(said), "{said} is not in {words}");
+    }
+    assert!(!words.contains("while there is no room"), "{words}");
+    daemon.stop();
+    home.assert_nobody_but(&[disk.keeper.id()]);
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_told_at_the_start() {
+    let home = Home::new("");
+    let Some(disk) = Disk::mount(&home, "ro") else {
+        return;
+    };
+    let mut daemon = disk.spawn(&home);
+    assert!(!daemon.wait_ready(), "it started");
+    assert!(!daemon.wait().success());
+    let words = home.last_words();
+    let data = home.data();
+    assert!(
+        words.contains("error: ") && words.contains(data.to_str().unwrap()),
+        "{words}"
+    );
+    assert!(words.contains("Read-only"), "{words}");
+    home.assert_nobody_but(&[disk.keeper.id()]);
+}
+
+/// Says how long a file of the daemon's may get.
+fn limit_files(daemon: &Daemon, length: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    let limit = Rlimit {
+        current: length,
+        maximum: None,
+    };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
+
+/// A line that is cut off in its middle because there is no more room is taken back, at whatever byte that happens.
+#[test]
+fn a_line_that_was_written_in_part_was_not_acknowledged_and_does_no_harm() {
+    let home = Home::new("");
+    let make = json!({"agent": "loopback", "cwd": home.project()});
+    let mut ids = Vec::new();
+    for more in [0, 1, 17, 100] {
+        // Without this the system would end the daemon at its first write beyond the limit.
+        let mut daemon = home.spawn_as(through_shell(&home, "trap '' XFSZ; exec \"$@\""));
+        assert!(daemon.wait_ready(), "{}", home.last_words());
+        let mut client = Client::connect(&home.socket()).unwrap();
+        ids.push(client.new_conversation(&make));
+        let length = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+        limit_files(&daemon, Some(length + more));
+        for _ in 0..3 {
+            assert_store_failed(&client.refused("conversation/new", &make));
+        }
+        client.call("daemon/status", &json!({}));
+        // Whether it works again in this life depends on whether the limit has met the database too.
+        limit_files(&daemon, None);
+        if let Ok(made) = client.ask("conversation/new", &make).unwrap() {
+            ids.push(made["conversation"]["id"].as_str().unwrap().to_owned());
+        }
+        daemon.kill();
+    }
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let listed = client.call("conversation/list", &json!({}));
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), ids.len());
+    for id in ids {
+        client.call("conversation/get", &json!({"conversationId": id}));
+    }
+    client.new_conversation(&make);
+    daemon.stop();
+    home.assert_at_rest();
+}

@@ -1,0 +1,284 @@
+//! Rounds: clients work, the daemon is killed, and the next one has to know everything that was acknowledged.
+//!
+//! The moment of a kill is a number of answers and events, or, while the daemon starts or stops and says nothing, a
+//! number of its own calls to the system. It is never a time.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::home::{Daemon, Home, PATIENCE, signal};
+use crate::random::Random;
+use crate::verify::Ending;
+use crate::worker::{Figures, Worker};
+
+/// How many clients work at a time.
+const CLIENTS: usize = 4;
+
+/// Rounds unless `CRASH_ROUNDS` says otherwise: what fits into the plain test run.
+const ROUNDS: usize = 30;
+
+/// A start is killed after less than so many calls to the system: about as many as it makes until it listens.
+const CALLS_OF_A_START: usize = 150;
+
+/// The same of a stop.
+const CALLS_OF_A_STOP: usize = 120;
+
+/// The configuration of the daemons: a cancelled turn gets little time, since some agents are told to be deaf.
+const CONFIG: &str = "[limits]\ncancel_grace_ms = 2000\n";
+
+/// Counts what the daemon has said, and knows whether it is going to be killed.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    count: Mutex<Count>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    lines: usize,
+    /// Clients that wait for what comes only with the daemon's end.
+    waiting: usize,
+    kill_is_meant: bool,
+    /// A client has found something wrong and does nothing more.
+    has_failed: bool,
+}
+
+/// Tells the clock when the client's thread panics, so that nobody waits for it.
+struct Alarm(Arc<Clock>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.count.lock().unwrap().has_failed = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Clock {
+    /// A line was read.
+    pub(crate) fn tick(&self) {
+        self.count.lock().unwrap().lines += 1;
+        self.changed.notify_all();
+    }
+
+    /// A client does nothing more until the daemon or its agent ends.
+    pub(crate) fn waits_for_the_end(&self) {
+        self.count.lock().unwrap().waiting += 1;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn waits_no_more(&self) {
+        self.count.lock().unwrap().waiting -= 1;
+    }
+
+    /// Whether the connection may end now.
+    pub(crate) fn is_kill_meant(&self) -> bool {
+        self.count.lock().unwrap().kill_is_meant
+    }
+
+    fn mean_to_kill(&self) {
+        self.count.lock().unwrap().kill_is_meant = true;
+    }
+
+    /// Waits until so many lines were read, or nobody works any more.
+    fn wait_for(&self, lines: usize) {
+        let count = self.count.lock().unwrap();
+        let reached = |count: &mut Count| count.lines < lines && count.waiting < CLIENTS && !count.has_failed;
+        let (count, waited) = self.changed.wait_timeout_while(count, PATIENCE, reached).unwrap();
+        drop(count);
+        assert!(!waited.timed_out(), "the clients do not get on");
+    }
+}
+
+/// What a round does to the daemon.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    /// Killed while clients work.
+    Daemon,
+    /// Its agents too, before it or after it.
+    WithAgents { agents_first: bool },
+    /// Killed while it stops.
+    Stopping { by_signal: bool },
+}
+
+fn number_from(variable: &str, otherwise: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")),
+        Err(_) => otherwise,
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
+    let seed = number_from("CRASH_SEED", u64::from(std::process::id()) << 20 ^ 0x5eed);
+    let rounds = usize::try_from(number_from("CRASH_ROUNDS", ROUNDS as u64)).unwrap();
+    eprintln!("CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
+    let home = Home::new(CONFIG);
+    let mut random = Random::new(seed);
+    let mut workers: Vec<Worker> = (0..CLIENTS)
+        .map(|number| Worker::new(number, seed, home.socket(), home.project()))
+        .collect();
+    let mut daemon = home.start();
+    for round in 0..rounds {
+        let lines = 1 + random.below(300);
+        let blow = match random.below(100) {
+            0..=59 => Blow::Daemon,
+            60..=79 => Blow::WithAgents {
+                agents_first: random.chance(50),
+            },
+            _ => Blow::Stopping {
+                by_signal: random.chance(50),
+            },
+        };
+        let failed_starts = if random.chance(20) { 1 + random.below(3) } else { 0 };
+        let told = format!(
+            "round {round} of CRASH_SEED={seed} CRASH_ROUNDS={rounds}: {blow:?} after {lines} lines, then \
+             {failed_starts} starts that fail"
+        );
+        let clock = Arc::new(Clock::default());
+        for worker in &mut workers {
+            worker.clock = Arc::clone(&clock);
+        }
+        let threads = spawn(workers, Worker::work);
+        clock.wait_for(lines);
+        clock.mean_to_kill();
+        strike(&home, &mut daemon, blow, &mut random);
+        workers = join(threads, &told);
+        for _ in 0..failed_starts {
+            let mut daemon = home.spawn();
+            kill_after_calls(&mut daemon, random.below(CALLS_OF_A_START));
+        }
+        daemon = home.start();
+        home.assert_nobody_but(&[daemon.pid()]);
+        verify_list(&home, &workers);
+        let ending = match blow {
+            Blow::Daemon | Blow::WithAgents { .. } => Ending::Killed,
+            Blow::Stopping { .. } => Ending::Stopping,
+        };
+        workers = each(workers, &told, move |worker| worker.verify(ending));
+        workers = each(workers, &told, Worker::verify_histories);
+    }
+    daemon.stop();
+    home.assert_at_rest();
+    tell(&workers);
+}
+
+/// Lets each client do its part, in a thread of its own.
+fn each(workers: Vec<Worker>, told: &str, part: impl Fn(&mut Worker) + Send + Copy + 'static) -> Vec<Worker> {
+    join(spawn(workers, part), told)
+}
+
+fn spawn(
+    workers: Vec<Worker>,
+    part: impl Fn(&mut Worker) + Send + Copy + 'static,
+) -> Vec<JoinHandle<Worker>> {
+    let start = |mut worker: Worker| {
+        std::thread::spawn(move || {
+            let _alarm = Alarm(Arc::clone(&worker.clock));
+            part(&mut worker);
+            worker
+        })
+    };
+    workers.into_iter().map(start).collect()
+}
+
+fn join(threads: Vec<JoinHandle<Worker>>, told: &str) -> Vec<Worker> {
+    let joined: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+    joined
+        .into_iter()
+        .map(|worker| worker.unwrap_or_else(|_| panic!("{told}")))
+        .collect()
+}
+
+fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, random: &mut Random) {
+    match blow {
+        Blow::Daemon => daemon.kill(),
+        Blow::WithAgents { agents_first } => {
+            let agents = home.agents(daemon);
+            if agents_first {
+                kill_all(&agents);
+                daemon.kill();
+            } else {
+                daemon.kill();
+                kill_all(&agents);
+            }
+        }
+        Blow::Stopping { by_signal } => {
+            if by_signal {
+                daemon.signal(Signal::TERM);
+            } else if let Ok(mut client) = Client::connect(&home.socket()) {
+                // Whether it is answered before it dies does not matter.
+                drop(client.send("daemon/shutdown", &json!({})));
+            }
+            kill_after_calls(daemon, random.below(CALLS_OF_A_STOP));
+        }
+    }
+}
+
+fn kill_all(pids: &[u32]) {
+    for pid in pids {
+        signal(*pid, Signal::KILL);
+    }
+}
+
+/// Kills the daemon once it has called the system so many times more, unless it has ended by then.
+fn kill_after_calls(daemon: &mut Daemon, calls: usize) {
+    let begun = daemon.calls_to_the_system().unwrap_or_default();
+    while !daemon.has_ended()
+        && daemon
+            .calls_to_the_system()
+            .is_some_and(|made| made < begun + calls as u64)
+    {
+        std::thread::yield_now();
+    }
+    daemon.kill();
+}
+
+/// Every conversation stands in the list.
+fn verify_list(home: &Home, workers: &[Worker]) {
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let mut listed = Vec::new();
+    let mut params = json!({"limit": 7});
+    loop {
+        let page = client.call("conversation/list", &params);
+        for conversation in page["conversations"].as_array().unwrap() {
+            listed.push(conversation["id"].as_str().unwrap().to_owned());
+        }
+        if page["nextCursor"].is_null() {
+            break;
+        }
+        params["cursor"] = page["nextCursor"].clone();
+    }
+    for worker in workers {
+        for ledger in worker.active.iter().chain(&worker.retired) {
+            assert_eq!(listed.contains(&ledger.id), !ledger.deleted, "{}", ledger.id);
+        }
+    }
+}
+
+fn tell(workers: &[Worker]) {
+    let mut all = Figures::default();
+    let mut conversations = 0;
+    for worker in workers {
+        let figures = worker.figures;
+        all.turns += figures.turns;
+        all.failed_turns += figures.failed_turns;
+        all.rolls += figures.rolls;
+        all.recalled += figures.recalled;
+        all.repeated += figures.repeated;
+        all.cut_short += figures.cut_short;
+        conversations += worker.active.len() + worker.retired.len();
+    }
+    eprintln!("{conversations} conversations, {all:?}");
+    assert!(
+        all.turns > 0 && all.repeated > 0 && all.recalled > 0,
+        "nothing was tried: {all:?}"
+    );
+}

@@ -1,0 +1,227 @@
+//! The store's files as a crash, a bad disk or a person leave them: the daemon starts with what can be read, tells what
+//! it has set aside, and has everything that it acknowledged.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::home::{Daemon, Home};
+
+/// A conversation as everything that can be asked of it without changing it.
+#[derive(Debug, PartialEq)]
+struct Known {
+    view: Value,
+    chain: Value,
+    lineage: Value,
+}
+
+fn known(client: &mut Client, name: &str) -> Known {
+    let params = json!({"conversationId": name});
+    let mut view = client.call("conversation/get", &params);
+    // Whether it is open is not kept, nor what only an open session reports.
+    let conversation = view["conversation"].as_object_mut().unwrap();
+    for transient in ["live", "settings"] {
+        conversation.remove(transient);
+    }
+    Known {
+        view,
+        chain: client.call("conversation/chain", &params),
+        lineage: client.call("conversation/lineage", &params),
+    }
+}
+
+/// What stood in the store before its files were touched.
+struct Before {
+    conversations: Vec<(String, Known)>,
+    /// An upstream id, and whose it is.
+    upstream: Vec<(String, String)>,
+}
+
+/// Lets a daemon live for a while and kills it, so that its files are as a crash leaves them.
+fn lived_in() -> (Home, Before) {
+    let home = Home::new("");
+    let mut daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let mut ids = Vec::new();
+    for number in 0..6 {
+        let params = json!({"agent": "loopback", "cwd": home.project(), "title": format!("number {number}")});
+        let id = client.new_conversation(&params);
+        client.prompt(&id, "hello");
+        if number % 2 == 0 {
+            client.prompt(&id, "[[forget]]");
+            client.prompt(&id, "are you there");
+            client.call(
+                "conversation/fork",
+                &json!({"conversationId": id, "inPlace": true}),
+            );
+        }
+        ids.push(id);
+    }
+    let conversations: Vec<(String, Known)> = ids
+        .into_iter()
+        .map(|id| {
+            let known = known(&mut client, &id);
+            (id, known)
+        })
+        .collect();
+    let mut upstream = Vec::new();
+    for (id, known) in &conversations {
+        for entry in known.lineage["entries"].as_array().unwrap() {
+            upstream.push((entry["upstreamId"].as_str().unwrap().to_owned(), id.clone()));
+        }
+    }
+    assert!(upstream.len() > conversations.len());
+    daemon.kill();
+    (
+        home,
+        Before {
+            conversations,
+            upstream,
+        },
+    )
+}
+
+/// Starts a daemon, and fails unless it knows everything. Gives what it says of its store.
+fn start_and_compare(home: &Home, before: &Before) -> (Daemon, Value) {
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    for (id, was) in &before.conversations {
+        assert_eq!(known(&mut client, id), *was);
+    }
+    for (upstream, id) in &before.upstream {
+        let found = client.call("conversation/get", &json!({"conversationId": upstream}));
+        assert_eq!(found["conversation"]["id"], id.as_str());
+    }
+    let status = client.call("daemon/status", &json!({}));
+    assert_eq!(status["conversations"], before.conversations.len());
+    (daemon, status["store"].clone())
+}
+
+/// Fails unless the daemon can be worked with, ends well, and the next one finds nothing to mend.
+fn goes_on(home: &Home, daemon: Daemon, before: &Before) {
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let (id, _) = &before.conversations[0];
+    let turn = client.prompt(id, "go on");
+    assert_eq!(turn["stopReason"], "end_turn", "{turn}");
+    assert_eq!(turn["resumed"]["fidelity"], "full", "{turn}");
+    let was = known(&mut client, id);
+    drop(client);
+    daemon.stop();
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    assert_eq!(known(&mut client, id), was);
+    let status = client.call("daemon/status", &json!({}));
+    assert!(status["store"]["setAside"].is_null(), "{status}");
+    drop(client);
+    daemon.stop();
+    home.assert_at_rest();
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn overwrite_with_garbage(file: &Path) {
+    let length = usize::try_from(fs::metadata(file).unwrap().len()).unwrap();
+    let garbage: Vec<u8> = (0..length.max(64)).map(|place| (place * 31 + 7) as u8).collect();
+    fs::write(file, garbage).unwrap();
+}
+
+#[test]
+fn a_database_of_garbage_is_set_aside_and_rebuilt() {
+    let (home, before) = lived_in();
+    let files = files_below(&home.data().join("store"));
+    assert!(!files.is_empty());
+    for file in files {
+        overwrite_with_garbage(&file);
+    }
+    let (daemon, store) = start_and_compare(&home, &before);
+    let aside = store["setAside"]
+        .as_str()
+        .unwrap_or_else(|| panic!("not told: {store}"));
+    assert!(Path::new(aside).is_dir(), "{aside} is not there");
+    assert!(Path::new(aside).starts_with(home.data()), "{aside}");
+    goes_on(&home, daemon, &before);
+}
+
+#[test]
+fn each_file_of_the_database_may_be_garbage() {
+    let (home, before) = lived_in();
+    let store = home.data().join("store");
+    for file in files_below(&store) {
+        overwrite_with_garbage(&file);
+        let (mut daemon, _) = start_and_compare(&home, &before);
+        daemon.kill();
+    }
+    let (daemon, _) = start_and_compare(&home, &before);
+    goes_on(&home, daemon, &before);
+}
+
+#[test]
+fn a_database_that_is_gone_is_made_from_the_journal() {
+    let (home, before) = lived_in();
+    fs::remove_dir_all(home.data().join("store")).unwrap();
+    let (daemon, _) = start_and_compare(&home, &before);
+    goes_on(&home, daemon, &before);
+}
+
+#[test]
+fn a_journal_that_is_gone_is_made_from_the_database() {
+    let (home, before) = lived_in();
+    // The database is only sure to have everything after a stop.
+    home.start().stop();
+    fs::remove_file(home.data().join("journal.jsonl")).unwrap();
+    let (daemon, _) = start_and_compare(&home, &before);
+    goes_on(&home, daemon, &before);
+}
+
+#[test]
+fn a_torn_end_of_the_journal_was_never_acknowledged() {
+    let (home, before) = lived_in();
+    let journal = home.data().join("journal.jsonl");
+    let text = fs::read(&journal).unwrap();
+    let last = text[..text.len() - 1]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .unwrap()
+        + 1;
+    for length in [1, 40, text.len() - last - 1] {
+        let mut file = OpenOptions::new().append(true).open(&journal).unwrap();
+        file.write_all(&text[last..last + length]).unwrap();
+        let (mut daemon, store) = start_and_compare(&home, &before);
+        assert!(store["setAside"].is_null(), "{store}");
+        daemon.kill();
+    }
+    let mut file = OpenOptions::new().append(true).open(&journal).unwrap();
+    file.write_all(b"\0\0\0\0\0\0\0\0").unwrap();
+    let (daemon, _) = start_and_compare(&home, &before);
+    goes_on(&home, daemon, &before);
+}
+
+#[test]
+fn a_torn_end_and_a_database_of_garbage_together_lose_nothing() {
+    let (home, before) = lived_in();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(home.data().join("journal.jsonl"))
+        .unwrap();
+    file.write_all(b"{\"torn").unwrap();
+    for file in files_below(&home.data().join("store")) {
+        overwrite_with_garbage(&file);
+    }
+    let (daemon, store) = start_and_compare(&home, &before);
+    assert!(store["setAside"].is_string(), "{store}");
+    goes_on(&home, daemon, &before);
+}

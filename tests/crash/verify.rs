@@ -1,0 +1,401 @@
+//! Compares what a daemon knows after its start with what the one before it has acknowledged.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, Gone, Line};
+use crate::ledger::{Ledger, text};
+use crate::worker::Worker;
+
+/// The most links of a chain.
+const CHAIN_LIMIT: usize = 16;
+
+/// How many of the calls that were answered are repeated for each conversation.
+const REPEATED: usize = 6;
+
+/// How the last daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was killed and could do nothing more.
+    Killed,
+    /// It was told to stop first, and has cancelled what ran.
+    Stopping,
+}
+
+impl Worker {
+    /// Fails when something is gone that was acknowledged.
+    pub(crate) fn verify(&mut self, ending: Ending) {
+        let mut client = Client::connect(&self.socket).expect("the daemon listens");
+        for ledger in &mut self.retired {
+            verify_retired(&mut client, ledger);
+        }
+        self.make_as_begun(&mut client).expect("the daemon stays");
+        for index in 0..self.active.len() {
+            self.verify_active(&mut client, index, ending)
+                .expect("the daemon stays");
+        }
+    }
+
+    /// Fails when the agent lacks something of a history. Nothing else may run meanwhile: a prompt that is carried out
+    /// at last may end the agent under all.
+    pub(crate) fn verify_histories(&mut self) {
+        let mut client = Client::connect(&self.socket).expect("the daemon listens");
+        for index in 0..self.active.len() {
+            let params = json!({"conversationId": self.active[index].id});
+            client.call("conversation/subscribe", &params);
+            self.verify_history(&mut client, index).expect("the daemon stays");
+        }
+    }
+
+    fn verify_active(&mut self, client: &mut Client, index: usize, ending: Ending) -> Result<(), Gone> {
+        let ledger = &mut self.active[index];
+        verify_view(client, ledger, ending);
+        verify_upstream(client, ledger);
+        verify_chain(client, ledger);
+        let params = json!({"conversationId": ledger.id});
+        self.ask(client, "conversation/subscribe", &params)?.unwrap();
+        self.repeat_unanswered(client, index)?;
+        self.repeat_answered(client, index)
+    }
+
+    /// A call whose answer was lost: it is carried out, or was; but once, and its result is kept.
+    fn repeat_unanswered(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
+        for call in std::mem::take(&mut self.active[index].unanswered) {
+            self.figures.cut_short += 1;
+            let Some(text) = call.text else {
+                let first = self.ask(client, call.method, &call.params)?;
+                if let Ok(first) = &first {
+                    let again = self.ask(client, call.method, &call.params)?;
+                    assert_eq!(again.as_ref(), Ok(first), "{} {}", call.method, call.params);
+                    self.keep_answer(index, call.method, call.params, first);
+                }
+                continue;
+            };
+            let known = self.active[index]
+                .accepted
+                .iter()
+                .find(|(_, prompt)| **prompt == text)
+                .map(|(turn, _)| turn.clone());
+            match self.prompt_to_its_end(client, index, &call.params, &text)? {
+                Ok(turn) => {
+                    if let Some(known) = known {
+                        assert_eq!(turn["turnId"], known.as_str(), "{text} was run again: {turn}");
+                    }
+                    self.turn_ended(index, &text, &call.params, &turn);
+                    let again = self.ask(client, call.method, &call.params)?;
+                    assert_eq!(again, Ok(turn), "{text}");
+                }
+                Err(error) => self.after_refusal(client, index, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat_answered(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
+        for _ in 0..REPEATED.min(self.active[index].answered.len()) {
+            let call = self.random.pick(&self.active[index].answered);
+            let again = self.ask(client, call.method, &call.params)?;
+            assert_eq!(again, Ok(call.result), "{} {}", call.method, call.params);
+            self.figures.repeated += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends a prompt and waits for its end; one that would not end by itself is cancelled.
+    fn prompt_to_its_end(
+        &mut self,
+        client: &mut Client,
+        index: usize,
+        params: &Value,
+        text: &str,
+    ) -> Result<Result<Value, Value>, Gone> {
+        let needs_cancel = text.contains("[[hang]]") || text.contains("[[ask");
+        let id = client.send("conversation/prompt", params)?;
+        let mut cancels = 0;
+        let mut result = None;
+        while result.is_none() || cancels > 0 {
+            match client.read()? {
+                Line::Event(event) => {
+                    self.hear(&event);
+                    if needs_cancel && event["event"]["type"] == "promptAccepted" {
+                        let params = json!({"conversationId": self.active[index].id});
+                        client.send("conversation/cancel", &params)?;
+                        cancels += 1;
+                    }
+                }
+                Line::Answer(answered, answer) if answered == id => result = Some(answer),
+                Line::Answer(_, answer) => {
+                    cancels -= 1;
+                    assert!(answer.is_ok(), "{answer:?}");
+                }
+            }
+        }
+        Ok(result.unwrap())
+    }
+
+    /// The agent must have every prompt whose turn was told as ended, in order, and none twice.
+    ///
+    /// A branch is asked, which is deleted then: what is recalled would stand in the history, and be recalled again.
+    fn verify_history(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
+        let id = self.active[index].id.clone();
+        let prompt = self.mark();
+        let params = json!({"conversationId": id, "prompt": prompt});
+        match self.prompt_to_its_end(client, index, &params, &prompt)? {
+            Ok(turn) => {
+                assert_eq!(turn["stopReason"], "end_turn", "{id}: {turn}");
+                self.turn_ended(index, &prompt, &params, &turn);
+            }
+            Err(error) => return self.after_refusal(client, index, &error),
+        }
+        let forked = self
+            .ask(client, "conversation/fork", &json!({"conversationId": id}))?
+            .unwrap();
+        let branch = json!({"conversationId": forked["conversation"]["id"], "prompt": "[[recall]]"});
+        self.ask(client, "conversation/subscribe", &branch)?.unwrap();
+        let request = client.send("conversation/prompt", &branch)?;
+        let mut words = String::new();
+        let turn = loop {
+            match client.read()? {
+                Line::Event(event) => {
+                    let update = &event["event"]["update"];
+                    if update["sessionUpdate"] == "agent_message_chunk" {
+                        words.push_str(update["content"]["text"].as_str().unwrap());
+                    }
+                }
+                Line::Answer(answered, answer) => {
+                    assert_eq!(answered, request);
+                    break answer.unwrap();
+                }
+            }
+        };
+        self.ask(client, "conversation/delete", &branch)?.unwrap();
+        let ledger = &mut self.active[index];
+        assert_eq!(turn["stopReason"], "end_turn", "{id}: {turn}");
+        let recalled: Vec<Value> =
+            serde_json::from_str(&words).unwrap_or_else(|error| panic!("{error}: {words}"));
+        let users: Vec<String> = recalled.iter().map(|turn| text(turn, "user")).collect();
+        let all = users.join("\n");
+        let mut rest = all.as_str();
+        for prompt in &ledger.history {
+            match rest.find(prompt.as_str()) {
+                Some(at) => rest = &rest[at + prompt.len()..],
+                None => panic!(
+                    "{}: the prompt {prompt} is gone\nit should be among {:#?}\nthe agent has {users:#?}\nlineage {:#?}",
+                    ledger.id, ledger.history, ledger.lineage
+                ),
+            }
+        }
+        self.figures.recalled += ledger.history.len() as u64;
+        for prompt in &ledger.sent {
+            let times = users.iter().filter(|user| *user == prompt).count();
+            assert!(
+                times <= 1,
+                "{}: {prompt} stands there {times} times: {users:#?}",
+                ledger.id
+            );
+        }
+        Ok(())
+    }
+}
+
+fn verify_retired(client: &mut Client, ledger: &mut Ledger) {
+    if ledger.deleted {
+        for name in ledger.upstream.iter().chain([&ledger.id]) {
+            let error = client.refused("conversation/get", &json!({"conversationId": name}));
+            assert_eq!(error["code"], 1001, "{error}");
+            assert!(error["data"]["deletedAt"].is_string(), "{error}");
+        }
+        return;
+    }
+    verify_upstream(client, ledger);
+    verify_chain(client, ledger);
+}
+
+fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
+    let view = &client.call("conversation/get", &json!({"conversationId": ledger.id}))["conversation"];
+    let title = text(view, "title");
+    assert!(
+        ledger.titles.contains(&title),
+        "{}: {title} is none of {:?}",
+        ledger.id,
+        ledger.titles
+    );
+    ledger.titles = vec![title];
+    let revision = view["revision"].as_u64().unwrap();
+    assert!(
+        revision >= ledger.revision,
+        "{}: revision {revision} was {}",
+        ledger.id,
+        ledger.revision
+    );
+    ledger.saw_conversation(view);
+    let none = Vec::new();
+    let interrupts = view["interrupts"].as_array().unwrap_or(&none);
+    let questions: BTreeSet<String> = interrupts.iter().map(|interrupt| text(interrupt, "id")).collect();
+    for interrupt in interrupts {
+        assert_eq!(interrupt["orphaned"], true, "{}: {interrupt}", ledger.id);
+    }
+    if ending == Ending::Killed {
+        let lost: Vec<&String> = ledger.open_questions.difference(&questions).collect();
+        assert!(lost.is_empty(), "{}: questions are gone: {lost:?}", ledger.id);
+    }
+    let back: Vec<&String> = ledger.answered_questions.intersection(&questions).collect();
+    assert!(
+        back.is_empty(),
+        "{}: questions were answered and are back: {back:?}",
+        ledger.id
+    );
+    ledger.open_questions = questions;
+}
+
+/// Every id that it was ever seen to have leads to it.
+fn verify_upstream(client: &mut Client, ledger: &mut Ledger) {
+    for upstream in &ledger.upstream {
+        let found = client.call("conversation/get", &json!({"conversationId": upstream}));
+        assert_eq!(found["conversation"]["id"], ledger.id.as_str(), "{upstream}");
+    }
+}
+
+/// The lineage has every entry that was seen and no hole, and the chain is what it says.
+fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
+    let params = json!({"conversationId": ledger.id, "limit": 1000});
+    let entries = client.call("conversation/lineage", &params)["entries"].take();
+    let entries = entries.as_array().unwrap();
+    for (place, entry) in entries.iter().enumerate() {
+        assert_eq!(
+            entry["seq"],
+            place as u64 + 1,
+            "{}: a hole in {entries:#?}",
+            ledger.id
+        );
+    }
+    let seen = ledger.lineage.len();
+    assert!(
+        entries.len() >= seen,
+        "{}: {} of {seen} entries",
+        ledger.id,
+        entries.len()
+    );
+    for entry in entries {
+        let is_news = !ledger.lineage.contains_key(&entry["seq"].as_u64().unwrap());
+        let lost_something = entry["fidelity"] != "full" && entry["reason"] != "reset";
+        if is_news && lost_something && !ledger.told.contains(&text(entry, "upstreamId")) {
+            // Told by the lineage, nobody having been there to hear how much of it is missing.
+            ledger.history.clear();
+        }
+    }
+    ledger.saw_lineage(entries);
+    let in_lineage: BTreeSet<String> = entries.iter().map(|entry| text(entry, "upstreamId")).collect();
+    let unknown: Vec<&String> = ledger.upstream.difference(&in_lineage).collect();
+    assert!(
+        unknown.is_empty(),
+        "{}: not in the lineage: {unknown:?}",
+        ledger.id
+    );
+
+    let resets = entries.iter().filter(|entry| entry["reason"] == "reset").count();
+    assert!(
+        resets >= ledger.resets,
+        "{}: {resets} of {} resets",
+        ledger.id,
+        ledger.resets
+    );
+    if resets > ledger.resets {
+        ledger.begin_anew();
+        ledger.resets = resets;
+    }
+
+    let params = json!({"conversationId": ledger.id});
+    let links = client.call("conversation/chain", &params)["links"].take();
+    let links = links.as_array().unwrap();
+    let view = &client.call("conversation/get", &params)["conversation"];
+    assert_eq!(view["chainLength"], links.len());
+    let head = links
+        .last()
+        .map_or(Value::Null, |link| link["upstreamId"].clone());
+    assert_eq!(view["head"], head, "{}", ledger.id);
+    for link in links {
+        let (id, turns) = (text(link, "upstreamId"), link["turns"].as_u64().unwrap());
+        let seen = ledger.turns.get(&id).copied().unwrap_or_default();
+        assert!(turns >= seen, "{}: {turns} turns of {seen} on {id}", ledger.id);
+        assert!(
+            link["written"] == true || !ledger.written.contains(&id),
+            "{}: {link}",
+            ledger.id
+        );
+        ledger.saw_link(link);
+    }
+    let ids: Vec<String> = links.iter().map(|link| text(link, "upstreamId")).collect();
+    if let Err(why) = chain_follows(entries, &ids, &ledger.written) {
+        panic!("{}: {why}\nchain {ids:#?}\nlineage {entries:#?}", ledger.id);
+    }
+}
+
+/// Whether a chain is what the lineage says, by the rules of the chain: an id is appended, an older equal one leaves,
+/// a head that was never written may leave when another comes, past sixteen the oldest leaves, a reset empties it.
+fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>) -> Result<(), String> {
+    let mut expected: Vec<(String, bool)> = Vec::new();
+    for entry in entries {
+        let id = text(entry, "upstreamId");
+        match entry["reason"].as_str().unwrap() {
+            "reset" | "deleted" => expected.clear(),
+            "updated" | "abandoned" => {}
+            _ => {
+                if let Some((head, may_have_left)) = expected.last_mut() {
+                    *may_have_left |= !written.contains(head);
+                }
+                expected.retain(|(known, _)| *known != id);
+                expected.push((id, false));
+            }
+        }
+    }
+    if chain.len() > CHAIN_LIMIT {
+        return Err(format!("{} links", chain.len()));
+    }
+    let distinct: BTreeSet<&String> = chain.iter().collect();
+    if distinct.len() < chain.len() {
+        return Err("an id stands there twice".to_owned());
+    }
+    let may_have_lost_the_oldest = expected.len() > CHAIN_LIMIT;
+    let mut rest = chain;
+    while let Some((id, may_have_left)) = expected.pop() {
+        match rest.split_last() {
+            Some((last, before)) if *last == id => rest = before,
+            None if may_have_lost_the_oldest => break,
+            _ if may_have_left => {}
+            _ => return Err(format!("{id} is missing")),
+        }
+    }
+    if let Some(stray) = rest.last() {
+        return Err(format!("{stray} does not belong there"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_chain_that_is_not_what_the_lineage_says_is_seen() {
+    let entry = |id: &str, reason: &str| json!({"upstreamId": id, "reason": reason});
+    let written = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
+    let follows = |entries: &[Value], chain: &[&str], known: &[&str]| {
+        let chain: Vec<String> = chain.iter().map(|id| (*id).to_owned()).collect();
+        chain_follows(entries, &chain, &written(known)).is_ok()
+    };
+    let two = [entry("a", "created"), entry("b", "rolled")];
+    assert!(follows(&two, &["a", "b"], &["a"]));
+    assert!(follows(&two, &["b"], &[]), "a was never written");
+    assert!(!follows(&two, &["b"], &["a"]), "a was written");
+    assert!(!follows(&two, &["a"], &["a"]), "the head is gone");
+    assert!(!follows(&two, &["b", "a"], &["a"]), "another order");
+    assert!(!follows(&two, &["a", "x", "b"], &["a"]), "a stranger");
+    let back = [entry("a", "created"), entry("b", "forked"), entry("a", "undone")];
+    assert!(follows(&back, &["b", "a"], &["a", "b"]));
+    let reset = [entry("a", "created"), entry("a", "reset"), entry("b", "created")];
+    assert!(follows(&reset, &["b"], &["a"]));
+    assert!(!follows(&reset, &["a", "b"], &["a"]));
+    let many: Vec<Value> = (0..20).map(|n| entry(&format!("u{n}"), "forked")).collect();
+    let names: Vec<String> = (0..20).map(|n| format!("u{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert!(follows(&many, &names[4..], &names));
+    assert!(!follows(&many, &names[3..], &names), "seventeen links");
+}
