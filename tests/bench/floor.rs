@@ -1,0 +1,91 @@
+//! The least that a process in the daemon's place could do.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::Outcome;
+use crate::options::AGENT;
+
+/// What the splice moves at once: what a pipe holds.
+const SPLICE_BYTES: usize = 64 * 1024;
+
+/// Copies bytes between one client of a socket and an agent, and looks at none of them.
+pub(crate) fn splice(socket: &Path) -> Outcome<()> {
+    let (client, _) = UnixListener::bind(socket)?.accept()?;
+    let mut agent = Ended(spawn_agent()?);
+    let (Some(mut to_agent), Some(mut from_agent)) = (agent.0.stdin.take(), agent.0.stdout.take()) else {
+        return Err("the agent has no pipes".into());
+    };
+    let mut from_client = client.try_clone()?;
+    let upwards = std::thread::spawn(move || copy(&mut from_client, &mut to_agent));
+    copy(&mut from_agent, &mut &client)?;
+    client.shutdown(std::net::Shutdown::Both)?;
+    // It ends with the client, and with what error is of no interest.
+    drop(upwards.join());
+    Ok(())
+}
+
+/// Answers each line of one client after another with a line of this length.
+pub(crate) fn answer(socket: &Path, bytes: usize) -> Outcome<()> {
+    let head = "{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":\"";
+    let line = format!("{head}{}\"}}\n", "x".repeat(bytes.saturating_sub(head.len() + 3)));
+    let listener = UnixListener::bind(socket)?;
+    let mut buffer = vec![0; SPLICE_BYTES];
+    loop {
+        let (mut client, _) = listener.accept()?;
+        loop {
+            let read = client.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            let asked = memchr::memchr_iter(b'\n', buffer.get(..read).unwrap_or_default()).count();
+            client.write_all(line.repeat(asked).as_bytes())?;
+        }
+    }
+}
+
+/// The agent of this program, on two pipes.
+pub(crate) fn spawn_agent() -> Outcome<Child> {
+    Ok(Command::new(std::env::current_exe()?)
+        .arg(AGENT)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?)
+}
+
+/// A process that is killed and awaited when it is no longer needed.
+pub(crate) struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Connects as soon as somebody listens.
+pub(crate) fn connect(socket: &Path) -> Outcome<UnixStream> {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if std::time::Instant::now() > deadline => return Err(error.into()),
+            // There is nothing to wait on: the socket is made by the process that is being measured.
+            Err(_) => std::thread::sleep(std::time::Duration::from_micros(100)),
+        }
+    }
+}
+
+fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut buffer = vec![0; SPLICE_BYTES];
+    loop {
+        let read = from.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(buffer.get(..read).unwrap_or_default())?;
+    }
+}

@@ -1,0 +1,38 @@
+//! What is measured, by name.
+
+mod calls;
+mod latency;
+mod start;
+mod throughput;
+
+use crate::Outcome;
+use crate::options::Options;
+use crate::report::Report;
+
+/// Something to measure.
+pub(crate) struct Scenario {
+    /// As it is named on the command line.
+    pub(crate) name: &'static str,
+    /// Measures it.
+    pub(crate) run: fn(&Options, &mut Report) -> Outcome<()>,
+}
+
+/// All scenarios, in their order.
+pub(crate) const ALL: [Scenario; 4] = [
+    Scenario {
+        name: "latency",
+        run: latency::run,
+    },
+    Scenario {
+        name: "throughput",
+        run: throughput::run,
+    },
+    Scenario {
+        name: "start",
+        run: start::run,
+    },
+    Scenario {
+        name: "calls",
+        run: calls::run,
+    },
+];

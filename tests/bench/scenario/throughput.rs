@@ -1,0 +1,73 @@
+//! How many updates a second reach one subscriber, in order and all of them.
+
+use crate::Outcome;
+use crate::options::Options;
+use crate::report::{Limit, Report, Row};
+use crate::sample::{median, timed_us};
+use crate::ways::{Bridge, Splice, Way};
+
+/// Updates of one run.
+const UPDATES: u64 = 500_000;
+
+/// What one run gave.
+struct Run {
+    per_second: f64,
+    lost: u64,
+    in_order: bool,
+}
+
+/// Measures it.
+pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
+    let updates = options.rounds(UPDATES);
+    let (mut splice, mut bridge) = (Splice::open()?, Bridge::open("bench")?);
+    let (mut floors, mut runs) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs {
+        floors.push(stream(&mut splice, updates)?.per_second);
+        let run = stream(&mut bridge, updates)?;
+        if run.lost > 0 {
+            // The daemon has given up the subscriber.
+            bridge = Bridge::open("bench")?;
+        }
+        runs.push(run);
+    }
+    let rates: Vec<f64> = runs.iter().map(|run| run.per_second).collect();
+    let lost: u64 = runs.iter().map(|run| run.lost).sum();
+    let note = if runs.iter().all(|run| run.in_order) {
+        "in order; floor: bare splice; measured elsewhere: acp conductor 18,600"
+    } else {
+        "NOT in order"
+    };
+    report.add(Row {
+        what: format!("updates of 200 bytes to one subscriber, {updates} a run"),
+        ours: median(&rates),
+        floor: Some(median(&floors)),
+        limit: Limit::AtLeast(300_000.0),
+        unit: "/s",
+        note: note.to_owned(),
+    });
+    report.add(Row {
+        what: "updates lost in all runs".to_owned(),
+        ours: lost as f64,
+        floor: None,
+        limit: Limit::AtMost(0.0),
+        unit: "",
+        note: String::new(),
+    });
+    Ok(())
+}
+
+fn stream(way: &mut impl Way, updates: u64) -> Outcome<Run> {
+    let (mut arrived, mut in_order) = (0, true);
+    let (outcome, took_us) = timed_us(|| {
+        way.prompt(&format!("stream {updates}"), &mut |update| {
+            in_order &= update.number == arrived;
+            arrived += 1;
+        })
+    });
+    outcome?;
+    Ok(Run {
+        per_second: arrived as f64 / took_us * 1e6,
+        lost: updates.saturating_sub(arrived),
+        in_order,
+    })
+}
