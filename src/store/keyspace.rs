@@ -221,15 +221,27 @@ impl Keyspace {
         }
     }
 
+    /// Hands everything to the operating system, so that a crash of this process loses none of it.
+    pub(super) fn hand_over(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Sled(trees) => trees
+                .database
+                .flush()
+                .map(drop)
+                .map_err(|error| trees.failed(error)),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+
     /// Hands everything to the operating system and syncs the database's file.
     ///
     /// sled's own flush does not sync the file on Linux, so that is done here. A start after this can trust the
     /// database whatever happens to the machine.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
+        self.hand_over()?;
         let Self::Sled(trees) = self else {
             return Ok(());
         };
-        trees.database.flush().map_err(|error| trees.failed(error))?;
         let file = trees.path.join("db");
         std::fs::File::open(&file)
             .and_then(|opened| opened.sync_all())

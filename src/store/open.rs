@@ -156,6 +156,9 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         .position
         .sequence
         .max(header.as_ref().map_or(0, |(header, _)| header.base));
+    if report.rebuilt.is_some() {
+        leave_marked(&keyspace, &mark)?;
+    }
     if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 {
         // The very first start.
         report.rebuilt = None;
@@ -312,6 +315,15 @@ fn replay(
     );
     let holds_a_line = journal::has_line_break(path, &region)?;
     Ok(Some(Torn { region, holds_a_line }))
+}
+
+/// Gives a database that was made just now its mark, beyond the reach of a crash of this process: the next start does
+/// not believe one without, and would keep it aside as a broken one although nothing was ever written to it.
+fn leave_marked(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
+    let mut draft = Draft::over(keyspace);
+    mark.write(&mut draft)?;
+    keyspace.apply(draft.into_writes())?;
+    keyspace.hand_over()
 }
 
 /// Renames the folder, if it is there, to the first free name of this kind.

@@ -78,6 +78,18 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+fn a_store_that_was_never_written_to_opens_again_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for start in 0..3 {
+        let (store, report) = open_store(folder.path());
+        assert_eq!(report.rebuilt, None, "start {start}");
+        assert_eq!(report.set_aside, None, "start {start}");
+        drop(store);
+    }
+    assert!(!names(folder.path()).iter().any(|name| name.starts_with("store.broken")));
+}
+
+#[test]
 fn a_first_start_has_nothing_to_report() {
     let folder = tempfile::tempdir().unwrap();
     let (_, report) = open_store(&folder.path().join("data"));
