@@ -17,7 +17,6 @@ use jsonrpsee::{BoundedSubscriptions, ConnectionId, Extensions, MethodSink, Meth
 use serde_json::value::RawValue;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,6 +26,7 @@ use super::fault::Fault;
 use super::line::{Line, LineReader};
 use super::outbox::{self, Outbox, PushError};
 use super::socket::SocketLimits;
+use super::stream::{self, ReadSide};
 
 /// How long the last answers may take to reach a client that sends nothing more. A client that reads at all takes
 /// them in milliseconds.
@@ -51,11 +51,17 @@ pub(super) async fn run(
     limits: Arc<SocketLimits>,
     stop: CancellationToken,
 ) {
-    let (read_half, write_half) = stream.into_split();
-    let (outbox, intake, writer) = outbox::open(write_half, limits.outbox);
+    let (read_side, write_side) = match stream::split(stream) {
+        Ok(sides) => sides,
+        Err(error) => {
+            tracing::warn!(connection = id.0, %error, "a client cannot be served");
+            return;
+        }
+    };
+    let (outbox, intake, writer) = outbox::open(write_side, limits.outbox);
     let _close = CloseOnDrop(outbox.clone());
     let mut writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
-    let mut reader = LineReader::new(read_half, limits.line_bytes);
+    let mut reader = LineReader::new(read_side, limits.line_bytes);
     let mut extensions = Extensions::new();
     extensions.insert(id);
     extensions.insert(ConnectionInfo {
@@ -278,10 +284,9 @@ fn join_answers(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usiz
 /// The end of input looks the same in both cases; the hang-up only shows in the readiness to write. That is watched
 /// on a second descriptor, because waiting for a change of it means to forget the present state, which the writer
 /// needs.
-async fn closed_by_peer(read_half: &OwnedReadHalf) {
+async fn closed_by_peer(read_side: &ReadSide) {
     let watch = async {
-        let stream: &UnixStream = read_half.as_ref();
-        let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
+        let descriptor: OwnedFd = read_side.as_fd().try_clone_to_owned()?;
         let watched = UnixStream::from_std(descriptor.into())?;
         loop {
             if watched.ready(Interest::WRITABLE).await?.is_write_closed() {

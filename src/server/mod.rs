@@ -2,7 +2,7 @@
 //!
 //! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how bytes become lines and
 //! lines become requests ([`mod@line`], `envelope`), how one connection admits and answers them ([`connection`]), and
-//! the one queue that leads back to the client ([`outbox`]). What a method does is not known here: the methods come
+//! the one queue that leads back to the client ([`outbox`]). `stream` is the socket's two directions. What a method does is not known here: the methods come
 //! in as a table of jsonrpsee callbacks, and no decision about a conversation is made on this side of it.
 //!
 //! The way in: bytes → [`line::LineReader`] → envelope → first poll of the handler, in the order of arrival →
@@ -17,6 +17,7 @@ pub mod line;
 pub mod outbox;
 pub mod rpc;
 pub mod socket;
+mod stream;
 
 pub use bind::{BindError, PrivateSocket, SocketFile, StaleSocket};
 pub use connection::ConnectionInfo;

@@ -23,10 +23,10 @@ use jsonrpsee::types::SubscriptionId;
 use memchr::memchr;
 use serde_json::value::RawValue;
 use thiserror::Error;
-use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
 use super::fault;
+use super::stream::WriteSide;
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +86,7 @@ pub struct NotificationHead {
 /// The task that writes; runs until the queue is finished and empty, the connection is closed or the peer is gone.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    stream: Arc<OwnedWriteHalf>,
+    stream: Arc<WriteSide>,
 }
 
 struct Shared {
@@ -99,7 +99,7 @@ struct Shared {
 struct State {
     phase: Phase,
     /// None once closed, so that an outbox that outlives its connection does not keep the socket open.
-    stream: Option<Arc<OwnedWriteHalf>>,
+    stream: Option<Arc<WriteSide>>,
     segments: VecDeque<Segment>,
     /// What waits, the segment that is being written included.
     messages: usize,
@@ -128,10 +128,7 @@ struct Segment {
 
 /// Makes the queue of a connection: the pushing side, the channel for jsonrpsee's `MethodSink`, and the writer, which
 /// has to be run.
-pub(super) fn open(
-    stream: OwnedWriteHalf,
-    limits: OutboxLimits,
-) -> (Outbox, mpsc::Sender<Box<RawValue>>, Writer) {
+pub(super) fn open(stream: WriteSide, limits: OutboxLimits) -> (Outbox, mpsc::Sender<Box<RawValue>>, Writer) {
     let stream = Arc::new(stream);
     let (intake_sender, intake) = mpsc::channel(INTAKE_MESSAGES);
     let state = State {

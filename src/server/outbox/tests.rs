@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
 
 use super::*;
+use crate::server::stream::{ReadSide, split};
 
 const SMALL: OutboxLimits = OutboxLimits {
     messages: 4,
@@ -19,19 +19,19 @@ struct Pair {
     intake: mpsc::Sender<Box<RawValue>>,
     writer: Option<Writer>,
     client: UnixStream,
-    _read_half: OwnedReadHalf,
+    _read_side: ReadSide,
 }
 
 fn pair(limits: OutboxLimits) -> Pair {
     let (server, client) = UnixStream::pair().unwrap();
-    let (read_half, write_half) = server.into_split();
-    let (outbox, intake, writer) = open(write_half, limits);
+    let (read_side, write_side) = split(server).unwrap();
+    let (outbox, intake, writer) = open(write_side, limits);
     Pair {
         outbox,
         intake,
         writer: Some(writer),
         client,
-        _read_half: read_half,
+        _read_side: read_side,
     }
 }
 
@@ -54,7 +54,7 @@ async fn written(mut pair: Pair) -> String {
     pair.outbox.finish();
     pair.writer.take().unwrap().run().await.unwrap();
     drop(pair.outbox);
-    drop(pair._read_half);
+    drop(pair._read_side);
     let mut text = String::new();
     pair.client.read_to_string(&mut text).await.unwrap();
     text
