@@ -167,9 +167,11 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         config.catalog(&around).map_err(problem)?
     };
 
-    let (store, set_aside) = open_store(&paths, arguments.ephemeral)?;
-    let instance = instance(&paths.data)?;
-    sweep_last_life(&store, &instance).await;
+    let opened = open_store(&paths, arguments.ephemeral)?;
+    let (store, set_aside) = (opened.store, opened.set_aside);
+    let (instance, is_first_life) = instance(&paths.data)?;
+    let ended_well = is_first_life || opened.was_closed;
+    sweep_last_life(&store, &instance, ended_well).await;
 
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
@@ -264,9 +266,21 @@ fn read_config(paths: &Paths, is_named: bool) -> Result<Config, StartError> {
     })
 }
 
-fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, Option<PathBuf>), StartError> {
+/// The store, and what its opening told.
+struct OpenedStore {
+    store: Store,
+    set_aside: Option<PathBuf>,
+    /// Whether the last life closed it.
+    was_closed: bool,
+}
+
+fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError> {
     if ephemeral {
-        return Ok((Store::ephemeral()?, None));
+        return Ok(OpenedStore {
+            store: Store::ephemeral()?,
+            set_aside: None,
+            was_closed: false,
+        });
     }
     let (store, report) = Store::open(&paths.data, StoreOptions::default())?;
     if report.replayed > 0 {
@@ -292,18 +306,22 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, Option<PathBuf>)
             "the journal is damaged; what could be read was taken"
         );
     }
-    Ok((store, report.set_aside))
+    Ok(OpenedStore {
+        store,
+        set_aside: report.set_aside,
+        was_closed: report.was_closed,
+    })
 }
 
-/// This data folder's random name; made once.
-fn instance(data: &Path) -> Result<Instance, StartError> {
+/// This data folder's random name, made once; and whether that was now.
+fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
     let path = data.join(INSTANCE_FILE);
     let failed = |source| StartError::File {
         path: path.clone(),
         source,
     };
     match std::fs::read_to_string(&path) {
-        Ok(name) if !name.trim().is_empty() => return Ok(Instance::new(name.trim())),
+        Ok(name) if !name.trim().is_empty() => return Ok((Instance::new(name.trim()), false)),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
@@ -318,11 +336,14 @@ fn instance(data: &Path) -> Result<Instance, StartError> {
         std::fs::File::open(data)?.sync_all()
     };
     write().map_err(failed)?;
-    Ok(Instance::new(&name))
+    Ok((Instance::new(&name), true))
 }
 
 /// Ends every process that an earlier life of the daemon left behind.
-async fn sweep_last_life(store: &Store, instance: &Instance) {
+///
+/// A life that ended well closed its store after its last agent was gone, and kept the record of what it could not end:
+/// without such records there is nobody to look for, and all processes of the machine need not be looked at.
+async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
     let remembered = match store.processes() {
         Ok(remembered) => remembered,
         Err(error) => {
@@ -333,6 +354,9 @@ async fn sweep_last_life(store: &Store, instance: &Instance) {
             Vec::new()
         }
     };
+    if ended_well && remembered.is_empty() {
+        return;
+    }
     let records = remembered.iter().filter_map(spawn_record).collect();
     let target = SweepTarget::instance(instance.clone(), records);
     let swept = tokio::task::spawn_blocking(move || sweep(&target, SweepDeadlines::default())).await;

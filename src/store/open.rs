@@ -26,6 +26,8 @@ const ASIDE_LIMIT: u32 = 10_000;
 /// What a start found and did.
 #[derive(Clone, Debug, Default)]
 pub struct OpenReport {
+    /// Whether the last user of the store closed it, which is the last thing that one does.
+    pub was_closed: bool,
     /// Changes that the database lacked and got from the journal.
     pub replayed: u64,
     /// Why the database was built anew from the whole journal.
@@ -98,7 +100,10 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
     let places = Places::in_folder(folder);
     let bodies = Bodies::in_folder(places.bodies.clone());
     let mut trust = Trust::at(places.trust.clone());
-    let mut report = OpenReport::default();
+    let mut report = OpenReport {
+        was_closed: trust.is_closed()?,
+        ..OpenReport::default()
+    };
 
     let mut found = find_database(&places, &trust)?;
     if !exists(&places.journal)? {

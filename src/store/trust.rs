@@ -39,6 +39,15 @@ impl Trust {
         }
     }
 
+    /// Whether its last user closed it.
+    pub(super) fn is_closed(&self) -> Result<bool, StoreError> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) => Ok(text == CLOSED),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StoreError::io("read", &self.path)(error)),
+        }
+    }
+
     /// Says durably that the database is in use, once; before the first batch goes there.
     pub(super) fn mark_open(&mut self) -> Result<(), StoreError> {
         if !self.is_marked_open {

@@ -86,7 +86,11 @@ fn a_store_that_was_never_written_to_opens_again_as_it_is() {
         assert_eq!(report.set_aside, None, "start {start}");
         drop(store);
     }
-    assert!(!names(folder.path()).iter().any(|name| name.starts_with("store.broken")));
+    assert!(
+        !names(folder.path())
+            .iter()
+            .any(|name| name.starts_with("store.broken"))
+    );
 }
 
 #[test]
