@@ -33,7 +33,9 @@ pub struct Rules {
     /// After how long without a turn the session is closed, in milliseconds; 0: never.
     pub idle_ms: u64,
     /// The zone in which an agent that names none tells a reset time.
-    pub zone: TimeZone,
+    ///
+    /// Asked for when it is needed: to find the system's own means to walk its database of zones.
+    pub zone: fn() -> TimeZone,
 }
 
 /// The prompt's caller and what it asked.

@@ -158,7 +158,7 @@ impl Config {
 
     /// The rules of each conversation.
     #[must_use]
-    pub fn rules(&self, zone: TimeZone) -> Rules {
+    pub fn rules(&self, zone: fn() -> TimeZone) -> Rules {
         Rules {
             prompt_queue: self.limits.prompt_queue,
             cancel_grace_ms: self.limits.cancel_grace_ms,

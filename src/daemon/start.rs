@@ -184,7 +184,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         pool: pool.clone(),
         catalog,
         hub: Hub::new(RingLimits::default()),
-        rules: config.rules(TimeZone::system()),
+        rules: config.rules(TimeZone::system),
         inbox: InboxLimits::default(),
     });
     let registry = Registry::new(services);

@@ -117,7 +117,7 @@ impl<R> Model<R> {
         else {
             return;
         };
-        let zoned = now.to_zoned(self.rules.zone.clone());
+        let zoned = now.to_zoned((self.rules.zone)());
         match answer {
             Ok(raw) => {
                 let result: Value = raw.read().unwrap_or(Value::Null);

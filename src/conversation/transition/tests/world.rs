@@ -75,7 +75,7 @@ impl World {
             cancel_grace_ms: 5_000,
             accept_grace_ms: 2_000,
             idle_ms: 600_000,
-            zone: TimeZone::UTC,
+            zone: || TimeZone::UTC,
         };
         Self {
             model: Model::new(record, kind, rules),
