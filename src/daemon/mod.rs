@@ -16,6 +16,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::conversation::services::chain_text;
 use arguments::Arguments;
@@ -64,14 +67,16 @@ fn say_error(error: &StartError) {
     let _unwritten = stderr.write_all(text.as_bytes());
 }
 
-/// Log lines go to standard error; `SESSIOND_LOG` chooses which, `info` unless set.
+/// Log lines go to standard error; `SESSIOND_LOG` chooses which, as `LEVEL` or `TARGET=LEVEL,…`; `info` unless set.
 fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SESSIOND_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let wanted = std::env::var("SESSIOND_LOG").ok();
+    let filter = wanted.as_deref().and_then(|text| text.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(false);
+    let subscriber = tracing_subscriber::registry()
+        .with(lines)
+        .with(filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)));
     if subscriber.try_init().is_err() {
         tracing::debug!("a log was set up before");
     }
