@@ -1,5 +1,6 @@
 //! A daemon in a folder of its own.
 
+use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,8 +15,10 @@ use crate::options::AGENT;
 /// A client of the daemon, or of anything that answers like it.
 pub(crate) type SocketClient = Client<UnixStream, UnixStream>;
 
-/// The program that is measured.
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_sessiond");
+/// The program that is measured: the one that was built with this, or another that the environment names, to compare.
+pub(crate) fn program() -> OsString {
+    std::env::var_os("SESSIOND_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sessiond").into())
+}
 
 /// The folder of a daemon; a short path, since a socket's is bounded.
 pub(crate) struct Home {
@@ -47,7 +50,7 @@ impl Home {
 
     /// Starts a daemon in it, without waiting for anything.
     pub(crate) fn start(&self) -> Outcome<Daemon> {
-        let child = Command::new(PROGRAM)
+        let child = Command::new(program())
             .arg("--home")
             .arg(self.path())
             .env("SESSIOND_LOG", "warn")

@@ -33,7 +33,7 @@ impl Direct {
 
     /// With the daemon's own agent, which writes transcripts into this folder.
     pub(crate) fn to_loopback(data: &std::path::Path) -> Outcome<Self> {
-        let mut command = Command::new(crate::daemon::PROGRAM);
+        let mut command = Command::new(crate::daemon::program());
         command.arg("loopback-agent").arg("--data").arg(data);
         Self::to(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
     }
