@@ -98,7 +98,9 @@ mod tests {
         assert!(!trust.is_given().unwrap(), "nothing is said");
         trust.mark_open().unwrap();
         assert_eq!(trust.is_given().unwrap(), boot_id().is_some());
+        assert!(!trust.is_closed().unwrap(), "it is in use");
         trust.mark_closed().unwrap();
+        assert!(trust.is_closed().unwrap());
         assert!(trust.is_given().unwrap());
         fs::write(&path, "another boot").unwrap();
         assert!(!trust.is_given().unwrap());

@@ -84,6 +84,7 @@ fn a_store_that_was_never_written_to_opens_again_as_it_is() {
         let (store, report) = open_store(folder.path());
         assert_eq!(report.rebuilt, None, "start {start}");
         assert_eq!(report.set_aside, None, "start {start}");
+        assert_eq!(report.was_closed, start > 0, "start {start}");
         drop(store);
     }
     assert!(
