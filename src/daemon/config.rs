@@ -80,7 +80,7 @@ impl Default for Limits {
         Self {
             idle_minutes: 30,
             max_line_bytes: 16 * 1024 * 1024,
-            subscriber_events: 8_192,
+            subscriber_events: 65_536,
             prompt_queue: 32,
             cancel_grace_ms: 5_000,
             agent_start_ms: 30_000,
