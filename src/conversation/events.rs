@@ -6,6 +6,9 @@
 
 mod ring;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +26,8 @@ pub use ring::{Ring, RingLimits};
 pub struct Encoded {
     /// Its number.
     pub sequence: u64,
+    /// The conversation that it is about.
+    pub conversation: ConversationId,
     /// The JSON text.
     pub text: Arc<str>,
     /// For an update of a turn: where the agent's own JSON stands in the text.
@@ -139,12 +144,14 @@ impl Hub {
     }
 
     /// Adds someone who listens to everything: first what it missed behind `after`, when that is still held, else the
-    /// snapshots that `snapshots` makes; then live.
+    /// snapshots and what has happened since they were made; then live. `since` is the number of the last event before
+    /// the first snapshot was asked for.
     pub fn subscribe(
         &self,
         mut subscriber: Box<dyn Subscriber>,
         after: Option<&Cursor>,
         snapshots: &[Encoded],
+        since: u64,
         at: &str,
     ) {
         let mut all = self.lock();
@@ -154,13 +161,22 @@ impl Hub {
         let mut last = held.unwrap_or_else(|| self.last());
         let backlog: Vec<Encoded> = match held {
             Some(from) => all.ring.after(from).cloned().collect(),
-            None => snapshots.to_vec(),
+            None => {
+                // What a snapshot shows already is not told again.
+                let is_shown = |event: &&Encoded| {
+                    snapshots.iter().any(|snapshot| {
+                        snapshot.conversation == event.conversation && snapshot.sequence >= event.sequence
+                    })
+                };
+                let missed = all.ring.after(since).filter(|event| !is_shown(event));
+                snapshots.iter().chain(missed).cloned().collect()
+            }
         };
         for event in &backlog {
             match subscriber.take(event) {
                 Taken::Yes => last = last.max(event.sequence),
                 Taken::Full => {
-                    subscriber.lagged(self.lagged_text(ConversationId::from_bytes([0; 16]), last, at));
+                    subscriber.lagged(self.lagged_text(event.conversation, last, at));
                     return;
                 }
                 Taken::Gone => return,
@@ -183,6 +199,7 @@ impl Hub {
             conversation,
             &Encoded {
                 sequence,
+                conversation,
                 text: text.into(),
                 update: None,
             },
@@ -194,6 +211,15 @@ impl Hub {
     #[must_use]
     pub fn listeners(&self) -> usize {
         self.lock().seats.len()
+    }
+
+    fn lag_everyone(&self, conversation: ConversationId, lost: u64, at: &str) {
+        let mut all = self.lock();
+        all.ring.lose_until(lost);
+        for seat in all.seats.drain(..) {
+            seat.subscriber
+                .lagged(self.lagged_text(conversation, seat.last, at));
+        }
     }
 
     fn publish(&self, conversation: ConversationId, event: &Encoded, at: &str) {
@@ -291,6 +317,7 @@ impl Stream {
         self.publish(
             Encoded {
                 sequence,
+                conversation: self.conversation,
                 text: text.into(),
                 update: None,
             },
@@ -318,6 +345,7 @@ impl Stream {
         self.publish(
             Encoded {
                 sequence,
+                conversation: self.conversation,
                 text: text.into(),
                 update,
             },
@@ -370,6 +398,7 @@ impl Stream {
         text.push('}');
         Some(Encoded {
             sequence,
+            conversation: self.conversation,
             text: text.into(),
             update: None,
         })
@@ -388,12 +417,17 @@ impl Stream {
         )
     }
 
-    /// Tells every subscriber that it missed something before it came here (an agent faster than the conversation).
+    /// Something was lost before it came here (an agent faster than the conversation): every subscriber is told, and
+    /// no cursor before this counts as held.
     pub fn lag_everyone(&mut self, at: &str) {
+        // A number that no event has stands for what is missing.
+        let lost = self.hub.next();
+        self.ring.lose_until(lost);
         for seat in self.seats.drain(..) {
             let text = self.hub.lagged_text(self.conversation, seat.last, at);
             seat.subscriber.lagged(text);
         }
+        self.hub.lag_everyone(self.conversation, lost, at);
     }
 
     /// Whether anyone listens to this conversation; forgets those who are gone.
@@ -436,6 +470,7 @@ pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, eve
     let text = encode_event(conversation, &hub.cursor(sequence), at, event);
     Encoded {
         sequence,
+        conversation,
         text: text.into(),
         update: None,
     }

@@ -57,6 +57,13 @@ impl Ring {
         }
     }
 
+    /// Lets everything go: what came up to this number is not whole.
+    pub fn lose_until(&mut self, floor: u64) {
+        self.events.clear();
+        self.bytes = 0;
+        self.floor = floor;
+    }
+
     /// Whether everything after this number is held.
     #[must_use]
     pub fn holds_after(&self, sequence: u64) -> bool {

@@ -413,7 +413,7 @@ fn who_listens_to_all_is_told_too_when_an_agent_was_too_fast() {
     let hub = hub_of(8);
     let mut stream = Stream::new(Arc::clone(&hub), id(1));
     let all = Mailbox::new();
-    hub.subscribe(all.seat(), None, &[], AT);
+    hub.subscribe(all.seat(), None, &[], hub.last(), AT);
     stream.emit(&state(0), AT);
     stream.lag_everyone(AT);
     assert_eq!(all.kinds(), ["idle", "lagged"]);
@@ -431,7 +431,7 @@ fn who_listens_to_all_hears_every_conversation_in_one_order() {
         snapshot_of_record(&hub, id(1), AT, &Event::Reset {}),
         snapshot_of_record(&hub, id(2), AT, &Event::Closed {}),
     ];
-    hub.subscribe(all.seat(), None, &snapshots, AT);
+    hub.subscribe(all.seat(), None, &snapshots, hub.last(), AT);
     one.emit(&state(0), AT);
     two.emit(&state(1), AT);
     one.emit_update(None, "1", AT);
@@ -463,20 +463,20 @@ fn the_daemon_wide_ring_gives_what_was_missed_of_all_conversations() {
         Stream::new(Arc::clone(&hub), id(2)),
     );
     let first = Mailbox::new();
-    hub.subscribe(first.seat(), None, &[], AT);
+    hub.subscribe(first.seat(), None, &[], hub.last(), AT);
     one.emit(&state(0), AT);
     let cursor = first.last_cursor();
     two.emit(&state(1), AT);
     one.emit(&state(2), AT);
     let again = Mailbox::new();
     let never = [snapshot_of_record(&hub, id(1), AT, &Event::Closed {})];
-    hub.subscribe(again.seat(), Some(&cursor), &never, AT);
+    hub.subscribe(again.seat(), Some(&cursor), &never, hub.last(), AT);
     assert_eq!(again.kinds(), ["prompting", "awaiting"]);
     two.emit(&state(3), AT);
     two.emit(&state(4), AT);
     assert_eq!(again.kinds(), ["prompting", "awaiting", "cancelling", "limited"]);
     let late = Mailbox::new();
-    hub.subscribe(late.seat(), Some(&cursor), &never, AT);
+    hub.subscribe(late.seat(), Some(&cursor), &never, hub.last(), AT);
     assert_eq!(late.kinds(), ["closed"], "the second event is not held any more");
 }
 
@@ -488,7 +488,7 @@ fn a_cursor_of_the_daemon_goes_on_in_one_conversation() {
         Stream::new(Arc::clone(&hub), id(2)),
     );
     let all = Mailbox::new();
-    hub.subscribe(all.seat(), None, &[], AT);
+    hub.subscribe(all.seat(), None, &[], hub.last(), AT);
     one.emit(&state(0), AT);
     two.emit(&state(1), AT);
     let cursor = all.last_cursor();
@@ -506,7 +506,7 @@ fn one_that_lags_in_all_conversations_goes_on_behind_its_cursor() {
         Stream::new(Arc::clone(&hub), id(2)),
     );
     let slow = Mailbox::with_room(1);
-    hub.subscribe(slow.seat(), None, &[], AT);
+    hub.subscribe(slow.seat(), None, &[], hub.last(), AT);
     assert_eq!(hub.listeners(), 1);
     one.emit(&state(0), AT);
     two.emit(&state(1), AT);
@@ -517,7 +517,7 @@ fn one_that_lags_in_all_conversations_goes_on_behind_its_cursor() {
         panic!("not lagged")
     };
     let again = Mailbox::new();
-    hub.subscribe(again.seat(), Some(&cursor), &[], AT);
+    hub.subscribe(again.seat(), Some(&cursor), &[], hub.last(), AT);
     assert_eq!(again.kinds(), ["prompting", "awaiting"]);
 }
 
@@ -526,7 +526,7 @@ fn one_that_lags_in_the_snapshots_has_no_seat() {
     let hub = hub_of(8);
     let slow = Mailbox::with_room(1);
     let snapshot = snapshot_of_record(&hub, id(1), AT, &Event::Closed {});
-    hub.subscribe(slow.seat(), None, &[snapshot.clone(), snapshot], AT);
+    hub.subscribe(slow.seat(), None, &[snapshot.clone(), snapshot], hub.last(), AT);
     assert_eq!(slow.kinds(), ["closed", "lagged"]);
     assert_eq!(hub.listeners(), 0);
 }
@@ -535,10 +535,11 @@ fn one_that_lags_in_the_snapshots_has_no_seat() {
 fn what_happened_since_the_snapshots_were_made_is_not_left_out() {
     let hub = hub_of(8);
     let mut stream = Stream::new(Arc::clone(&hub), id(1));
+    let since = hub.last();
     let snapshots = [snapshot_of_record(&hub, id(1), AT, &Event::Closed {})];
     stream.emit(&state(0), AT);
     let all = Mailbox::new();
-    hub.subscribe(all.seat(), None, &snapshots, AT);
+    hub.subscribe(all.seat(), None, &snapshots, since, AT);
     assert_eq!(all.kinds(), ["closed", "idle"]);
 }
 

@@ -52,6 +52,7 @@ impl Filter {
 impl Registry {
     /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
     pub async fn subscribe_all(&self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+        let since = self.services.hub.last();
         let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
         let snapshots = if held.is_some_and(|from| self.services.hub.holds_after(from)) {
             Vec::new()
@@ -60,7 +61,7 @@ impl Registry {
         };
         self.services
             .hub
-            .subscribe(subscriber, after, &snapshots, &now().to_string());
+            .subscribe(subscriber, after, &snapshots, since, &now().to_string());
     }
 
     /// A snapshot of each conversation that is not idle.
