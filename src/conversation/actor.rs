@@ -113,6 +113,8 @@ pub struct Actor {
     prompt: Option<RequestId>,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
+    /// A session that is being closed.
+    closing: Option<Job>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
     is_over: bool,
@@ -142,6 +144,7 @@ enum Woken {
     Message(Option<Message>),
     Written(Box<Input<Reply>>),
     Job(JobDone),
+    Closed(JobDone),
     Elapsed,
     Lines,
     Rested,
@@ -175,6 +178,7 @@ impl Actor {
             prompt: None,
             questions: Vec::new(),
             job: None,
+            closing: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
             is_over: false,
@@ -193,7 +197,7 @@ impl Actor {
         let mut rest = Instant::now() + REST;
         while !self.is_over {
             let deadline = self.deadlines.iter().map(|(_, at)| *at).min();
-            let may_rest = self.session.is_none() && self.job.is_none() && self.writes.is_empty();
+            let may_rest = self.session.is_none() && !self.works();
             let stopping = self.model.stopping;
             let woken = tokio::select! {
                 biased;
@@ -201,6 +205,7 @@ impl Actor {
                 message = self.mailbox.recv() => Woken::Message(message),
                 Some(written) = self.writes.next(), if !self.writes.is_empty() => Woken::Written(written),
                 done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
+                done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
                 () = take_lines(&mut self.session, &mut lines), if self.session.is_some() => Woken::Lines,
                 () = sleep_until(rest), if may_rest => Woken::Rested,
@@ -221,6 +226,10 @@ impl Actor {
                     self.job = None;
                     self.job_done(done);
                 }
+                Woken::Closed(done) => {
+                    self.closing = None;
+                    self.job_done(done);
+                }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => self.hear(&mut lines),
                 Woken::Rested => {
@@ -229,11 +238,7 @@ impl Actor {
                     }
                 }
             }
-            if self.model.stopping
-                && self.model.turn.is_none()
-                && self.writes.is_empty()
-                && self.job.is_none()
-            {
+            if self.model.stopping && self.model.turn.is_none() && !self.works() {
                 break;
             }
         }
@@ -243,6 +248,11 @@ impl Actor {
             unread.push(message);
         }
         unread
+    }
+
+    /// Whether something is under way beside the loop.
+    fn works(&self) -> bool {
+        self.job.is_some() || self.closing.is_some() || !self.writes.is_empty()
     }
 
     /// One input: the state machine decides, the effects are carried out, clients see the result, callers are
@@ -321,9 +331,10 @@ impl Actor {
                 }
             }
             Message::TakeOver(opened, session) => {
-                self.arrived = Some(*session);
-                let effects = self.model.take_over(*opened);
-                self.carry_out(effects);
+                // It is taken or let go of at once; one that waits to be written down keeps its place.
+                let earlier = self.arrived.replace(*session);
+                self.input(Input::HandedOver(opened));
+                self.arrived = earlier;
             }
         }
     }

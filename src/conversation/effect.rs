@@ -19,10 +19,6 @@ pub type Now = Timestamp;
 
 /// Something that happens to a conversation.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an input lives as long as one call of `apply`"
-)]
 pub enum Input<R> {
     /// A caller asks for something.
     Call {
@@ -72,8 +68,8 @@ pub enum Input<R> {
     Written {
         /// What waited for it.
         milestone: Milestone<R>,
-        /// Lineage entries of the change, to go out again when it failed.
-        lineage: Vec<LineageEntry>,
+        /// What the change said beside the record, to go out again when it failed.
+        ledger: Ledger,
         /// The store's word.
         result: Result<(), String>,
     },
@@ -99,6 +95,8 @@ pub enum Input<R> {
     },
     /// A deadline passed.
     Elapsed(Deadline),
+    /// The conversation that this one branched off hands the branch's session over.
+    HandedOver(Box<Opened>),
     /// The daemon stops.
     Stop {
         /// How long a running turn gets, in milliseconds.
@@ -204,21 +202,71 @@ pub struct Branched {
     pub open: Option<Box<Opened>>,
 }
 
+/// What a change says beside the record: it goes down in the same write or, when that fails, with the next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// What the lineage gains.
+    pub lineage: Vec<LineageEntry>,
+    /// Upstream ids that resolve to the conversation from now on.
+    pub upstream: Vec<UpstreamId>,
+    /// The states of calls with an idempotency key.
+    pub requests: Vec<RequestRecord>,
+    /// What everyone is told once it is on disk. (What must be told also when it is not is with the milestone.)
+    pub events: Vec<Event>,
+}
+
+impl Ledger {
+    /// One that tells the state of a call, when the call has a key.
+    #[must_use]
+    pub fn of_request(request: Option<RequestRecord>) -> Self {
+        Self {
+            requests: request.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lineage.is_empty()
+            && self.upstream.is_empty()
+            && self.requests.is_empty()
+            && self.events.is_empty()
+    }
+
+    /// Puts what another says behind.
+    pub fn append(&mut self, mut other: Self) {
+        self.lineage.append(&mut other.lineage);
+        self.upstream.append(&mut other.upstream);
+        // One state a call: while the disk fails, a caller that tries again and again adds nothing.
+        self.requests.retain(|request| {
+            other
+                .requests
+                .iter()
+                .all(|later| later.request_id != request.request_id)
+        });
+        self.requests.append(&mut other.requests);
+        self.events.append(&mut other.events);
+    }
+}
+
 /// What waits for a change to be on disk.
 #[derive(Debug)]
 pub enum Milestone<R> {
-    /// Nothing.
+    /// Nothing but what the ledger says.
     Nothing,
-    /// These may be told.
-    Announce(Vec<Event>),
+    /// The record is up to date again.
+    Saved,
     /// The open session may be announced and used.
-    SessionOpened(Box<Opened>, Option<UpstreamId>),
-    /// The prompt may be sent.
-    PromptRecorded,
+    SessionOpened(Box<Opened>),
+    /// The prompt of this turn may be sent.
+    PromptRecorded(TurnId),
     /// The turn's end may be told.
     TurnEnded(Box<TurnResult>),
     /// The question may be shown.
     QuestionRaised(InterruptId),
+    /// The question is settled: everyone may be told, and whoever settled it. The agent has the answer either way.
+    QuestionSettled(Box<Event>, Option<R>),
     /// A call may be answered.
     Answer {
         /// Whom.
@@ -229,7 +277,8 @@ pub enum Milestone<R> {
         answer: Box<Answer>,
         /// What everyone is told before.
         events: Vec<Event>,
-        /// The record as it was, which holds again when the change cannot be written.
+        /// The record as it was, which holds again when the change cannot be written; none when the record of another
+        /// conversation is written.
         before: Option<Box<ConversationRecord>>,
     },
     /// The new conversation may be announced.
@@ -242,7 +291,7 @@ pub enum Milestone<R> {
         branched: Box<Branched>,
         /// What the caller is told, and is told again under the same key.
         answer: Box<ForkAnswer>,
-        /// This conversation's record as it was, when the branch is made in place.
+        /// This conversation's record as it was, when the branch is made in place; none when it is made side by side.
         before: Option<Box<ConversationRecord>>,
     },
     /// The conversation is gone.
@@ -265,6 +314,8 @@ pub enum Deadline {
     Cancel,
     /// A conversation without a turn until now hibernates.
     Idle,
+    /// What could not be written is tried again.
+    Rewrite,
 }
 
 /// Something that is to be done.
@@ -274,14 +325,10 @@ pub enum Deadline {
     reason = "an effect is carried out where it is made"
 )]
 pub enum Effect<R> {
-    /// Make the record durable as it stands, with these entries of the lineage.
+    /// Make the record durable as it stands.
     Write {
-        /// What the lineage gains.
-        lineage: Vec<LineageEntry>,
-        /// Upstream ids that resolve to this conversation from now on.
-        upstream: Vec<UpstreamId>,
-        /// The state of a call with an idempotency key.
-        request: Option<RequestRecord>,
+        /// What goes down with the record.
+        ledger: Ledger,
         /// What waits for it.
         milestone: Milestone<R>,
     },
@@ -289,12 +336,8 @@ pub enum Effect<R> {
     WriteNew {
         /// The new conversation.
         record: Box<ConversationRecord>,
-        /// The first entries of its lineage.
-        lineage: Vec<LineageEntry>,
-        /// Upstream ids that resolve to it.
-        upstream: Vec<UpstreamId>,
-        /// The state of the call.
-        request: Option<RequestRecord>,
+        /// What goes down with it.
+        ledger: Ledger,
         /// What waits for it.
         milestone: Milestone<R>,
     },
@@ -331,14 +374,18 @@ pub enum Effect<R> {
         /// Whether the agent ignored a cancel, so that its process may have to go.
         by_force: bool,
     },
-    /// Apply the settings to the open session.
+    /// Apply settings to the open session.
     Configure {
         /// The job's number.
         job: u64,
+        /// The settings.
+        settings: Box<Settings>,
     },
     /// Let go of a job whose result is not wanted any more.
     AbandonJob,
-    /// Let go of the session's lines: nothing more is heard of it.
+    /// Let go of a session that arrived and is not wanted: it is closed at the agent, and nobody waits for that.
+    Discard,
+    /// Let go of the open session: nothing more is heard of it, it is closed at the agent, and nobody waits for that.
     Detach,
     /// Take the open session of the last job as the conversation's own.
     Attach,
@@ -354,7 +401,7 @@ pub enum Effect<R> {
     Arm(Deadline, u64),
     /// Lift a deadline.
     Disarm(Deadline),
-    /// The conversation is gone: the actor ends.
+    /// The conversation is gone: the actor ends. Always the last effect.
     End,
 }
 
@@ -364,6 +411,7 @@ pub enum Effect<R> {
 pub struct Effects<R> {
     list: Vec<Effect<R>>,
     answers: Vec<Effect<R>>,
+    ends: bool,
 }
 
 impl<R> Default for Effects<R> {
@@ -371,6 +419,7 @@ impl<R> Default for Effects<R> {
         Self {
             list: Vec::new(),
             answers: Vec::new(),
+            ends: false,
         }
     }
 }
@@ -380,6 +429,7 @@ impl<R> Effects<R> {
     pub fn push(&mut self, effect: Effect<R>) {
         match effect {
             Effect::Answer(..) => self.answers.push(effect),
+            Effect::End => self.ends = true,
             other => self.list.push(other),
         }
     }
@@ -389,25 +439,18 @@ impl<R> Effects<R> {
         self.list.push(Effect::Emit(event));
     }
 
-    /// Adds a change of the record that nothing waits for.
-    pub fn write(&mut self, lineage: Vec<LineageEntry>, upstream: Vec<UpstreamId>, milestone: Milestone<R>) {
-        self.list.push(Effect::Write {
-            lineage,
-            upstream,
-            request: None,
-            milestone,
-        });
-    }
-
-    /// Everything but the answers, then the answers.
-    pub fn into_parts(self) -> (Vec<Effect<R>>, Vec<Effect<R>>) {
+    /// Everything but the answers, then the answers and, behind them, the end.
+    pub fn into_parts(mut self) -> (Vec<Effect<R>>, Vec<Effect<R>>) {
+        if self.ends {
+            self.answers.push(Effect::End);
+        }
         (self.list, self.answers)
     }
 
     /// Whether nothing is to be done.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.answers.is_empty()
+        self.list.is_empty() && self.answers.is_empty() && !self.ends
     }
 }
 

@@ -5,6 +5,9 @@
 //! fidelity `none` or there is nothing to lose: a session that was never written, and that the agent does not know
 //! either. (It is asked first, since a crash can come between the agent's writing and ours.)
 
+#[cfg(test)]
+mod tests;
+
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
 
@@ -225,7 +228,12 @@ impl Climb {
                 self.stage = Stage::Inspecting;
             }
             (Step::Open { .. }, Stage::Opening, StepFailure::Process(_) | StepFailure::Other(_)) => {
-                self.cause.get_or_insert(RollCause::AgentDied);
+                let died = matches!(failure, StepFailure::Process(_));
+                self.cause.get_or_insert(if died {
+                    RollCause::AgentDied
+                } else {
+                    RollCause::Other
+                });
                 if self.fresh_tried {
                     self.stage = Stage::Inspecting;
                 }
@@ -233,6 +241,8 @@ impl Climb {
             (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {
                 self.stage = Stage::Rest;
             }
+            // What the disk says cannot fail; a caller that says so found nothing.
+            (Step::Inspect, _, _) => self.inspected(Inspection::default()),
             _ => {}
         }
     }
@@ -246,12 +256,14 @@ impl Climb {
         } else if head_file.as_ref().is_some_and(|file| !file.whole) {
             self.cause = Some(RollCause::Damaged);
         }
-        self.rest = self.plan_rest(&inspection);
-        self.stage = match head_file {
-            Some(file) if file.whole => Stage::CopyingHead,
-            _ => Stage::Rest,
-        };
+        let is_whole = head_file.as_ref().is_some_and(|file| file.whole);
         self.inspection = Some(inspection);
+        self.rest = self.plan_rest();
+        self.stage = if is_whole && self.may_copy_head() {
+            Stage::CopyingHead
+        } else {
+            Stage::Rest
+        };
     }
 
     /// Records that the last step worked, and tells how the session came back.
@@ -265,12 +277,7 @@ impl Climb {
             error: None,
         });
         let missing_turns = self.missing_after(&step);
-        let fidelity = match step {
-            Step::Text => Fidelity::Text,
-            Step::Fresh if self.has_history() => Fidelity::None,
-            _ if missing_turns == 0 => Fidelity::Full,
-            _ => Fidelity::Partial,
-        };
+        let fidelity = self.fidelity_of(&step);
         Resumed {
             upstream_id,
             via,
@@ -283,7 +290,7 @@ impl Climb {
     /// Whether the step opens a session whose history is that of the head.
     #[must_use]
     pub fn keeps_head(step: &Step) -> bool {
-        matches!(step, Step::Open { .. })
+        matches!(step, Step::Open { via, .. } if *via != Via::OlderLink)
     }
 
     fn choose(&mut self) -> Step {
@@ -355,37 +362,68 @@ impl Climb {
         self.rest.remove(0)
     }
 
+    /// Whether an exact copy of the head's transcript is worth a try: the agent can open it, it has not refused one
+    /// already, and it keeps as much as was asked for.
+    fn may_copy_head(&self) -> bool {
+        let Some(head) = &self.goal.head else { return false };
+        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::Copied);
+        let copy = Step::Copy {
+            source: head.upstream_id.clone(),
+            until: None,
+            via: Via::Copied,
+        };
+        self.can_reopen() && !refused_one && self.is_enough(&copy)
+    }
+
+    fn can_reopen(&self) -> bool {
+        self.goal.can_resume || self.goal.can_load
+    }
+
+    /// Whether a step keeps as much as was asked for.
+    fn is_enough(&self, step: &Step) -> bool {
+        self.fidelity_of(step) >= self.goal.min_fidelity
+    }
+
+    fn fidelity_of(&self, step: &Step) -> Fidelity {
+        match step {
+            Step::Text => Fidelity::Text,
+            Step::Fresh if self.has_history() => Fidelity::None,
+            _ if self.missing_after(step) == 0 => Fidelity::Full,
+            _ => Fidelity::Partial,
+        }
+    }
+
     /// The ancestors and the text, whichever keeps more first.
-    fn plan_rest(&self, inspection: &Inspection) -> Vec<Step> {
+    fn plan_rest(&self) -> Vec<Step> {
+        let nothing = Inspection::default();
+        let inspection = self.inspection.as_ref().unwrap_or(&nothing);
+        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::OlderLink);
         let mut ways: Vec<(u64, u8, Step)> = Vec::new();
-        for (index, source) in self.goal.ancestors.iter().enumerate() {
-            let kept = inspection
-                .ancestors
-                .get(index)
-                .and_then(Option::as_ref)
-                .map_or(0, |file| file.turns);
-            let step = Step::Copy {
-                source: source.upstream_id.clone(),
-                until: source.until.clone(),
-                via: Via::OlderLink,
-            };
-            let loses_nothing = source.turns_after == 0;
-            let allowed = self.goal.min_fidelity <= Fidelity::Partial || loses_nothing;
-            if kept > 0 && allowed {
+        let sources = self.goal.ancestors.iter().enumerate();
+        for (index, source) in sources.filter(|_| self.can_reopen() && !refused_one) {
+            let file = inspection.ancestors.get(index).and_then(Option::as_ref);
+            let kept = file.filter(|file| file.whole).map_or(0, |file| file.turns);
+            if kept > 0 {
+                let step = Step::Copy {
+                    source: source.upstream_id.clone(),
+                    until: source.until.clone(),
+                    via: Via::OlderLink,
+                };
                 ways.push((kept, 0, step));
-            } else if !self.goal.readable && !source.shared && source.until.is_none() && allowed {
+            } else if !self.goal.readable && !source.shared && source.until.is_none() {
                 // Nothing is known of its length; it is the agent's own word against nothing at all.
-                let open = Step::Open {
+                let step = Step::Open {
                     upstream_id: source.upstream_id.clone(),
                     via: Via::OlderLink,
                     fresh_process: false,
                 };
-                ways.push((0, 1, open));
+                ways.push((0, 1, step));
             }
         }
-        if inspection.readable_turns > 0 && self.goal.min_fidelity <= Fidelity::Text {
+        if inspection.readable_turns > 0 {
             ways.push((inspection.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
         }
+        ways.retain(|(_, _, step)| self.is_enough(step));
         // Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.
         ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
         ways.into_iter().map(|(_, _, step)| step).collect()
@@ -426,7 +464,11 @@ impl Climb {
                 total.saturating_sub(told)
             }
             Step::Fresh => total,
-            Step::Open { .. } | Step::Copy { .. } | Step::Inspect | Step::GiveUp => 0,
+            Step::Copy { .. } => {
+                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+                total.saturating_sub(on_disk.map_or(0, |file| file.turns))
+            }
+            Step::Open { .. } | Step::Inspect | Step::GiveUp => 0,
         }
     }
 

@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo};
+use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo, Settings};
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
-use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, Via};
+use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
@@ -16,9 +16,10 @@ use jiff::tz::TimeZone;
 
 use crate::agent::failure::TurnSigns;
 use crate::agent::profile::AgentKind;
-use crate::store::{ConversationRecord, Resting};
+use crate::store::{ConversationRecord, RequestRecord, Resting};
 
 use super::answer::Request;
+use super::effect::Ledger;
 
 /// Limits and deadlines of one conversation, from the configuration.
 #[derive(Clone, Debug)]
@@ -139,27 +140,36 @@ pub struct Job<R> {
 #[derive(Debug)]
 pub enum JobKind<R> {
     /// The ladder is being climbed.
-    Opening,
-    /// A session that was opened is being written down.
+    Opening {
+        /// The least fidelity that it was asked for.
+        min_fidelity: Fidelity,
+    },
+    /// A session that was opened, or a branch, is being written down.
     Recording,
     /// A branch is being made.
     Branching(Branching<R>),
-    /// The session is being closed.
-    Closing {
-        /// Who waits for it.
-        replies: Vec<R>,
-        /// What follows.
-        then: AfterClose<R>,
-    },
     /// Settings are being applied to the open session.
     Configuring {
         /// Who waits for it.
         reply: R,
         /// The idempotency key.
         request: Option<Request>,
-        /// The record as it was: title and settings go back to it when the agent refuses them.
-        before: Box<ConversationRecord>,
+        /// The title that the same call gives.
+        title: Option<String>,
+        /// The settings as they are to stand once the agent has taken them.
+        settings: Box<Settings>,
     },
+}
+
+/// A session that is being closed.
+#[derive(Debug)]
+pub struct Closing<R> {
+    /// Tells this closing from earlier ones.
+    pub number: u64,
+    /// Who waits for it.
+    pub replies: Vec<R>,
+    /// What follows.
+    pub then: AfterClose<R>,
 }
 
 /// A branch that is being made.
@@ -216,6 +226,8 @@ pub struct Model<R> {
     pub queue: VecDeque<Waiting<R>>,
     /// Work outside the state machine.
     pub job: Option<Job<R>>,
+    /// A session that is being closed; it may go on beside another job, and no session is opened until it is done.
+    pub closing: Option<Closing<R>>,
     /// Who waits for the session to be open, with the fidelity asked for.
     pub resume_waiters: Vec<(R, Fidelity)>,
     /// Calls with an idempotency key that run now.
@@ -224,12 +236,45 @@ pub struct Model<R> {
     pub info: SessionInfo,
     /// The mode and model that the agent reports.
     pub reported: Reported,
-    /// Lineage entries that a failed write did not get to disk; they go out with the next.
-    pub unsaved: Vec<LineageEntry>,
+    /// What a failed write did not get to disk; it goes out with the next.
+    pub unsaved: Ledger,
+    /// Results of calls with an idempotency key that their callers have heard and that are not on disk yet.
+    pub heard: Vec<RequestRecord>,
+    /// Whether the record in memory is ahead of the one on disk and no write of it is under way.
+    pub is_ahead: bool,
+    /// How the record gets to disk when no step of its own takes it there.
+    pub saving: Saving,
+    /// How many writes are under way that make an upstream id durable.
+    pub ids_under_way: usize,
+    /// What clients may know of the chain.
+    pub told: Told,
+    /// Whether the conversation is being deleted.
+    pub deleting: bool,
     /// Numbers the jobs.
     pub last_job: u64,
     /// Whether the daemon is stopping.
     pub stopping: bool,
+}
+
+/// How a record that is ahead of the disk gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saving {
+    /// It is written at the end of the input that changed it.
+    AtOnce,
+    /// Such a write is under way; what changes meanwhile is written when it is done, so that there is one at a time
+    /// however fast the agent changes its mind.
+    UnderWay,
+    /// A write failed: the next deadline, or the next step, tries again.
+    Failed,
+}
+
+/// What clients may know of the chain: no id of it before it is on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The head.
+    pub head: Option<UpstreamId>,
+    /// How many links there are.
+    pub chain_length: usize,
 }
 
 /// What the agent reports of settings that a conversation need not have given.
@@ -245,6 +290,10 @@ impl<R> Model<R> {
     /// A conversation as its record has it: nothing open, nothing running.
     #[must_use]
     pub fn new(record: ConversationRecord, kind: AgentKind, rules: Rules) -> Self {
+        let told = Told {
+            head: record.chain.head().map(|link| link.upstream_id.clone()),
+            chain_length: record.chain.len(),
+        };
         Self {
             record,
             kind,
@@ -257,7 +306,14 @@ impl<R> Model<R> {
             open_requests: Vec::new(),
             info: SessionInfo::default(),
             reported: Reported::default(),
-            unsaved: Vec::new(),
+            unsaved: Ledger::default(),
+            heard: Vec::new(),
+            is_ahead: false,
+            saving: Saving::AtOnce,
+            ids_under_way: 0,
+            told,
+            deleting: false,
+            closing: None,
             last_job: 0,
             stopping: false,
         }
@@ -282,9 +338,18 @@ impl<R> Model<R> {
         }
     }
 
-    /// The conversation as the wire tells it.
+    /// The conversation as clients may know it now.
     #[must_use]
     pub fn view(&self) -> Conversation {
+        let mut view = self.view_when_on_disk();
+        view.head.clone_from(&self.told.head);
+        view.chain_length = self.told.chain_length;
+        view
+    }
+
+    /// The conversation as clients may know it when the record is on disk as it stands.
+    #[must_use]
+    pub fn view_when_on_disk(&self) -> Conversation {
         let mut view = view_of_record(&self.record);
         view.state = self.state();
         view.live = matches!(self.session, Session::Live(_));
@@ -293,12 +358,26 @@ impl<R> Model<R> {
         view
     }
 
-    /// The turn to which what the agent says now belongs. Nothing belongs to a turn that is over or was not sent yet.
+    /// Takes note of what clients may know of the chain now.
+    pub fn tell_chain(&mut self) {
+        let chain = &self.record.chain;
+        if self.ids_under_way > 0 || !self.unsaved.upstream.is_empty() {
+            return;
+        }
+        let head = chain.head().map(|link| &link.upstream_id);
+        if self.told.head.as_ref() != head {
+            self.told.head = head.cloned();
+        }
+        self.told.chain_length = chain.len();
+    }
+
+    /// The turn to which what the agent says now belongs. Nothing belongs to a turn
+    /// that is over or of which nobody has been told yet.
     #[must_use]
     pub fn turn_of_updates(&self) -> Option<&TurnId> {
         self.turn
             .as_ref()
-            .filter(|turn| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted))
+            .filter(|turn| turn.phase == TurnPhase::Accepted)
             .map(|turn| &turn.asked.turn_id)
     }
 
@@ -325,7 +404,9 @@ impl<R> Model<R> {
             && self.queue.is_empty()
             && self.job.is_none()
             && self.resume_waiters.is_empty()
+            && self.closing.is_none()
             && self.unsaved.is_empty()
+            && !self.is_ahead
     }
 }
 

@@ -1,7 +1,8 @@
 //! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
 //!
 //! `apply` runs to its end; what takes time comes back as another input. What must be durable before it is told is an
-//! [`Effect::Write`] with a [`Milestone`], and is told when that milestone comes back.
+//! [`Effect::Write`] with a [`Milestone`], and is told when that milestone comes back. The state (`prompting`,
+//! `awaiting`) is no promise and is told at once; ids, ends and answers wait for the disk.
 
 mod branching;
 mod calls;
@@ -12,16 +13,20 @@ mod lifecycle;
 mod prompting;
 mod session;
 
-use bridge_protocol::event::Event;
-use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::LineageEntry;
+#[cfg(test)]
+mod tests;
 
-use crate::store::{RECORD_VERSION, RequestRecord};
+use bridge_protocol::event::Event;
+
+use crate::store::{ConversationRecord, RECORD_VERSION, RequestRecord};
 
 use super::answer::{Answer, Request};
-use super::effect::{Effect, Effects, Input, Milestone, Now};
+use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now};
 use super::error::ConversationError;
-use super::state::{Job, JobKind, Model, TurnPhase};
+use super::state::{Job, JobKind, Model, Saving, TurnPhase};
+
+/// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
+const REWRITE_AFTER_MS: u64 = 5_000;
 
 impl<R> Model<R> {
     /// Takes one input and tells what is to be done, answers last.
@@ -38,16 +43,16 @@ impl<R> Model<R> {
                 self.admit(call, request, kept, reply, now, &mut effects);
             }
             Input::Opened { job, opened } => self.opened(job, *opened, now, &mut effects),
-            Input::OpenFailed { job, error } => self.open_failed(job, &error, now, &mut effects),
+            Input::OpenFailed { job, error } => self.open_failed(job, &error, &mut effects),
             Input::Branched { job, result } => self.branched(job, result, now, &mut effects),
             Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
             Input::Written {
                 milestone,
-                lineage,
+                ledger,
                 result,
             } => {
-                self.written(milestone, lineage, result, now, &mut effects);
+                self.written(milestone, ledger, result, now, &mut effects);
             }
             Input::PromptAnswered(answer) => self.prompt_answered(answer, now, &mut effects),
             Input::Question {
@@ -57,14 +62,16 @@ impl<R> Model<R> {
             } => {
                 self.question(kind, params, interrupt_id, now, &mut effects);
             }
-            Input::QuestionWithdrawn(id) => self.question_withdrawn(&id, now, &mut effects),
+            Input::QuestionWithdrawn(id) => self.question_withdrawn(&id, &mut effects),
             Input::AgentDied { status, stderr_tail } => {
                 self.agent_died(&status, &stderr_tail, now, &mut effects);
             }
             Input::Elapsed(deadline) => self.elapsed(deadline, now, &mut effects),
-            Input::Stop { grace_ms } => self.stop(grace_ms, &mut effects),
+            Input::HandedOver(opened) => self.handed_over(*opened, &mut effects),
+            Input::Stop { grace_ms } => self.stop(grace_ms, now, &mut effects),
         }
         self.advance(now, &mut effects);
+        self.keep_up(now, &mut effects);
         let after = self.state();
         if before != after {
             effects.emit(Event::StateChanged { state: after });
@@ -74,7 +81,7 @@ impl<R> Model<R> {
 
     /// Starts what has been waiting for its turn, when nothing is in its way.
     fn advance(&mut self, now: Now, effects: &mut Effects<R>) {
-        if self.job.is_some() {
+        if self.job.is_some() || self.closing.is_some() {
             return;
         }
         if self.turn.is_none() && !self.stopping {
@@ -107,29 +114,48 @@ impl<R> Model<R> {
         None
     }
 
-    /// Notes that the record changes.
+    /// Notes that the record has changed by something that writes nothing itself.
+    fn note_change(&mut self) {
+        self.record.revision += 1;
+        self.is_ahead = true;
+    }
+
+    /// The one place where a change that nothing waits for gets to disk.
+    fn keep_up(&mut self, now: Now, effects: &mut Effects<R>) {
+        if self.is_ahead && self.saving == Saving::AtOnce {
+            self.save(now, effects);
+        }
+        self.tell_chain();
+    }
+
+    /// Notes that the record changes by a step that writes it.
     fn touch(&mut self, now: Now) {
         self.record.revision += 1;
         self.record.updated_at = now.max(self.record.updated_at);
     }
 
     /// Writes the record down, with everything that an earlier failed write left behind.
-    fn write(
-        &mut self,
-        lineage: Vec<LineageEntry>,
-        upstream: Vec<UpstreamId>,
-        request: Option<RequestRecord>,
-        milestone: Milestone<R>,
-        effects: &mut Effects<R>,
-    ) {
-        let mut entries = std::mem::take(&mut self.unsaved);
-        entries.extend(lineage);
+    fn write(&mut self, ledger: Ledger, milestone: Milestone<R>, effects: &mut Effects<R>) {
+        let mut all = std::mem::take(&mut self.unsaved);
+        all.append(ledger);
+        self.is_ahead = false;
+        if self.saving == Saving::Failed {
+            self.saving = Saving::AtOnce;
+        }
+        if !all.upstream.is_empty() {
+            self.ids_under_way += 1;
+        }
         effects.push(Effect::Write {
-            lineage: entries,
-            upstream,
-            request,
+            ledger: all,
             milestone,
         });
+    }
+
+    /// Writes the record down as it stands; nothing waits for it.
+    fn save(&mut self, now: Now, effects: &mut Effects<R>) {
+        self.record.updated_at = now.max(self.record.updated_at);
+        self.write(Ledger::default(), Milestone::Saved, effects);
+        self.saving = Saving::UnderWay;
     }
 
     /// Answers a call and everyone who asked the same with the same key.
@@ -151,6 +177,12 @@ impl<R> Model<R> {
             }
         }
         effects.push(Effect::Answer(reply, result));
+    }
+
+    /// Notes what a caller hears before it is on disk: the same call is answered with it meanwhile.
+    fn note_heard(&mut self, request: &RequestRecord) {
+        self.heard.retain(|heard| heard.request_id != request.request_id);
+        self.heard.push(request.clone());
     }
 
     /// The record of a call that is answered with this.
@@ -181,28 +213,24 @@ impl<R> Model<R> {
     fn written(
         &mut self,
         milestone: Milestone<R>,
-        lineage: Vec<LineageEntry>,
+        ledger: Ledger,
         result: Result<(), String>,
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        if result.is_err() && !self.take_back(&milestone) {
-            let mut entries = lineage;
-            entries.append(&mut self.unsaved);
-            self.unsaved = entries;
-        }
+        self.note_written(&milestone, ledger, result.is_ok(), effects);
         match milestone {
-            Milestone::Nothing => {}
-            Milestone::Announce(events) => {
-                // A roll that is not on disk happened all the same; its entry goes out with the next write.
-                for event in events {
-                    effects.emit(event);
+            Milestone::Nothing | Milestone::Saved => {}
+            Milestone::SessionOpened(opened) => self.session_recorded(*opened, result, effects),
+            Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result, now, effects),
+            Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, effects),
+            Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
+            Milestone::QuestionSettled(event, reply) => {
+                effects.emit(*event);
+                if let Some(reply) = reply {
+                    effects.push(Effect::Answer(reply, Ok(Answer::Responded(None))));
                 }
             }
-            Milestone::SessionOpened(opened, from) => self.session_recorded(*opened, from, result, effects),
-            Milestone::PromptRecorded => self.prompt_recorded(result, now, effects),
-            Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, result, effects),
-            Milestone::QuestionRaised(id) => self.question_recorded(&id, result, effects),
             Milestone::Answer {
                 reply,
                 request,
@@ -237,6 +265,7 @@ impl<R> Model<R> {
                     effects.push(Effect::End);
                 }
                 Err(error) => {
+                    self.deleting = false;
                     let result = Err(ConversationError::StoreFailed(error));
                     self.answer(reply, request.as_ref(), result, effects);
                 }
@@ -244,18 +273,79 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes a change back that its caller is told has failed, unless something has changed since. Tells whether it
-    /// did; its lineage entries are then void.
-    fn take_back(&mut self, milestone: &Milestone<R>) -> bool {
-        let before = match milestone {
-            Milestone::Answer { before, .. } | Milestone::Forked { before, .. } => before.as_ref(),
-            Milestone::Deleted { before, .. } => Some(before),
-            _ => None,
+    /// Takes note of what is on disk now and what is not, and tells what had to wait for it.
+    fn note_written(
+        &mut self,
+        milestone: &Milestone<R>,
+        ledger: Ledger,
+        is_on_disk: bool,
+        effects: &mut Effects<R>,
+    ) {
+        if matches!(milestone, Milestone::Saved) && self.saving == Saving::UnderWay {
+            self.saving = Saving::AtOnce;
+        }
+        // The write of a new conversation says nothing about this one.
+        let of_another = matches!(
+            milestone,
+            Milestone::Answer { before: None, .. } | Milestone::Forked { before: None, .. }
+        );
+        if of_another {
+            return;
+        }
+        if !ledger.upstream.is_empty() {
+            self.ids_under_way = self.ids_under_way.saturating_sub(1);
+        }
+        if is_on_disk {
+            let is_kept = |heard: &RequestRecord| {
+                let mut kept = ledger.requests.iter();
+                kept.any(|request| request.request_id == heard.request_id)
+            };
+            self.heard.retain(|heard| !is_kept(heard));
+            for event in ledger.events {
+                effects.emit(event);
+            }
+        } else {
+            self.not_written(milestone, ledger, effects);
+        }
+        self.tell_chain();
+    }
+
+    /// A write failed: what it said goes out with the next, but for what a caller is told has failed.
+    fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger, effects: &mut Effects<R>) {
+        // That a call has begun is not worth telling: it failed before it did anything.
+        ledger.requests.retain(|request| request.result.is_some());
+        self.take_back(milestone, &mut ledger);
+        for request in &ledger.requests {
+            self.note_heard(request);
+        }
+        self.unsaved.append(ledger);
+        self.is_ahead = true;
+        self.saving = Saving::Failed;
+        effects.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+    }
+
+    /// Takes a change back that its caller is told has failed, unless something has changed since, and strikes out
+    /// what the ledger says of it. What earlier writes left behind stays in the ledger.
+    fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) {
+        let (before, request): (Option<&ConversationRecord>, _) = match milestone {
+            Milestone::Answer { before, request, .. } | Milestone::Forked { before, request, .. } => {
+                (before.as_deref(), request)
+            }
+            Milestone::Deleted { before, request, .. } => (Some(&**before), request),
+            _ => return,
         };
+        if let Some(request) = request {
+            ledger.requests.retain(|kept| kept.request_id != request.id);
+        }
         let Some(before) = before.filter(|before| before.revision + 1 == self.record.revision) else {
-            return false;
+            return;
         };
-        self.record = (**before).clone();
-        true
+        let last = before.chain.last_lineage_seq();
+        ledger.lineage.retain(|entry| entry.seq <= last);
+        let lineage = &ledger.lineage;
+        ledger
+            .upstream
+            .retain(|id| lineage.iter().any(|entry| entry.upstream_id == *id));
+        self.record = before.clone();
     }
 }

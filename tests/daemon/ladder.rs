@@ -169,7 +169,7 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
         let turn = app.send(id, "third").await;
         let resumed = turn.resumed.unwrap();
         full(&resumed);
-        let refused_by = if restarts { Via::Resume } else { Via::Fresh };
+        let refused_by = if restarts { Via::Resume } else { Via::Live };
         assert_eq!(tried(&resumed), [(refused_by, false), (Via::Copied, true)]);
         assert_eq!(resumed.attempts[0].upstream_id, Some(old.clone()));
         assert_ne!(turn.upstream_id, old);

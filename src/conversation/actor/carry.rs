@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_protocol::id::{ConversationId, InterruptId, UpstreamId};
-use bridge_protocol::link::LineageEntry;
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::id::{ConversationId, InterruptId};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use serde_json::Map;
 use tokio::time::Instant;
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use crate::agent::message::CallError;
 use crate::conversation::branching::{self, BranchRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
-use crate::conversation::effect::{Effect, Input, Milestone, Opened};
+use crate::conversation::effect::{Effect, Input, Ledger, Milestone, Opened};
 use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
-use crate::store::{Change, ConversationRecord, RequestRecord};
+use crate::store::{Change, ConversationRecord};
 
 use super::{Actor, JobDone, Message, Reply};
 
@@ -29,23 +29,16 @@ impl Actor {
                 // A caller that hung up is not an error: its turn went on without it.
                 let _gone = reply.send(result);
             }
-            Effect::Write {
-                lineage,
-                upstream,
-                request,
-                milestone,
-            } => {
+            Effect::Write { ledger, milestone } => {
                 let record = self.model.record.clone();
-                self.write(record, lineage, upstream, request, milestone);
+                self.write(record, ledger, milestone);
             }
             Effect::WriteNew {
                 record,
-                lineage,
-                upstream,
-                request,
+                ledger,
                 milestone,
             } => {
-                self.write(*record, lineage, upstream, request, milestone);
+                self.write(*record, ledger, milestone);
             }
             Effect::Open {
                 job,
@@ -81,12 +74,17 @@ impl Actor {
             } => {
                 self.close_session(job, delete_transcripts, by_force);
             }
-            Effect::Configure { job } => self.configure(job),
+            Effect::Configure { job, settings } => self.configure(job, *settings),
             Effect::AbandonJob => {
                 if let Some(job) = self.job.take() {
                     // It may be about to open a session, which would stay open at the agent for ever.
                     tokio::spawn(async move { job.await.close_what_was_opened() });
                 }
+                if let Some(session) = self.arrived.take() {
+                    close_in_background(session);
+                }
+            }
+            Effect::Discard => {
                 if let Some(session) = self.arrived.take() {
                     close_in_background(session);
                 }
@@ -124,14 +122,7 @@ impl Actor {
     }
 
     /// Hands a change to the store now, so that changes keep their order; its word comes back as an input.
-    fn write(
-        &mut self,
-        record: ConversationRecord,
-        lineage: Vec<LineageEntry>,
-        upstream: Vec<UpstreamId>,
-        request: Option<RequestRecord>,
-        milestone: Milestone<Reply>,
-    ) {
+    fn write(&mut self, record: ConversationRecord, ledger: Ledger, milestone: Milestone<Reply>) {
         let id = record.id;
         let root = self
             .services
@@ -139,16 +130,17 @@ impl Actor {
             .get(&record.agent)
             .map(|entry| entry.transcript_root());
         let change = Change {
-            lineage: lineage.iter().map(|entry| (id, entry.clone())).collect(),
+            lineage: ledger.lineage.iter().map(|entry| (id, entry.clone())).collect(),
             upstream: root
                 .map(|root| {
-                    upstream
-                        .into_iter()
-                        .map(|held| (id, root.clone(), held))
+                    ledger
+                        .upstream
+                        .iter()
+                        .map(|held| (id, root.clone(), held.clone()))
                         .collect()
                 })
                 .unwrap_or_default(),
-            requests: request.into_iter().collect(),
+            requests: ledger.requests.clone(),
             conversation: Some(record),
             ..Change::default()
         };
@@ -158,7 +150,7 @@ impl Actor {
                 tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
                 chain_text(&error)
             });
-            Box::new(Input::Written { milestone, lineage, result })
+            Box::new(Input::Written { milestone, ledger, result })
         }));
     }
 
@@ -215,7 +207,7 @@ impl Actor {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
-        self.job = Some(Box::pin(async move {
+        self.closing = Some(Box::pin(async move {
             if let Some(session) = session {
                 upstream::close(session, by_force, grace).await;
             }
@@ -226,14 +218,11 @@ impl Actor {
         }));
     }
 
-    fn configure(&mut self, job: u64) {
+    fn configure(&mut self, job: u64, settings: Settings) {
         let Some(session) = &self.session else { return };
         let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
         let services = Arc::clone(&self.services);
-        let (agent, settings) = (
-            self.model.record.agent.clone(),
-            self.model.record.settings.clone(),
-        );
+        let agent = self.model.record.agent.clone();
         let (modes, options) = (
             self.model.info.modes.clone(),
             self.model.info.config_options.clone(),

@@ -7,7 +7,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Branched, Deadline, Effect, Effects, Milestone, Now};
+use crate::conversation::effect::{Branched, Effect, Effects, Ledger, Milestone, Now, Opened};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
@@ -29,7 +29,7 @@ impl<R> Model<R> {
             Some(
                 "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
             )
-        } else if self.job.is_some() {
+        } else if self.job.is_some() || (self.closing.is_some() && in_place) {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None
@@ -98,9 +98,7 @@ impl<R> Model<R> {
         let kept = self.done_request(request.as_ref(), &answer, now);
         effects.push(Effect::WriteNew {
             record: Box::new(record),
-            lineage: Vec::new(),
-            upstream: Vec::new(),
-            request: kept,
+            ledger: Ledger::of_request(kept),
             milestone: Milestone::Answer {
                 reply,
                 request,
@@ -129,6 +127,7 @@ impl<R> Model<R> {
         effects: &mut Effects<R>,
     ) {
         let Some(JobKind::Branching(branching)) = self.finish_job(job) else {
+            effects.push(Effect::Discard);
             return;
         };
         let branched = match result {
@@ -165,8 +164,8 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let before = Some(Box::new(self.record.clone()));
         self.lose_session(effects);
+        let before = Some(Box::new(self.record.clone()));
         let upstream = vec![link.upstream_id.clone()];
         let appended = self.record.chain.append(link, branched.fidelity, now);
         self.record.cwd.clone_from(&branching.cwd);
@@ -180,7 +179,7 @@ impl<R> Model<R> {
             conversation: Conversation {
                 // As it is when this is answered, which is when the branch is on disk.
                 live: branched.open.is_some(),
-                ..self.view()
+                ..self.view_when_on_disk()
             },
             link: self.record.chain.head().cloned(),
             fidelity: branched.fidelity,
@@ -194,7 +193,13 @@ impl<R> Model<R> {
             answer,
             before,
         };
-        self.write(appended.entries, upstream, kept, milestone, effects);
+        let ledger = Ledger {
+            lineage: appended.entries,
+            upstream,
+            requests: kept.into_iter().collect(),
+            ..Ledger::default()
+        };
+        self.write(ledger, milestone, effects);
     }
 
     fn branch_side_by_side(
@@ -220,11 +225,16 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
         });
         let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
+        // The branch's session waits for the write where any other that is opened would come to lie.
+        self.start_job(JobKind::Recording);
         effects.push(Effect::WriteNew {
             record: Box::new(record),
-            lineage: appended.entries,
-            upstream,
-            request: kept,
+            ledger: Ledger {
+                lineage: appended.entries,
+                upstream,
+                requests: kept.into_iter().collect(),
+                ..Ledger::default()
+            },
             milestone: Milestone::Forked {
                 reply: branching.reply,
                 request: branching.request,
@@ -247,11 +257,11 @@ impl<R> Model<R> {
     ) {
         let id = answer.conversation.id;
         let in_place = id == self.record.id;
-        if in_place && matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
+        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
             self.job = None;
         }
         if let Err(error) = result {
-            effects.push(Effect::AbandonJob);
+            effects.push(Effect::Discard);
             self.answer(
                 reply,
                 request,
@@ -267,22 +277,20 @@ impl<R> Model<R> {
             });
         }
         match branched.open {
-            Some(opened) if in_place => self.announce(*opened, None, effects),
+            Some(opened) if in_place => self.announce(*opened, effects),
             Some(opened) => effects.push(Effect::HandOver(id, opened)),
             None => {}
         }
         self.answer(reply, request, Ok(Answer::Forked(answer)), effects);
     }
 
-    /// Takes over a session that a fork opened for this conversation, unless one is open or being opened.
-    pub fn take_over(&mut self, opened: crate::conversation::effect::Opened) -> Effects<R> {
-        let mut effects = Effects::default();
-        if self.session == Session::Closed && self.job.is_none() {
-            self.announce(opened, None, &mut effects);
-            effects.push(Effect::Disarm(Deadline::Accept));
+    /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
+    pub(super) fn handed_over(&mut self, opened: Opened, effects: &mut Effects<R>) {
+        let is_free = self.session == Session::Closed && self.job.is_none() && self.closing.is_none();
+        if is_free && !self.stopping {
+            self.announce(opened, effects);
         } else {
-            effects.push(Effect::AbandonJob);
+            effects.push(Effect::Discard);
         }
-        effects
     }
 }

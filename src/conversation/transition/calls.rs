@@ -8,12 +8,12 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Call, Deadline, Effect, Effects, Milestone, Now};
+use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{
     AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting,
 };
-use crate::store::{ConversationRecord, RequestRecord};
+use crate::store::RequestRecord;
 
 impl<R> Model<R> {
     /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
@@ -26,17 +26,17 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        if self.record.deleted_at.is_some() {
-            let at = self.record.deleted_at.unwrap_or(now);
-            effects.push(Effect::Answer(
-                reply,
-                Err(ConversationError::Deleted {
-                    id: self.record.id,
-                    at,
-                }),
-            ));
-            return;
-        }
+        // Only what changes something is remembered by its key.
+        let request = request.filter(|_| {
+            matches!(
+                call,
+                Call::Prompt { .. }
+                    | Call::Update { .. }
+                    | Call::Fork { .. }
+                    | Call::Reset
+                    | Call::Delete { .. }
+            )
+        });
         let Some(reply) = self.join(request.as_ref(), kept, reply, effects) else {
             return;
         };
@@ -46,13 +46,8 @@ impl<R> Model<R> {
                 followers: Vec::new(),
             });
         }
-        if self.stopping && !matches!(call, Call::Cancel { .. } | Call::Respond { .. }) {
-            self.answer(
-                reply,
-                request.as_ref(),
-                Err(ConversationError::ShuttingDown),
-                effects,
-            );
+        if let Some(refusal) = self.refusal(&call) {
+            self.answer(reply, request.as_ref(), Err(refusal), effects);
             return;
         }
         match call {
@@ -99,6 +94,23 @@ impl<R> Model<R> {
         }
     }
 
+    /// Why no call, or none of this kind, is let in now.
+    fn refusal(&self, call: &Call) -> Option<ConversationError> {
+        if let Some(at) = self.record.deleted_at {
+            return Some(ConversationError::Deleted {
+                id: self.record.id,
+                at,
+            });
+        }
+        if self.deleting {
+            return Some(ConversationError::Busy(
+                "the conversation is being deleted".to_owned(),
+            ));
+        }
+        let ends_something = matches!(call, Call::Cancel { .. } | Call::Respond { .. });
+        (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)
+    }
+
     /// Gives the reply back when the call is a new one; otherwise it is answered, or waits with the first.
     fn join(
         &mut self,
@@ -128,7 +140,10 @@ impl<R> Model<R> {
             }
             return None;
         }
-        let Some(kept) = kept else { return Some(reply) };
+        let heard = self.heard.iter().find(|heard| heard.request_id == request.id);
+        let Some(kept) = heard.cloned().or(kept) else {
+            return Some(reply);
+        };
         if kept.fingerprint != request.fingerprint {
             effects.push(Effect::Answer(reply, Err(differs())));
             return None;
@@ -212,14 +227,13 @@ impl<R> Model<R> {
                     continue;
                 }
                 cancelled = true;
-                let result = self.cancelled_before_start(asked.turn_id.clone());
+                let answer = Answer::Turn(Box::new(self.cancelled_before_start(asked.turn_id.clone())));
+                if let Some(kept) = self.done_request(asked.request.as_ref(), &answer, now) {
+                    self.note_heard(&kept);
+                    self.write(Ledger::of_request(Some(kept)), Milestone::Nothing, effects);
+                }
                 if let Some(reply) = asked.reply {
-                    self.answer(
-                        reply,
-                        asked.request.as_ref(),
-                        Ok(Answer::Turn(Box::new(result))),
-                        effects,
-                    );
+                    self.answer(reply, asked.request.as_ref(), Ok(answer), effects);
                 }
             }
         }
@@ -255,19 +269,15 @@ impl<R> Model<R> {
         let again = std::mem::replace(&mut turn.cancelled, true);
         match turn.phase {
             TurnPhase::Waiting => {
-                // Nothing was sent: the climb is let go and the turn never was.
-                let opening = matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Opening));
-                if opening && self.resume_waiters.is_empty() {
-                    self.job = None;
-                    effects.push(Effect::AbandonJob);
-                }
-                self.drop_turn_unsent(effects);
+                // Nothing was sent: the turn never was. Its climb goes on, since one that is let go of would close the
+                // session at the agent while the next climb opens it.
+                self.drop_turn_unsent(now, effects);
             }
             // The end comes with the milestone that is under way.
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
                 if !again {
-                    self.cancel_questions(now, effects);
+                    self.cancel_questions(effects);
                     effects.push(Effect::SendCancel);
                     effects.push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
                 }
@@ -276,17 +286,18 @@ impl<R> Model<R> {
     }
 
     /// Ends a turn that was cancelled before it was sent.
-    pub(super) fn drop_turn_unsent(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn drop_turn_unsent(&mut self, now: Now, effects: &mut Effects<R>) {
         let Some(turn) = self.turn.take() else { return };
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
         result.resumed = turn.resumed;
+        let answer = Answer::Turn(Box::new(result));
+        let kept = self.done_request(turn.asked.request.as_ref(), &answer, now);
+        if let Some(kept) = kept {
+            self.note_heard(&kept);
+            self.write(Ledger::of_request(Some(kept)), Milestone::Nothing, effects);
+        }
         if let Some(reply) = turn.asked.reply {
-            self.answer(
-                reply,
-                turn.asked.request.as_ref(),
-                Ok(Answer::Turn(Box::new(result))),
-                effects,
-            );
+            self.answer(reply, turn.asked.request.as_ref(), Ok(answer), effects);
         }
         if let Some(answer) = turn.answers {
             // The question stays open: its answer was not told to anyone.
@@ -345,52 +356,62 @@ impl<R> Model<R> {
             self.answer(reply, request.as_ref(), Err(error), effects);
             return;
         }
-        if settings.is_some() && self.job.is_some() {
-            let error =
-                ConversationError::Busy("the session is being opened or closed; try again".to_owned());
-            self.answer(reply, request.as_ref(), Err(error.clone()), effects);
+        let mut wanted = self.record.settings.clone();
+        if let Some(settings) = settings {
+            merge(&mut wanted, settings);
+        }
+        if wanted == self.record.settings {
+            self.write_update(title, None, request, reply, now, effects);
             return;
         }
-        let before = Box::new(self.record.clone());
+        if self.job.is_some() || self.closing.is_some() {
+            let error =
+                ConversationError::Busy("the session is being opened or closed; try again".to_owned());
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
+        let settings = Box::new(wanted);
+        if self.session == Session::Closed {
+            self.write_update(title, Some(settings), request, reply, now, effects);
+            return;
+        }
+        let job = self.start_job(JobKind::Configuring {
+            reply,
+            request,
+            title,
+            settings: settings.clone(),
+        });
+        effects.push(Effect::Configure { job, settings });
+    }
+
+    /// Changes the record, writes it down and answers with it.
+    pub(super) fn write_update(
+        &mut self,
+        title: Option<String>,
+        settings: Option<Box<Settings>>,
+        request: Option<Request>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let before = Some(Box::new(self.record.clone()));
         if let Some(title) = title {
             self.record.title = title;
         }
         if let Some(settings) = settings {
-            merge(&mut self.record.settings, settings);
+            self.record.settings = *settings;
         }
-        let live = matches!(self.session, Session::Live(_));
-        if live && before.settings != self.record.settings {
-            let job = self.start_job(JobKind::Configuring {
-                reply,
-                request,
-                before,
-            });
-            effects.push(Effect::Configure { job });
-            return;
-        }
-        self.write_update(reply, request, before, now, effects);
-    }
-
-    /// Writes the record down and answers with it.
-    pub(super) fn write_update(
-        &mut self,
-        reply: R,
-        request: Option<Request>,
-        before: Box<ConversationRecord>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
         self.touch(now);
-        let answer = Answer::Conversation(Box::new(self.view()));
-        let record = self.done_request(request.as_ref(), &answer, now);
+        let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
+        let kept = self.done_request(request.as_ref(), &answer, now);
         let milestone = Milestone::Answer {
             reply,
             request,
             answer: Box::new(answer),
             events: Vec::new(),
-            before: Some(before),
+            before,
         };
-        self.write(Vec::new(), Vec::new(), record, milestone, effects);
+        self.write(Ledger::of_request(kept), milestone, effects);
     }
 }
 
@@ -415,7 +436,7 @@ fn merge(settings: &mut Settings, given: Settings) {
         additional_directories.or_else(|| settings.additional_directories.take());
 }
 
-/// The text of a prompt when it is nothing but text.
+/// The prompt as it is sent: behind the history in words, where there is one.
 pub(super) fn with_preamble(preamble: Option<&str>, prompt: &PromptContent) -> PromptContent {
     let Some(preamble) = preamble else {
         return prompt.clone();

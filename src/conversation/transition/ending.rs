@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Milestone, Now};
-use crate::conversation::state::{AfterClose, JobKind, Model, Session, TurnPhase};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::state::{Model, Session, TurnPhase};
 use crate::store::{RequestRecord, Resting};
 
 impl<R> Model<R> {
@@ -66,7 +66,12 @@ impl<R> Model<R> {
                     resets_at: failure.resets_at,
                 });
             }
-            FailureKind::AgentDied | FailureKind::DaemonRestarted => self.rest(Resting::Interrupted),
+            FailureKind::AgentDied | FailureKind::DaemonRestarted => {
+                if self.session != Session::Closed {
+                    self.orphan_questions_of_the_dead(effects);
+                }
+                self.rest(Resting::Interrupted);
+            }
             _ => self.rest(Resting::Idle),
         }
         self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
@@ -93,9 +98,9 @@ impl<R> Model<R> {
             .chain
             .head()
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
-        let agent_gone = matches!(&failure, Some(failure) if failure.kind == FailureKind::AgentDied);
-        if !agent_gone {
-            self.cancel_questions(now, effects);
+        // With the session gone they are orphans; an agent that lives wants to hear that nobody answers.
+        if self.session != Session::Closed {
+            self.cancel_questions(effects);
         }
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
@@ -119,22 +124,18 @@ impl<R> Model<R> {
         effects.push(Effect::Disarm(Deadline::Accept));
         effects.push(Effect::Disarm(Deadline::Cancel));
         self.touch(now);
-        self.write(
-            Vec::new(),
-            Vec::new(),
-            request,
-            Milestone::TurnEnded(Box::new(result)),
-            effects,
-        );
+        let ledger = Ledger::of_request(request);
+        self.write(ledger, Milestone::TurnEnded(Box::new(result)), effects);
+    }
+
+    /// The agent stopped because it was told to.
+    pub(super) fn end_turn_cancelled(&mut self, now: Now, effects: &mut Effects<R>) {
+        self.rest(Resting::Idle);
+        self.end_turn(StopReason::Cancelled, None, None, now, effects);
     }
 
     /// The turn's end is on disk, or could not be written: it ended all the same, and is told.
-    pub(super) fn turn_end_recorded(
-        &mut self,
-        result: TurnResult,
-        _written: Result<(), String>,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn turn_end_recorded(&mut self, result: TurnResult, effects: &mut Effects<R>) {
         let Some(turn) = self.turn.take_if(|turn| turn.asked.turn_id == result.turn_id) else {
             return;
         };
@@ -164,6 +165,8 @@ impl<R> Model<R> {
             Deadline::Accept => self.accept_prompt(effects),
             Deadline::Cancel => self.cancel_ignored(now, effects),
             Deadline::Idle => self.hibernate(effects),
+            Deadline::Rewrite if self.is_ahead => self.save(now, effects),
+            Deadline::Rewrite => {}
         }
     }
 
@@ -177,29 +180,15 @@ impl<R> Model<R> {
             return;
         }
         self.accept_prompt(effects);
-        self.rest(Resting::Idle);
-        self.end_turn(StopReason::Cancelled, None, None, now, effects);
-        if self.job.is_none() {
-            let job = self.start_job(JobKind::Closing {
-                replies: Vec::new(),
-                then: AfterClose::Nothing,
-            });
-            effects.push(Effect::CloseSession {
-                job,
-                delete_transcripts: false,
-                by_force: true,
-            });
-            self.session = Session::Closed;
-        } else {
-            self.lose_session(effects);
-        }
+        self.end_turn_cancelled(now, effects);
+        self.close_by_force(effects);
     }
 
     /// The agent's process ended.
     pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, now: Now, effects: &mut Effects<R>) {
         let was_open = matches!(self.session, Session::Live(_));
+        self.orphan_questions();
         self.lose_session(effects);
-        let questions = self.orphan_questions();
         let failure = failure::agent_died(status, stderr_tail);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if was_open && phase.is_none() {
@@ -210,17 +199,13 @@ impl<R> Model<R> {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 self.accept_prompt(effects);
                 if self.turn.as_ref().is_some_and(|turn| turn.cancelled) {
-                    self.rest(Resting::Idle);
-                    self.end_turn(StopReason::Cancelled, None, None, now, effects);
+                    self.end_turn_cancelled(now, effects);
                 } else {
                     self.end_turn_with_failure(failure, now, effects);
                 }
             }
-            _ if questions => {
-                self.touch(now);
-                self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
-            }
-            _ => {}
+            // What was not sent goes out again, and what has ended stays as it ended.
+            Some(TurnPhase::Waiting | TurnPhase::Recording | TurnPhase::Ending) | None => {}
         }
     }
 }

@@ -7,14 +7,13 @@ use serde_json::Value;
 use crate::agent::failure::TurnSigns;
 use crate::conversation::effect::{Effects, Now};
 use crate::conversation::state::{Model, TurnPhase};
-use crate::store::Resting;
 
 impl<R> Model<R> {
     /// Hears one `session/update` before it is passed on. Nearly all of them change nothing and cost nothing: only the
     /// few kinds that the conversation keeps are read.
     ///
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
-    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, _now: Now) -> Effects<R> {
+    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Effects<R> {
         let mut effects = Effects::default();
         if self
             .turn
@@ -22,7 +21,7 @@ impl<R> Model<R> {
             .is_some_and(|turn| turn.phase == TurnPhase::Sent)
             && speaks_of_turn(kind)
         {
-            self.accept_prompt(&mut effects);
+            self.prompt_taken(&mut effects);
         }
         match kind {
             "plan" => self.info.plan = raw(update),
@@ -34,6 +33,7 @@ impl<R> Model<R> {
             _ => {}
         }
         self.observe(line, "session/update");
+        self.keep_up(now, &mut effects);
         effects
     }
 
@@ -90,6 +90,7 @@ impl<R> Model<R> {
         }
         if self.reported.mode.as_ref() != Some(&current_mode_id) {
             self.record.settings.mode = Some(current_mode_id.clone());
+            self.note_change();
         }
         self.reported.mode = Some(current_mode_id);
     }
@@ -102,6 +103,7 @@ impl<R> Model<R> {
         let model = model_of_options(&options);
         if model.is_some() && model != self.reported.model {
             self.record.settings.model.clone_from(&model);
+            self.note_change();
         }
         self.reported.model = model;
         self.info.config_options = Some(options);
@@ -116,15 +118,11 @@ impl<R> Model<R> {
         }
         if let Ok(Update { title: Some(title) }) = serde_json::from_str(update)
             && self.record.title.is_empty()
+            && !title.is_empty()
         {
             self.record.title = title;
+            self.note_change();
         }
-    }
-
-    /// Marks the conversation as failed after a fault of its own task.
-    pub fn mark_failed(&mut self, why: &str) {
-        self.record.resting = Resting::Failed;
-        self.record.failure = Some(why.to_owned());
     }
 }
 

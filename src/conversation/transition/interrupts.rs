@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Effect, Effects, Milestone, Now};
+use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, OrphanAnswer, Waiting};
 use crate::store::AnsweredInterrupt;
@@ -36,7 +36,12 @@ impl<R> Model<R> {
             #[serde(default, borrow)]
             options: Option<&'a RawValue>,
         }
-        self.accept_prompt(effects);
+        if self.turn.as_ref().is_some_and(|turn| turn.cancelled) || self.stopping {
+            // ACP asks a client that cancels to answer every question so.
+            effects.push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
+            return;
+        }
+        self.prompt_taken(effects);
         let owned = |raw: Option<&RawValue>| raw.map(|raw| RawJson::new(raw.to_owned()));
         let (tool_call, options) = match params.read::<Params<'_>>() {
             Ok(members) => (owned(members.tool_call), owned(members.options)),
@@ -52,22 +57,11 @@ impl<R> Model<R> {
             orphaned: false,
         });
         self.touch(now);
-        self.write(
-            Vec::new(),
-            Vec::new(),
-            None,
-            Milestone::QuestionRaised(id),
-            effects,
-        );
+        self.write(Ledger::default(), Milestone::QuestionRaised(id), effects);
     }
 
     /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
-    pub(super) fn question_recorded(
-        &mut self,
-        id: &InterruptId,
-        _written: Result<(), String>,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn question_recorded(&mut self, id: &InterruptId, effects: &mut Effects<R>) {
         if let Some(interrupt) = self
             .record
             .interrupts
@@ -81,7 +75,7 @@ impl<R> Model<R> {
     }
 
     /// The agent took its question back.
-    pub(super) fn question_withdrawn(&mut self, id: &InterruptId, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn question_withdrawn(&mut self, id: &InterruptId, effects: &mut Effects<R>) {
         let kind = self
             .record
             .interrupts
@@ -89,7 +83,7 @@ impl<R> Model<R> {
             .find(|interrupt| interrupt.id == *id)
             .map(|found| found.kind);
         let outcome = cancelled_outcome(kind.unwrap_or(InterruptKind::Permission));
-        self.resolve(id, "agent", outcome, now, effects);
+        self.resolve(id, "agent", outcome, None, effects);
     }
 
     /// Someone answers.
@@ -131,13 +125,15 @@ impl<R> Model<R> {
         };
         if !interrupt.orphaned {
             effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(id, "client", outcome, now, effects);
-            effects.push(Effect::Answer(reply, Ok(Answer::Responded(None))));
+            self.resolve(id, "client", outcome, Some(reply), effects);
             return;
         }
         if decision == Decision::Refused {
-            self.resolve(id, "client", outcome, now, effects);
-            effects.push(Effect::Answer(reply, Ok(Answer::Responded(None))));
+            self.resolve(id, "client", outcome, Some(reply), effects);
+            return;
+        }
+        if self.stopping {
+            effects.push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
             return;
         }
         if self.turn.is_some() {
@@ -182,7 +178,7 @@ impl<R> Model<R> {
         self.remember_answer(id, "client");
     }
 
-    /// The prompt could not be written down: the question is as open as it was.
+    /// The prompt did not reach the agent: the question is as open as it was.
     pub(super) fn unsettle_orphan(&mut self) {
         let Some(question) = self
             .turn
@@ -195,7 +191,8 @@ impl<R> Model<R> {
         self.record.interrupts.push(question);
     }
 
-    /// The prompt that tells the answer is on disk: everyone is told that the question is settled.
+    /// The agent has the prompt that tells the answer: everyone is told that the question is settled, and whoever
+    /// answered it which turn tells it.
     pub(super) fn orphan_settled(&mut self, effects: &mut Effects<R>) {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.asked.turn_id.clone();
@@ -218,7 +215,7 @@ impl<R> Model<R> {
     }
 
     /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
-    pub(super) fn cancel_questions(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn cancel_questions(&mut self, effects: &mut Effects<R>) {
         let open: Vec<(InterruptId, InterruptKind)> = self
             .record
             .interrupts
@@ -229,35 +226,77 @@ impl<R> Model<R> {
         for (id, kind) in open {
             let outcome = cancelled_outcome(kind);
             effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(&id, "cancel", outcome, now, effects);
+            self.resolve(&id, "cancel", outcome, None, effects);
         }
     }
 
-    /// Marks the open questions as orphaned; tells whether there were any.
+    /// Keeps the open questions for the agent's successor; tells whether there were any.
     pub(super) fn orphan_questions(&mut self) -> bool {
         let mut any = false;
         for interrupt in &mut self.record.interrupts {
             any |= !interrupt.orphaned;
             interrupt.orphaned = true;
         }
+        if any {
+            self.note_change();
+        }
         any
     }
 
-    fn resolve(&mut self, id: &InterruptId, by: &str, outcome: RawJson, now: Now, effects: &mut Effects<R>) {
+    /// The agent says that what asked the questions is dead: they are kept, and it need not wait for their answers.
+    pub(super) fn orphan_questions_of_the_dead(&mut self, effects: &mut Effects<R>) {
+        for interrupt in self
+            .record
+            .interrupts
+            .iter()
+            .filter(|interrupt| !interrupt.orphaned)
+        {
+            effects.push(Effect::AnswerAgent(
+                interrupt.id.clone(),
+                cancelled_outcome(interrupt.kind),
+            ));
+        }
+        self.orphan_questions();
+    }
+
+    /// Takes a question off the record; everyone is told once that is on disk.
+    fn resolve(
+        &mut self,
+        id: &InterruptId,
+        by: &str,
+        outcome: RawJson,
+        reply: Option<R>,
+        effects: &mut Effects<R>,
+    ) {
         let before = self.record.interrupts.len();
         self.record.interrupts.retain(|interrupt| interrupt.id != *id);
         if self.record.interrupts.len() == before {
             return;
         }
         self.remember_answer(id.clone(), by);
-        self.touch(now);
+        self.record.revision += 1;
         let event = Event::InterruptResolved {
             interrupt_id: id.clone(),
             by: by.to_owned(),
             outcome,
         };
-        effects.emit(event);
-        self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
+        let milestone = Milestone::QuestionSettled(Box::new(event), reply);
+        self.write(Ledger::default(), milestone, effects);
+    }
+
+    /// Takes every question off the record because the history that it belongs to is left; tells what to announce.
+    pub(super) fn drop_questions(&mut self) -> Vec<Event> {
+        let dropped = std::mem::take(&mut self.record.interrupts);
+        let mut events = Vec::new();
+        for interrupt in dropped {
+            self.remember_answer(interrupt.id.clone(), "reset");
+            events.push(Event::InterruptResolved {
+                interrupt_id: interrupt.id,
+                by: "reset".to_owned(),
+                outcome: cancelled_outcome(interrupt.kind),
+            });
+        }
+        events
     }
 }
 

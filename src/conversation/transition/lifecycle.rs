@@ -1,13 +1,15 @@
 //! Closing, hibernating, resetting, deleting, stopping.
 
+use bridge_protocol::conversation::SessionInfo;
+use bridge_protocol::event::Event;
+
+use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Milestone, Now};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{AfterClose, Job, JobKind, Model, Session, TurnPhase};
+use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Reported, Session, TurnPhase};
 use crate::store::Resting;
-use bridge_protocol::event::Event;
-use bridge_protocol::link::LineageEntry;
 
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
@@ -18,16 +20,15 @@ impl<R> Model<R> {
             effects.push(Effect::Answer(reply, Err(error)));
             return;
         }
-        match &mut self.job {
-            Some(job) => match &mut job.kind {
-                JobKind::Closing { replies, .. } => replies.push(reply),
-                _ => {
-                    let error = ConversationError::Busy("the session is being opened; try again".to_owned());
-                    effects.push(Effect::Answer(reply, Err(error)));
-                }
-            },
-            None if self.session == Session::Closed => effects.push(Effect::Answer(reply, Ok(Answer::Done))),
-            None => self.begin_close(vec![reply], AfterClose::Nothing, false, effects),
+        if let Some(closing) = &mut self.closing {
+            closing.replies.push(reply);
+        } else if self.job.is_some() {
+            let error = ConversationError::Busy("the session is being opened; try again".to_owned());
+            effects.push(Effect::Answer(reply, Err(error)));
+        } else if self.session == Session::Closed {
+            effects.push(Effect::Answer(reply, Ok(Answer::Done)));
+        } else {
+            self.begin_close(vec![reply], AfterClose::Nothing, false, effects);
         }
     }
 
@@ -41,7 +42,7 @@ impl<R> Model<R> {
     ) {
         let busy = if self.turn.is_some() {
             Some("a turn is running; cancel it first")
-        } else if self.job.is_some() {
+        } else if self.job.is_some() || self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None
@@ -58,6 +59,7 @@ impl<R> Model<R> {
             );
             return;
         }
+        self.deleting = matches!(then, AfterClose::Delete(..));
         if self.session == Session::Closed && !delete_transcripts {
             self.after_close(then, now, effects);
         } else {
@@ -73,25 +75,51 @@ impl<R> Model<R> {
         effects: &mut Effects<R>,
     ) {
         effects.push(Effect::Disarm(Deadline::Idle));
-        let job = self.start_job(JobKind::Closing { replies, then });
+        self.cancel_questions(effects);
+        self.start_closing(replies, then, delete_transcripts, false, effects);
+    }
+
+    fn start_closing(
+        &mut self,
+        replies: Vec<R>,
+        then: AfterClose<R>,
+        delete_transcripts: bool,
+        by_force: bool,
+        effects: &mut Effects<R>,
+    ) {
+        self.last_job += 1;
+        let number = self.last_job;
+        self.closing = Some(Closing {
+            number,
+            replies,
+            then,
+        });
         effects.push(Effect::CloseSession {
-            job,
+            job: number,
             delete_transcripts,
-            by_force: false,
+            by_force,
         });
         self.session = Session::Closed;
     }
 
+    /// Closes a session whose agent did not heed a cancellation. The next one is opened when this is done, so that two
+    /// turns never run at once.
+    pub(super) fn close_by_force(&mut self, effects: &mut Effects<R>) {
+        if self.closing.is_none() {
+            self.start_closing(Vec::new(), AfterClose::Nothing, false, true, effects);
+        }
+    }
+
     /// The session is closed.
     pub(super) fn session_closed(&mut self, job: u64, now: Now, effects: &mut Effects<R>) {
-        let Some(JobKind::Closing { replies, then }) = self.finish_job(job) else {
+        let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {
             return;
         };
         effects.emit(Event::Closed {});
-        for reply in replies {
+        for reply in closing.replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Done)));
         }
-        self.after_close(then, now, effects);
+        self.after_close(closing.then, now, effects);
     }
 
     fn after_close(&mut self, then: AfterClose<R>, now: Now, effects: &mut Effects<R>) {
@@ -99,48 +127,49 @@ impl<R> Model<R> {
             AfterClose::Nothing => {}
             AfterClose::Reset(reply, request) => {
                 let before = Some(Box::new(self.record.clone()));
-                let entries = self.clear_chain(ClearReason::Reset, now);
+                let mut ledger = self.clear_chain(ClearReason::Reset, now);
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
                 self.record.failure = None;
-                self.record.interrupts.clear();
-                self.info = bridge_protocol::conversation::SessionInfo::default();
+                let mut events = self.drop_questions();
+                events.push(Event::Reset {});
+                self.info = SessionInfo::default();
+                self.reported = Reported::default();
                 self.touch(now);
-                let answer = Answer::Conversation(Box::new(self.view()));
-                let kept = self.done_request(request.as_ref(), &answer, now);
+                let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
+                ledger
+                    .requests
+                    .extend(self.done_request(request.as_ref(), &answer, now));
                 let milestone = Milestone::Answer {
                     reply,
                     request,
                     answer: Box::new(answer),
-                    events: vec![Event::Reset {}],
+                    events,
                     before,
                 };
-                self.write(entries, Vec::new(), kept, milestone, effects);
+                self.write(ledger, milestone, effects);
             }
             AfterClose::Delete(reply, request) => {
                 let before = Box::new(self.record.clone());
-                let entries = self.clear_chain(ClearReason::Deleted, now);
+                let mut ledger = self.clear_chain(ClearReason::Deleted, now);
                 self.record.deleted_at = Some(now);
                 self.record.interrupts.clear();
                 self.touch(now);
-                let kept = self.done_request(request.as_ref(), &Answer::Done, now);
-                self.write(
-                    entries,
-                    Vec::new(),
-                    kept,
-                    Milestone::Deleted {
-                        reply,
-                        request,
-                        before,
-                    },
-                    effects,
-                );
+                ledger
+                    .requests
+                    .extend(self.done_request(request.as_ref(), &Answer::Done, now));
+                let milestone = Milestone::Deleted {
+                    reply,
+                    request,
+                    before,
+                };
+                self.write(ledger, milestone, effects);
             }
         }
     }
 
     /// Empties the chain by the user's own act; the lineage goes on.
-    fn clear_chain(&mut self, reason: ClearReason, now: Now) -> Vec<LineageEntry> {
+    fn clear_chain(&mut self, reason: ClearReason, now: Now) -> Ledger {
         let mut cleared = self.record.chain.clear(reason, now);
         for entry in &mut cleared.entries {
             // A conversation that was never opened has an agent and a folder all the same.
@@ -149,10 +178,13 @@ impl<R> Model<R> {
                 entry.cwd.clone_from(&self.record.cwd);
             }
         }
-        cleared.entries
+        Ledger {
+            lineage: cleared.entries,
+            ..Ledger::default()
+        }
     }
 
-    /// The settings were applied, or refused: then they are as they were.
+    /// The settings were applied, or refused: then nothing changes.
     pub(super) fn configured(
         &mut self,
         job: u64,
@@ -163,18 +195,15 @@ impl<R> Model<R> {
         let Some(JobKind::Configuring {
             reply,
             request,
-            before,
+            title,
+            settings,
         }) = self.finish_job(job)
         else {
             return;
         };
         match result {
-            Ok(()) => self.write_update(reply, request, before, now, effects),
-            Err(error) => {
-                self.record.settings = before.settings;
-                self.record.title = before.title;
-                self.answer(reply, request.as_ref(), Err(error), effects);
-            }
+            Ok(()) => self.write_update(title, Some(settings), request, reply, now, effects),
+            Err(error) => self.answer(reply, request.as_ref(), Err(error), effects),
         }
     }
 
@@ -189,8 +218,11 @@ impl<R> Model<R> {
     /// open question.
     pub(super) fn hibernate(&mut self, effects: &mut Effects<R>) {
         let can_reopen = matches!(&self.session, Session::Live(live) if live.can_reopen);
-        let quiet = self.turn.is_none() && self.queue.is_empty() && self.job.is_none();
-        if can_reopen && quiet && self.record.interrupts.is_empty() {
+        let idle = self.turn.is_none() && self.queue.is_empty();
+        let quiet =
+            idle && self.job.is_none() && self.closing.is_none() && self.record.continuation.is_none();
+        let asks = self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned);
+        if can_reopen && quiet && !asks {
             self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
         } else {
             self.arm_idle(effects);
@@ -198,7 +230,7 @@ impl<R> Model<R> {
     }
 
     /// The daemon stops: what waits is refused, what runs is cancelled.
-    pub(super) fn stop(&mut self, grace_ms: u64, effects: &mut Effects<R>) {
+    pub(super) fn stop(&mut self, grace_ms: u64, now: Now, effects: &mut Effects<R>) {
         self.stopping = true;
         for asked in std::mem::take(&mut self.queue) {
             if let Some(reply) = asked.reply {
@@ -215,7 +247,7 @@ impl<R> Model<R> {
         }
         match self.job.take() {
             Some(Job {
-                kind: JobKind::Opening,
+                kind: JobKind::Opening { .. },
                 ..
             }) => effects.push(Effect::AbandonJob),
             Some(Job {
@@ -226,11 +258,28 @@ impl<R> Model<R> {
                 let refusal = Err(ConversationError::ShuttingDown);
                 self.answer(branching.reply, branching.request.as_ref(), refusal, effects);
             }
-            // What is under way here ends by itself.
+            Some(Job {
+                kind: JobKind::Configuring { reply, request, .. },
+                ..
+            }) => {
+                effects.push(Effect::AbandonJob);
+                self.answer(
+                    reply,
+                    request.as_ref(),
+                    Err(ConversationError::ShuttingDown),
+                    effects,
+                );
+            }
+            // A write ends by itself.
             other => self.job = other,
         }
         match self.turn.as_ref().map(|turn| turn.phase) {
             Some(TurnPhase::Waiting) => self.fail_waiting(&ConversationError::ShuttingDown, effects),
+            // A question that waits for a person waits on, over the restart.
+            Some(TurnPhase::Accepted) if self.orphan_questions() => {
+                self.lose_session(effects);
+                self.end_turn_with_failure(stopped_with_question(), now, effects);
+            }
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if let Some(turn) = &mut self.turn
                     && !turn.cancelled
@@ -242,5 +291,21 @@ impl<R> Model<R> {
             }
             Some(TurnPhase::Recording | TurnPhase::Ending) | None => {}
         }
+        // There is no later: what the disk did not take is tried once more.
+        if self.is_ahead {
+            self.save(now, effects);
+        }
+    }
+}
+
+/// How a turn ends whose question was open when the daemon stopped.
+fn stopped_with_question() -> Failure {
+    Failure {
+        kind: FailureKind::DaemonRestarted,
+        message: "the daemon stopped while a question was open; answer it when the daemon runs again"
+            .to_owned(),
+        resets_at: None,
+        retryable: true,
+        session_unknown: false,
     }
 }

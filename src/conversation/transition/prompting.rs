@@ -1,12 +1,15 @@
 //! A prompt on its way: written down, sent, refused or accepted.
 
+use bridge_protocol::TurnId;
 use bridge_protocol::event::Event;
+use bridge_protocol::link::Via;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
-use crate::conversation::effect::{Deadline, Effect, Effects, Milestone, Now};
+use crate::agent::message::REQUEST_CANCELLED;
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, Session, TurnPhase};
+use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{PendingTurn, RequestRecord, TurnPhase as Progress};
 
 use super::calls::with_preamble;
@@ -32,6 +35,7 @@ impl<R> Model<R> {
             request_id: turn.asked.request.as_ref().map(|request| request.id.clone()),
         });
         let turn_id = turn.asked.turn_id.clone();
+        let told = turn_id.clone();
         let request = turn.asked.request.clone();
         let request = request.map(|request| RequestRecord {
             turn_id: Some(turn_id),
@@ -39,45 +43,53 @@ impl<R> Model<R> {
         });
         self.settle_orphan();
         self.touch(now);
-        self.write(
-            Vec::new(),
-            Vec::new(),
-            request,
-            Milestone::PromptRecorded,
-            effects,
-        );
+        let ledger = Ledger::of_request(request);
+        self.write(ledger, Milestone::PromptRecorded(told), effects);
     }
 
     /// The prompt is on disk: send it.
-    pub(super) fn prompt_recorded(&mut self, result: Result<(), String>, now: Now, effects: &mut Effects<R>) {
-        if let Err(error) = result {
-            self.record.turn = None;
-            self.unsettle_orphan();
-            self.fail_waiting(&ConversationError::StoreFailed(error), effects);
-            return;
-        }
-        let Some(turn) = self
-            .turn
-            .as_mut()
-            .filter(|turn| turn.phase == TurnPhase::Recording)
-        else {
+    pub(super) fn prompt_recorded(
+        &mut self,
+        turn_id: &TurnId,
+        result: Result<(), String>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let is_recording = |turn: &&mut Turn<R>| turn.phase == TurnPhase::Recording;
+        let Some(turn) = self.turn.as_mut().filter(is_recording) else {
             return;
         };
-        if turn.cancelled {
+        if turn.asked.turn_id != *turn_id {
+            return;
+        }
+        if let Err(error) = result {
             self.record.turn = None;
-            self.touch(now);
-            self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
-            self.drop_turn_unsent(effects);
+            self.note_change();
+            self.unsettle_orphan();
+            self.fail_unsent_turn(&ConversationError::StoreFailed(error), effects);
+            return;
+        }
+        if turn.cancelled || self.stopping {
+            let cancelled = turn.cancelled;
+            self.record.turn = None;
+            self.note_change();
+            self.unsettle_orphan();
+            if cancelled {
+                self.drop_turn_unsent(now, effects);
+            } else {
+                self.fail_unsent_turn(&ConversationError::ShuttingDown, effects);
+            }
             return;
         }
         if self.session == Session::Closed {
             // The agent died while the prompt was being written down: nothing was sent, so it may go out again.
             turn.phase = TurnPhase::Waiting;
             self.record.turn = None;
+            self.unsettle_orphan();
+            self.note_change();
             return;
         }
         turn.phase = TurnPhase::Sent;
-        self.orphan_settled(effects);
         let (Some(turn), Session::Live(live)) = (&self.turn, &self.session) else {
             return;
         };
@@ -86,7 +98,7 @@ impl<R> Model<R> {
         effects.push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
     }
 
-    /// The agent works on the prompt: from here on the turn has an end that is told.
+    /// The agent works on the prompt, or at least did not refuse it: from here on the turn has an end that is told.
     pub(super) fn accept_prompt(&mut self, effects: &mut Effects<R>) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Sent) else {
             return;
@@ -97,10 +109,23 @@ impl<R> Model<R> {
             turn_id: turn.asked.turn_id.clone(),
             prompt: turn.asked.prompt.clone(),
         });
+        self.orphan_settled(effects);
+    }
+
+    /// The agent showed that it has the prompt: a transcript is expected, and the history that was told in words is in
+    /// it. Silence and death show nothing.
+    pub(super) fn prompt_taken(&mut self, effects: &mut Effects<R>) {
+        let is_out = |turn: &Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
+        if !self.turn.as_ref().is_some_and(is_out) {
+            return;
+        }
+        self.accept_prompt(effects);
         if let Session::Live(live) = &mut self.session {
             live.preamble = None;
         }
-        self.record.chain.mark_written();
+        if self.record.chain.mark_written() {
+            self.note_change();
+        }
     }
 
     /// The agent answered the prompt, with a result or an error.
@@ -123,7 +148,7 @@ impl<R> Model<R> {
                 let result: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_result(&result).with_signs(&turn.signs);
                 let failure = failure::failure_of_result(self.kind, &evidence, &zoned);
-                self.accept_prompt(effects);
+                self.prompt_taken(effects);
                 self.end_turn_with_result(&raw, &result, failure, now, effects);
             }
             Err(raw) => {
@@ -131,24 +156,43 @@ impl<R> Model<R> {
                 let evidence = Evidence::of_error(&error).with_signs(&turn.signs);
                 let failure = failure::classify(self.kind, &evidence, &zoned);
                 if failure.session_unknown && turn.phase == TurnPhase::Sent && !turn.cancelled {
-                    self.prompt_refused(failure.message, now, effects);
+                    self.prompt_refused(failure.message, effects);
                     return;
                 }
-                self.accept_prompt(effects);
+                let code = error.get("code").and_then(Value::as_i64);
+                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || failure.session_unknown) {
+                    self.accept_prompt(effects);
+                    self.end_turn_cancelled(now, effects);
+                    return;
+                }
+                if failure.session_unknown {
+                    self.accept_prompt(effects);
+                } else {
+                    self.prompt_taken(effects);
+                }
                 self.end_turn_with_failure(failure, now, effects);
             }
         }
     }
 
     /// The agent does not know the session that it had open: the prompt was not taken, so the climb goes on below.
-    fn prompt_refused(&mut self, message: String, now: Now, effects: &mut Effects<R>) {
-        let Session::Live(live) = &self.session else {
+    fn prompt_refused(&mut self, message: String, effects: &mut Effects<R>) {
+        let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
-        let refusal = (live.upstream_id.clone(), live.via, message);
+        // How it was opened tells which rungs have been tried, when it was for this prompt. One that served others
+        // before may be brought back the way that it came.
+        let via = if turn.resumed.is_some() {
+            live.via
+        } else {
+            Via::Live
+        };
+        let refusal = (live.upstream_id.clone(), via, message);
         effects.push(Effect::Disarm(Deadline::Accept));
         self.lose_session(effects);
         self.record.turn = None;
+        self.unsettle_orphan();
+        self.note_change();
         let Some(turn) = &mut self.turn else { return };
         turn.refused.push(refusal);
         turn.phase = TurnPhase::Waiting;
@@ -163,9 +207,7 @@ impl<R> Model<R> {
                 })
                 .collect();
             let wanted = turn.asked.min_fidelity;
-            self.touch(now);
-            self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
-            self.fail_waiting(&ConversationError::NotResumable { wanted, attempts }, effects);
+            self.fail_unsent_turn(&ConversationError::NotResumable { wanted, attempts }, effects);
         }
     }
 }

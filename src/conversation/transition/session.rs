@@ -1,13 +1,13 @@
 //! The session: climbing to it, writing it down, announcing it, losing it.
 
 use bridge_protocol::event::Event;
-use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{Fidelity, Relation};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, Resumed, RollCause};
 
+use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Effect, Effects, Milestone, Now, Opened};
+use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now, Opened};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{JobKind, LiveSession, Model, Reported, Session, TurnPhase};
+use crate::conversation::state::{JobKind, LiveSession, Model, Reported, Session, Turn, TurnPhase};
 use crate::store::Resting;
 
 impl<R> Model<R> {
@@ -24,18 +24,11 @@ impl<R> Model<R> {
             }
             return;
         }
-        let from_turn = self.turn.as_ref().filter(|turn| turn.phase == TurnPhase::Waiting);
-        let asked = from_turn.map(|turn| turn.asked.min_fidelity);
-        // The strictest of all that wait: nobody gets less than was asked for.
-        let min_fidelity = self
-            .resume_waiters
-            .iter()
-            .map(|(_, fidelity)| *fidelity)
-            .chain(asked)
-            .max()
-            .unwrap_or(Fidelity::Text);
-        let refused = from_turn.map(|turn| turn.refused.clone()).unwrap_or_default();
-        let job = self.start_job(JobKind::Opening);
+        // The most lenient of all that wait decides how far down the ladder goes; who asked for more is told so.
+        let min_fidelity = self.least_wanted().unwrap_or(Fidelity::Text);
+        let refused = self.waiting_turn().map(|turn| turn.refused.clone());
+        let refused = refused.unwrap_or_default();
+        let job = self.start_job(JobKind::Opening { min_fidelity });
         effects.push(Effect::Open {
             job,
             min_fidelity,
@@ -43,30 +36,69 @@ impl<R> Model<R> {
         });
     }
 
+    /// The turn that waits for its session.
+    fn waiting_turn(&self) -> Option<&Turn<R>> {
+        self.turn.as_ref().filter(|turn| turn.phase == TurnPhase::Waiting)
+    }
+
+    /// The least fidelity that anyone who waits for the session would take.
+    fn least_wanted(&self) -> Option<Fidelity> {
+        let asked = self.waiting_turn().map(|turn| turn.asked.min_fidelity);
+        let waiters = self.resume_waiters.iter().map(|(_, fidelity)| *fidelity);
+        waiters.chain(asked).min()
+    }
+
     /// The ladder brought a session: write it down before anyone hears of it.
     pub(super) fn opened(&mut self, job: u64, mut opened: Opened, now: Now, effects: &mut Effects<R>) {
-        if !matches!(self.finish_job(job), Some(JobKind::Opening)) {
+        if !matches!(self.finish_job(job), Some(JobKind::Opening { .. })) {
+            effects.push(Effect::Discard);
+            return;
+        }
+        // Those who would have taken less may have cancelled meanwhile. With nobody left, only what loses nothing is
+        // taken into use.
+        let wanted = self.least_wanted().unwrap_or(Fidelity::Full);
+        if opened.link.is_some() && opened.resumed.fidelity < wanted {
+            effects.push(Effect::Discard);
+            self.serve_waiting_turn(&opened.resumed, effects);
+            self.answer_resume_waiters(Some(&opened.resumed), effects);
             return;
         }
         let from = self.record.chain.head().map(|link| link.upstream_id.clone());
-        let Some(link) = opened.link.take() else {
-            // The head itself: nothing to write.
-            self.announce(opened, None, effects);
-            return;
+        let ledger = match opened.link.take() {
+            Some(link) => {
+                let appended = self.record.chain.append(link, opened.resumed.fidelity, now);
+                let held = self.record.chain.head().map(|head| head.upstream_id.clone());
+                let from = from.filter(|from| *from != opened.upstream_id);
+                let rolled = from.zip(opened.cause).map(|(from, cause)| Event::Rolled {
+                    from: Some(from),
+                    to: opened.upstream_id.clone(),
+                    cause,
+                    fidelity: opened.resumed.fidelity,
+                });
+                Ledger {
+                    lineage: appended.entries,
+                    upstream: held.into_iter().collect(),
+                    events: rolled.into_iter().collect(),
+                    ..Ledger::default()
+                }
+            }
+            // The head itself, as it is on disk: nothing to write.
+            None if self.unsaved.is_empty() && self.ids_under_way == 0 => {
+                self.announce(opened, effects);
+                return;
+            }
+            None => Ledger::default(),
         };
-        let upstream = vec![link.upstream_id.clone()];
-        let appended = self.record.chain.append(link, opened.resumed.fidelity, now);
         self.touch(now);
         self.start_job(JobKind::Recording);
-        let milestone = Milestone::SessionOpened(Box::new(opened), from);
-        self.write(appended.entries, upstream, None, milestone, effects);
+        let milestone = Milestone::SessionOpened(Box::new(opened));
+        self.write(ledger, milestone, effects);
     }
 
     /// The link is on disk: use the session.
     pub(super) fn session_recorded(
         &mut self,
         opened: Opened,
-        from: Option<UpstreamId>,
         result: Result<(), String>,
         effects: &mut Effects<R>,
     ) {
@@ -74,15 +106,15 @@ impl<R> Model<R> {
             self.job = None;
         }
         if let Err(error) = result {
-            effects.push(Effect::AbandonJob);
+            effects.push(Effect::Discard);
             self.fail_waiting(&ConversationError::StoreFailed(error), effects);
             return;
         }
-        self.announce(opened, from, effects);
+        self.announce(opened, effects);
     }
 
     /// Takes the session into use and tells everyone.
-    pub(super) fn announce(&mut self, opened: Opened, from: Option<UpstreamId>, effects: &mut Effects<R>) {
+    pub(super) fn announce(&mut self, opened: Opened, effects: &mut Effects<R>) {
         effects.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id.clone(),
@@ -91,8 +123,14 @@ impl<R> Model<R> {
             can_reopen: opened.can_reopen,
         });
         if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) {
-            self.record.resting = Resting::Idle;
+            // A failure can hide a limit, which an open session does not lift.
+            self.record.resting = if self.record.limit.is_some() {
+                Resting::Limited
+            } else {
+                Resting::Idle
+            };
             self.record.failure = None;
+            self.note_change();
         }
         self.reported = Reported::default();
         if opened.modes.is_some() {
@@ -102,76 +140,95 @@ impl<R> Model<R> {
             self.info.config_options = opened.config_options;
         }
         self.note_reported();
-        if let (Some(from), Some(cause)) = (from, opened.cause) {
-            effects.emit(Event::Rolled {
-                from: Some(from),
-                to: opened.upstream_id.clone(),
-                cause,
-                fidelity: opened.resumed.fidelity,
-            });
-        }
         effects.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
-        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) {
-            turn.resumed = Some(opened.resumed.clone());
-        }
+        self.serve_waiting_turn(&opened.resumed, effects);
         self.answer_resume_waiters(Some(&opened.resumed), effects);
         if self.turn.is_none() {
             self.arm_idle(effects);
         }
     }
 
-    fn answer_resume_waiters(
-        &mut self,
-        resumed: Option<&bridge_protocol::link::Resumed>,
-        effects: &mut Effects<R>,
-    ) {
+    /// Tells the waiting turn how the session came back; one that asked for more than that ends here.
+    fn serve_waiting_turn(&mut self, resumed: &Resumed, effects: &mut Effects<R>) {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) else {
+            return;
+        };
+        if resumed.fidelity >= turn.asked.min_fidelity {
+            turn.resumed = Some(resumed.clone());
+            return;
+        }
+        let error = too_little(turn.asked.min_fidelity, resumed);
+        self.fail_unsent_turn(&error, effects);
+    }
+
+    fn answer_resume_waiters(&mut self, resumed: Option<&Resumed>, effects: &mut Effects<R>) {
         let Some(resumed) = resumed.cloned().or_else(|| self.live_resumed()) else {
             return;
         };
         let view = self.view();
-        for (reply, _) in std::mem::take(&mut self.resume_waiters) {
-            let answer = Answer::Resumed(Box::new(view.clone()), Box::new(resumed.clone()));
-            effects.push(Effect::Answer(reply, Ok(answer)));
+        for (reply, min_fidelity) in std::mem::take(&mut self.resume_waiters) {
+            let result = if resumed.fidelity >= min_fidelity {
+                Ok(Answer::Resumed(Box::new(view.clone()), Box::new(resumed.clone())))
+            } else {
+                Err(too_little(min_fidelity, &resumed))
+            };
+            effects.push(Effect::Answer(reply, result));
         }
     }
 
-    /// The ladder found nothing: those who wait are told, and the chain is as it was.
-    pub(super) fn open_failed(
-        &mut self,
-        job: u64,
-        error: &ConversationError,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
-        if !matches!(self.finish_job(job), Some(JobKind::Opening)) {
-            return;
-        }
-        let lasting = matches!(
-            error,
-            ConversationError::NotResumable { .. } | ConversationError::AgentUnavailable(_)
-        );
-        if lasting && self.record.resting != Resting::Failed {
-            self.record.resting = Resting::Failed;
-            self.record.failure = Some(error.to_string());
-            self.touch(now);
-            self.write(Vec::new(), Vec::new(), None, Milestone::Nothing, effects);
-        }
-        self.fail_waiting(error, effects);
-    }
-
-    /// Tells those who wait for the session that there is none.
-    pub(super) fn fail_waiting(&mut self, error: &ConversationError, effects: &mut Effects<R>) {
-        for (reply, _) in std::mem::take(&mut self.resume_waiters) {
-            effects.push(Effect::Answer(reply, Err(error.clone())));
-        }
-        let Some(turn) = self
-            .turn
-            .take_if(|turn| matches!(turn.phase, TurnPhase::Waiting | TurnPhase::Recording))
-        else {
+    /// The ladder found nothing: those who wait are told, and the chain is as it was. Who came while it was climbed and
+    /// would take less than it was climbed for waits on, for a climb of their own.
+    pub(super) fn open_failed(&mut self, job: u64, error: &ConversationError, effects: &mut Effects<R>) {
+        let Some(JobKind::Opening { min_fidelity }) = self.finish_job(job) else {
             return;
         };
+        if let ConversationError::NotResumable { .. } = error {
+            self.fail_waiting_for(min_fidelity, error, effects);
+        } else {
+            self.fail_waiting(error, effects);
+        }
+        let is_lasting = match error {
+            // That there is no way at a fidelity that only this caller asked for says nothing about the conversation.
+            ConversationError::NotResumable { .. } => {
+                min_fidelity <= Fidelity::Text && self.least_wanted().is_none()
+            }
+            ConversationError::AgentUnavailable(_) => true,
+            _ => false,
+        };
+        if is_lasting && self.record.resting != Resting::Failed {
+            self.record.resting = Resting::Failed;
+            self.record.failure = Some(error.to_string());
+            self.note_change();
+        }
+    }
+
+    /// Tells all who wait for the session that there is none.
+    pub(super) fn fail_waiting(&mut self, error: &ConversationError, effects: &mut Effects<R>) {
+        self.fail_waiting_for(Fidelity::None, error, effects);
+    }
+
+    /// Tells those who wait for a session of at least this fidelity that there is none.
+    fn fail_waiting_for(&mut self, least: Fidelity, error: &ConversationError, effects: &mut Effects<R>) {
+        for (reply, wanted) in std::mem::take(&mut self.resume_waiters) {
+            if wanted >= least {
+                effects.push(Effect::Answer(reply, Err(error.clone())));
+            } else {
+                self.resume_waiters.push((reply, wanted));
+            }
+        }
+        if self
+            .waiting_turn()
+            .is_some_and(|turn| turn.asked.min_fidelity >= least)
+        {
+            self.fail_unsent_turn(error, effects);
+        }
+    }
+
+    /// Ends a turn of which the agent has not heard.
+    pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError, effects: &mut Effects<R>) {
+        let Some(turn) = self.turn.take() else { return };
         if let Some(reply) = turn.asked.reply {
             self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
         }
@@ -181,11 +238,13 @@ impl<R> Model<R> {
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
+        self.arm_idle(effects);
     }
 
-    /// Forgets the open session; nothing that it still says is heard.
+    /// Forgets the open session; nothing that it still says is heard, and no question of it that is not kept waits on.
     pub(super) fn lose_session(&mut self, effects: &mut Effects<R>) {
         if let Session::Live(_) = self.session {
+            self.cancel_questions(effects);
             self.session = Session::Closed;
             effects.push(Effect::Detach);
         }
@@ -197,6 +256,7 @@ impl<R> Model<R> {
         let Session::Live(live) = &mut self.session else {
             return effects;
         };
+        let announced = announced.trim();
         if announced.is_empty() || live.upstream_id.as_str() == announced {
             return effects;
         }
@@ -205,34 +265,49 @@ impl<R> Model<R> {
         let Some(head) = self.record.chain.head() else {
             return effects;
         };
-        let link = crate::chain::NewLink {
+        let link = NewLink {
             upstream_id: announced.into(),
             agent: head.agent.clone(),
             cwd: head.cwd.clone(),
-            reason: bridge_protocol::link::LinkReason::Rolled,
+            reason: LinkReason::Rolled,
             relation: Relation::Fresh,
             from_upstream_id: Some(from.clone()),
             from_checkpoint_id: None,
-            cause: Some(bridge_protocol::link::RollCause::Cleared),
+            cause: Some(RollCause::Cleared),
             turns: 0,
             written: false,
         };
         let appended = self.record.chain.append(link, Fidelity::None, now);
+        if let Some(turn) = &self.turn {
+            if let Some(pending) = &mut self.record.turn {
+                pending.upstream_id = Some(announced.into());
+            }
+            if turn.phase == TurnPhase::Accepted {
+                self.record.chain.mark_written();
+            }
+        }
         self.touch(now);
         let event = Event::Rolled {
             from: Some(from),
             to: announced.into(),
-            cause: bridge_protocol::link::RollCause::Cleared,
+            cause: RollCause::Cleared,
             fidelity: Fidelity::None,
         };
-        let milestone = Milestone::Announce(vec![event]);
-        self.write(
-            appended.entries,
-            vec![announced.into()],
-            None,
-            milestone,
-            &mut effects,
-        );
+        let ledger = Ledger {
+            lineage: appended.entries,
+            upstream: vec![announced.into()],
+            events: vec![event],
+            ..Ledger::default()
+        };
+        self.write(ledger, Milestone::Nothing, &mut effects);
         effects
+    }
+}
+
+/// The refusal of one who asked for more than the climb brought.
+fn too_little(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
+    ConversationError::NotResumable {
+        wanted,
+        attempts: resumed.attempts.clone(),
     }
 }

@@ -10,6 +10,7 @@ mod failures;
 mod opening;
 mod outside;
 mod prompts;
+mod properties;
 mod questions;
 mod random;
 mod resting;

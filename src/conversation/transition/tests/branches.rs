@@ -1,10 +1,10 @@
 //! Forks at the head: in place, side by side, while a turn runs, and of what was never prompted.
 
 use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
+use bridge_protocol::link::{Fidelity, Relation, RollCause};
 use serde_json::json;
 
-use super::outside::{agent_error, branch, opened};
+use super::outside::{agent_error, open_branch};
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::Call;
@@ -16,9 +16,7 @@ fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
     let before = world.model.record.clone();
     world.fork(false);
     world.expect(&["branch s1"]);
-    let mut branched = branch("s2");
-    branched.open = Some(Box::new(opened("s2", Via::Fresh, Fidelity::Full, None)));
-    world.branched(Ok(branched));
+    world.branched(Ok(open_branch("s2")));
     world.expect(&[
         "write new branch +forked:s2",
         "event forked s2",
@@ -80,29 +78,64 @@ fn in_place_the_branch_is_the_head_at_once_and_the_source_stays() {
 }
 
 #[test]
-fn in_place_the_session_of_the_source_is_closed_and_not_only_forgotten() {
+fn in_place_the_session_of_the_source_is_let_go_and_nobody_waits_for_it() {
     let mut world = World::live();
     world.fork(true);
     world.branches("s2");
-    let log = world.log();
-    assert!(
-        log.contains(&"close session".to_owned()),
-        "its process would stay: {log:?}"
-    );
+    world.expect(&[
+        "branch s1",
+        "detach",
+        "write branch +forked:s2",
+        "event forked s2",
+        "answer 2 forked s2",
+    ]);
 }
 
 #[test]
-fn in_place_a_branch_that_is_open_is_used_or_let_go() {
+fn in_place_a_question_of_the_source_is_not_the_branchs() {
+    let mut world = World::live();
+    world.asks("q1");
+    world.fork(true);
+    world.branches("s2");
+    assert_eq!(world.model.record.interrupts, []);
+    assert!(world.log().contains(&"tell agent q1 cancelled".to_owned()));
+}
+
+#[test]
+fn in_place_a_branch_that_is_open_is_used() {
     let mut world = World::live();
     world.fork(true);
-    let mut branched = branch("s2");
-    branched.open = Some(Box::new(opened("s2", Via::Fresh, Fidelity::Full, None)));
-    world.branched(Ok(branched));
-    let log = world.log();
-    assert!(
-        log.iter().any(|line| line == "attach" || line == "abandon"),
-        "{log:?}"
-    );
+    world.branched(Ok(open_branch("s2")));
+    world.expect(&[
+        "branch s1",
+        "detach",
+        "write branch +forked:s2",
+        "event forked s2",
+        "attach",
+        "event resumed s2 fresh full",
+        "answer 2 forked s2",
+    ]);
+}
+
+#[test]
+fn a_prompt_does_not_take_the_session_of_a_branch_that_is_being_written_down() {
+    let mut world = World::hibernating();
+    world.fork(false);
+    world.hold_writes = true;
+    world.branched(Ok(open_branch("s2")));
+    world.prompt("second");
+    world.expect(&[
+        "branch s1",
+        "write new branch +forked:s2",
+        "event state prompting",
+    ]);
+    world.write_ends();
+    world.expect(&[
+        "event forked s2",
+        "hand over s2",
+        "open text",
+        "answer 2 forked s2",
+    ]);
 }
 
 #[test]
@@ -187,12 +220,10 @@ fn a_branch_that_is_not_on_disk_is_not_told_and_its_session_is_let_go() {
     let mut world = World::live();
     world.fork(false);
     world.hold_writes = true;
-    let mut branched = branch("s2");
-    branched.open = Some(Box::new(opened("s2", Via::Fresh, Fidelity::Full, None)));
-    world.branched(Ok(branched));
+    world.branched(Ok(open_branch("s2")));
     world.forget_log();
     world.write_fails();
-    world.expect(&["abandon", "answer 2 error storeFailed"]);
+    world.expect(&["discard", "answer 2 error storeFailed"]);
 }
 
 #[test]
@@ -202,7 +233,7 @@ fn f10_a_branch_that_is_not_on_disk_leaves_nothing_in_the_lineage_of_its_source(
     world.fork(false);
     world.branches("s2");
     world.write_fails();
-    assert_eq!(world.model.unsaved, []);
+    assert!(world.model.unsaved.is_empty());
 }
 
 #[test]
@@ -239,9 +270,7 @@ fn the_chain_keeps_sixteen_links_and_the_head_last() {
     let mut world = World::live();
     for number in 2..=20 {
         world.close();
-        if world.job.is_some() {
-            world.closes();
-        }
+        world.closes();
         world.prompt("next");
         world.copies(&format!("s{number}"), RollCause::Forgotten);
         world.says_something();

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use super::world::World;
 use crate::conversation::answer::Request;
 use crate::conversation::effect::{Call, Input};
+use crate::store::RequestId;
 
 impl World {
     pub(super) fn call(&mut self, call: Call, key: Option<&str>) -> u32 {
         let request = key.map(|key| Request {
-            id: key.to_owned(),
+            id: RequestId::new(key),
             fingerprint: fingerprint(&call),
         });
         let kept = key.and_then(|key| self.disk.requests.get(key).cloned());

@@ -213,8 +213,8 @@ fn a_deleted_conversation_says_when_and_is_never_used_again() {
         "event closed",
         "write deletion +deleted:s1",
         "event deleted",
-        "end",
         "answer 2 done",
+        "end",
     ]);
     assert!(world.disk.record.as_ref().unwrap().deleted_at.is_some());
     let late = world.prompt("hello");
@@ -239,21 +239,20 @@ fn transcripts_are_deleted_at_the_agent_though_no_session_is_open() {
 }
 
 #[test]
-fn a_prompt_that_comes_while_the_conversation_is_deleted_is_told_so() {
+fn until_a_deletion_is_on_disk_it_may_fail_and_the_conversation_is_busy() {
     let mut world = World::live();
+    world.hold_writes = true;
     world.delete();
-    let prompt = world.prompt("hello");
-    let resume = world.resume(Fidelity::Text);
+    world.prompt("hello");
+    world.expect(&["close session", "answer 3 error busy"]);
     world.closes();
-    for reply in [prompt, resume] {
-        let answer = world.answers.get(&reply);
-        assert!(
-            matches!(answer, Some(Err(ConversationError::Deleted { .. }))),
-            "{answer:?}"
-        );
-    }
-    let log = world.log();
-    assert!(!log.iter().any(|line| line.starts_with("open")), "{log:?}");
+    world.forget_log();
+    world.resume(Fidelity::Text);
+    world.expect(&["answer 4 error deleted"]);
+    world.write_fails();
+    world.expect(&["answer 2 error storeFailed"]);
+    world.prompt("hello");
+    world.expect(&["open text", "event state prompting"]);
 }
 
 #[test]
@@ -288,8 +287,8 @@ fn a_conversation_that_was_never_opened_can_be_reset_and_deleted() {
         "answer 1 conversation idle",
         "write deletion +deleted:",
         "event deleted",
-        "end",
         "answer 2 done",
+        "end",
     ]);
     assert!(
         world

@@ -1,7 +1,7 @@
 //! Cancellation in each phase of a turn, and what becomes of an agent that does not heed it (F14, F28).
 
-use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::link::Fidelity;
+use bridge_protocol::conversation::{ConversationState, OnBusy};
+use bridge_protocol::link::{Fidelity, RollCause};
 use serde_json::json;
 
 use super::outside::branch;
@@ -24,12 +24,52 @@ fn a_turn_that_waits_for_its_session_was_never_sent() {
     world.forget_log();
     world.cancel();
     world.expect(&[
-        "abandon",
         "event state idle",
         "answer 2 turn t2 cancelled",
         "answer 3 cancelled true",
     ]);
-    assert!(world.model.is_at_rest());
+    world.reopens();
+    world.expect(&["attach", "event resumed s1 resume full"]);
+    assert!(world.is_armed(Deadline::Idle), "it hibernates as any other");
+}
+
+#[test]
+fn the_climb_of_a_cancelled_prompt_serves_the_next_one() {
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.cancel();
+    world.forget_log();
+    world.prompt("third");
+    world.expect(&["event state prompting"]);
+    world.reopens();
+    assert_eq!(world.log().last().unwrap(), "send third");
+}
+
+#[test]
+fn rule_7_what_only_a_cancelled_prompt_would_have_taken_is_let_go() {
+    let anew = |world: &mut World| {
+        world.prompt_with("second", OnBusy::Fail, Fidelity::None, None);
+        world.cancel();
+    };
+    let mut world = World::hibernating();
+    anew(&mut world);
+    world.forget_log();
+    world.starts_anew("s2");
+    world.expect(&["discard"]);
+    assert_eq!(world.chain(), ["s1"]);
+
+    let mut world = World::hibernating();
+    anew(&mut world);
+    world.prompt("third");
+    world.forget_log();
+    world.starts_anew("s2");
+    world.expect(&["discard", "event state idle", "answer 4 error notResumable"]);
+    assert_eq!(world.chain(), ["s1"]);
+
+    let mut world = World::hibernating();
+    anew(&mut world);
+    world.copies("s2", RollCause::Forgotten);
+    assert_eq!(world.chain(), ["s1", "s2"], "nothing is lost with it");
 }
 
 #[test]
@@ -290,10 +330,10 @@ fn open_questions_are_answered_before_the_agent_is_asked_to_cancel() {
     world.cancel();
     world.expect(&[
         "tell agent q1 cancelled",
-        "event resolved q1 by cancel",
-        "write record",
+        "write settled",
         "send cancel",
         "event state cancelling",
+        "event resolved q1 by cancel",
     ]);
 }
 

@@ -1,8 +1,9 @@
 //! What becomes of each step when the disk does not take it: callers are told, nothing is announced that is not on
 //! disk, and what happened all the same goes out with the next write.
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::{Fidelity, RollCause};
+use serde_json::json;
 
 use super::world::World;
 use crate::conversation::effect::Deadline;
@@ -24,7 +25,7 @@ fn a_session_that_could_not_be_written_down_is_let_go() {
     world.copies("s2", RollCause::Forgotten);
     world.forget_log();
     world.write_fails();
-    world.expect(&["abandon", "event state idle", "answer 2 error storeFailed"]);
+    world.expect(&["discard", "event state idle", "answer 2 error storeFailed"]);
     assert_eq!(world.model.session, Session::Closed);
     assert!(
         !world.model.is_at_rest(),
@@ -45,7 +46,7 @@ fn lineage_entries_of_a_failed_write_go_out_with_the_next() {
     world.set_title("A title");
     world.release_writes();
     assert_eq!(world.lineage_on_disk(), ["created:s1", "rolled:s2"]);
-    assert_eq!(world.model.unsaved, []);
+    assert!(world.model.unsaved.is_empty());
 }
 
 #[test]
@@ -143,16 +144,124 @@ fn a_question_that_could_not_be_written_is_asked_all_the_same() {
 }
 
 #[test]
-fn a_roll_that_could_not_be_written_happened_all_the_same() {
+fn rule_5_a_roll_that_could_not_be_written_happened_all_the_same_and_is_told_with_the_next_write() {
     let mut world = World::live();
     world.hold_writes = true;
     world.rolls_silently("s2");
     world.write_fails();
-    world.expect(&["write roll +rolled:s2", "event rolled s1 to s2 cleared none"]);
+    world.expect(&["write ledger +rolled:s2"]);
+    assert_eq!(world.model.view().head, Some("s1".into()));
     world.hold_writes = false;
     world.prompt("second");
-    assert_eq!(world.log()[0], "write prompt +rolled:s2");
+    world.expect(&[
+        "write prompt +rolled:s2",
+        "event state prompting",
+        "event rolled s1 to s2 cleared none",
+        "send second",
+    ]);
+    assert_eq!(world.model.view().head, Some("s2".into()));
     assert_eq!(world.lineage_on_disk(), ["created:s1", "rolled:s2"]);
+}
+
+#[test]
+fn rule_5_a_head_is_not_shown_before_it_is_on_disk() {
+    let mut world = World::new();
+    world.hold_writes = true;
+    world.prompt("hello");
+    world.opens("s1");
+    let view = world.model.view();
+    assert_eq!((view.head, view.chain_length), (None, 0));
+    world.write_ends();
+    let view = world.model.view();
+    assert_eq!((view.head, view.chain_length), (Some("s1".into()), 1));
+}
+
+#[test]
+fn rule_5_a_session_is_not_announced_while_its_id_is_on_its_way_to_the_disk() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.rolls_silently("s2");
+    world.dies();
+    world.resume(Fidelity::Text);
+    world.forget_log();
+    world.reopens();
+    world.expect(&["write session"]);
+    world.write_ends();
+    world.expect(&["event rolled s1 to s2 cleared none"]);
+    world.write_ends();
+    assert_eq!(world.log()[..2], ["attach", "event resumed s2 resume full"]);
+}
+
+#[test]
+fn what_could_not_be_written_is_tried_again_by_itself_and_not_at_once() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Found"}));
+    world.write_fails();
+    world.forget_log();
+    world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
+    world.expect(&["update current_mode_update of none"]);
+    world.elapses(Deadline::Rewrite);
+    world.expect(&["write record"]);
+    world.write_fails();
+    assert!(world.is_armed(Deadline::Rewrite));
+    world.elapses(Deadline::Rewrite);
+    world.release_writes();
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+#[test]
+fn however_fast_the_agent_changes_its_mind_one_write_at_a_time_follows() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    for mode in ["a", "b", "c"] {
+        world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": mode}));
+    }
+    assert_eq!(world.writes.len(), 1);
+    world.write_ends();
+    assert_eq!(world.writes.len(), 1);
+    world.release_writes();
+    let settings = &world.disk.record.as_ref().unwrap().settings;
+    assert_eq!(settings.mode.as_deref(), Some("c"));
+}
+
+#[test]
+fn rule_9_a_prompt_whose_end_could_not_be_written_is_not_sent_again_with_its_key() {
+    let again = |world: &mut World| world.prompt_with("second", OnBusy::Fail, Fidelity::Text, Some("k"));
+    let mut world = World::live();
+    world.hold_writes = true;
+    again(&mut world);
+    world.write_ends();
+    world.ends("end_turn");
+    world.write_fails();
+    world.forget_log();
+    again(&mut world);
+    world.expect(&["answer 3 kept"]);
+    // The next write is under way with it: still nothing but memory knows.
+    world.set_title("A title");
+    world.forget_log();
+    again(&mut world);
+    world.expect(&["answer 5 kept"]);
+    world.release_writes();
+    assert!(world.disk.requests["k"].result.is_some());
+    assert_eq!(world.model.heard, []);
+}
+
+#[test]
+fn what_is_taken_back_takes_nothing_along_that_an_earlier_write_left_behind() {
+    let mut world = World::hibernating();
+    world.hold_writes = true;
+    world.resume(Fidelity::Text);
+    world.copies("s2", RollCause::Forgotten);
+    world.write_fails();
+    world.reset();
+    assert_eq!(world.log().last().unwrap(), "write call +rolled:s2 +reset:s2");
+    world.write_fails();
+    assert_eq!(world.chain(), ["s1", "s2"]);
+    world.elapses(Deadline::Rewrite);
+    world.release_writes();
+    assert_eq!(world.lineage_on_disk(), ["created:s1", "rolled:s2"]);
+    assert_eq!(world.disk.upstream, ["s1".into(), "s2".into()]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::turn::FailureKind;
 use serde_json::{Value, json};
 
+use super::outside::not_resumable;
 use super::world::World;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
@@ -94,6 +95,19 @@ fn f25_a_limit_is_told_with_its_reset_and_is_not_a_new_conversation() {
     assert!(world.model.view().live);
     world.prompt("again");
     world.expect(&["write prompt", "event state prompting", "send again"]);
+}
+
+#[test]
+fn a_limit_is_not_lifted_by_a_failure_that_passes() {
+    let mut world = World::running();
+    world.refuses(json!({"code": -32603, "message": "limit", "data": {"errorKind": "rate_limit"}}));
+    world.dies();
+    world.prompt("third");
+    world.climb_fails(not_resumable());
+    assert_eq!(world.model.state(), ConversationState::Failed);
+    world.resume(bridge_protocol::link::Fidelity::Text);
+    world.reopens();
+    assert_eq!(world.model.state(), ConversationState::Limited);
 }
 
 #[test]
@@ -231,7 +245,7 @@ fn an_agent_that_dies_while_the_prompt_is_written_down_never_had_it_and_it_goes_
     world.dies();
     world.forget_log();
     world.write_ends();
-    world.expect(&["open text"]);
+    world.expect(&["open text", "write record"]);
     world.hold_writes = false;
     world.reopens();
     assert_eq!(world.log().last().unwrap(), "send second");
@@ -253,7 +267,7 @@ fn an_agent_that_dies_while_the_end_is_written_down_does_not_change_it() {
 fn an_agent_that_dies_while_nothing_runs_is_only_detached() {
     let mut world = World::live();
     world.dies();
-    world.expect(&["detach"]);
+    world.expect(&["detach", "event closed"]);
     assert_eq!(world.model.state(), ConversationState::Idle);
     assert!(!world.model.view().live);
     world.dies();

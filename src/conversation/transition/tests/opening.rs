@@ -7,7 +7,7 @@ use serde_json::json;
 use super::outside::{agent_error, opened};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::Deadline;
+use crate::conversation::effect::{Deadline, Input};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::Session;
 
@@ -37,8 +37,8 @@ fn a_roll_is_on_disk_before_it_is_told_and_told_before_it_is_used() {
     assert_eq!(world.model.session, Session::Closed);
     world.write_ends();
     world.expect(&[
-        "attach",
         "event rolled s1 to s2 forgotten full",
+        "attach",
         "event resumed s2 copied full",
         "write prompt",
     ]);
@@ -82,12 +82,12 @@ fn f16_a_prompt_that_the_session_refuses_climbs_on_below_it_and_is_told_once() {
     world.prompt("second");
     world.forget_log();
     world.does_not_know_the_session();
-    world.expect(&["detach", "open text below s1"]);
+    world.expect(&["detach", "open text below s1 (live)", "write record"]);
     world.copies("s2", RollCause::Forgotten);
     world.expect(&[
         "write session +rolled:s2",
-        "attach",
         "event rolled s1 to s2 forgotten full",
+        "attach",
         "event resumed s2 copied full",
         "write prompt",
         "send second",
@@ -97,6 +97,27 @@ fn f16_a_prompt_that_the_session_refuses_climbs_on_below_it_and_is_told_once() {
         "event promptAccepted t2 second",
         "update agent_message_chunk of t2",
     ]);
+}
+
+#[test]
+fn d4_a_copy_that_is_forgotten_after_it_served_may_be_copied_again_and_one_that_never_did_not() {
+    let mut world = World::live();
+    world.prompt("second");
+    world.does_not_know_the_session();
+    world.copies("s2", RollCause::Forgotten);
+    world.forget_log();
+    world.does_not_know_the_session();
+    assert!(
+        world
+            .log()
+            .contains(&"open text below s1 (live),s2 (copied)".to_owned())
+    );
+    world.copies("s3", RollCause::Forgotten);
+    world.ends("end_turn");
+    world.prompt("third");
+    world.forget_log();
+    world.does_not_know_the_session();
+    assert!(world.log().contains(&"open text below s3 (live)".to_owned()));
 }
 
 #[test]
@@ -135,21 +156,20 @@ fn the_result_of_an_abandoned_climb_changes_nothing() {
     let mut world = World::hibernating();
     world.prompt("second");
     let abandoned = world.job.unwrap();
-    world.cancel();
-    world.prompt("third");
+    world.stop();
     world.forget_log();
     let late = opened("s9", Via::Copied, Fidelity::Full, None);
-    world.apply(crate::conversation::effect::Input::Opened {
+    world.apply(Input::Opened {
         job: abandoned,
         opened: Box::new(late),
     });
-    world.apply(crate::conversation::effect::Input::OpenFailed {
+    world.expect(&["discard"]);
+    world.apply(Input::OpenFailed {
         job: abandoned,
         error: agent_error(),
     });
     world.expect(&[]);
-    world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send third");
+    assert_eq!(world.chain(), ["s1"]);
 }
 
 #[test]
@@ -159,7 +179,16 @@ fn nobody_gets_less_than_was_asked_for() {
     world.resume(Fidelity::None);
     world.prompt_with("second", OnBusy::Fail, Fidelity::Partial, None);
     world.closes();
-    assert_eq!(world.log().last().unwrap(), "open partial");
+    assert_eq!(world.log().last().unwrap(), "open none");
+    world.retells("s2", "So far:");
+    assert_eq!(
+        world.log()[4..],
+        [
+            "event state idle",
+            "answer 3 error notResumable",
+            "answer 2 resumed s2 text"
+        ]
+    );
 }
 
 #[test]
@@ -188,21 +217,31 @@ fn a_prompt_that_joins_a_climb_late_is_not_sent_to_less_than_was_asked_for() {
 
 #[test]
 fn who_asked_for_less_is_not_failed_by_one_who_asked_for_more() {
-    let mut world = World::live();
-    world.elapses(Deadline::Idle);
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Full);
     world.prompt("second");
-    let strict = world.resume(Fidelity::Full);
-    world.closes();
     world.forget_log();
     world.climb_fails(ConversationError::NotResumable {
         wanted: Fidelity::Full,
         attempts: Vec::new(),
     });
-    assert!(world.answers[&strict].is_err());
-    assert!(
-        !world.answers.contains_key(&2),
-        "the prompt would have been content with a retelling"
-    );
+    world.expect(&["open text", "answer 2 error notResumable"]);
+    world.retells("s2", "So far:");
+    assert_eq!(world.log().last().unwrap(), "send So far:\nsecond");
+}
+
+#[test]
+fn what_is_no_matter_of_fidelity_fails_all_who_wait() {
+    let mut world = World::hibernating();
+    world.resume(Fidelity::Full);
+    world.prompt("second");
+    world.forget_log();
+    world.climb_fails(agent_error());
+    world.expect(&[
+        "event state idle",
+        "answer 2 error agentError",
+        "answer 3 error agentError",
+    ]);
 }
 
 #[test]
@@ -210,7 +249,7 @@ fn d4_a_silent_roll_is_a_fresh_link_that_is_told_when_it_is_on_disk() {
     let mut world = World::running();
     world.hold_writes = true;
     world.rolls_silently("s2");
-    world.expect(&["write roll +rolled:s2"]);
+    world.expect(&["write ledger +rolled:s2"]);
     world.write_ends();
     world.expect(&["event rolled s1 to s2 cleared none"]);
     assert_eq!(world.chain(), ["s1", "s2"]);
@@ -265,7 +304,7 @@ fn a_fork_hands_its_session_over() {
 fn a_session_that_is_handed_over_too_late_is_let_go() {
     let mut world = World::live();
     world.takes_over(opened("s9", Via::Fresh, Fidelity::Full, None));
-    world.expect(&["abandon"]);
+    world.expect(&["discard"]);
     assert_eq!(world.model.view().head, Some("s1".into()));
 }
 

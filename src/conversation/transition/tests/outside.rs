@@ -41,6 +41,13 @@ impl World {
         self.climbed(copy);
     }
 
+    /// The climb had to start anew, as was asked for.
+    pub(super) fn starts_anew(&mut self, id: &str) {
+        let mut fresh = opened(id, Via::Fresh, Fidelity::None, Some((Relation::Fresh, None)));
+        fresh.cause = Some(RollCause::Lost);
+        self.climbed(fresh);
+    }
+
     /// The climb had to leave the head for a retelling of it.
     pub(super) fn retells(&mut self, id: &str, preamble: &str) {
         let from = self.model.record.chain.head().unwrap().upstream_id.clone();
@@ -57,6 +64,7 @@ impl World {
 
     pub(super) fn climbed(&mut self, opened: Opened) {
         let job = self.job.take().expect("no climb was asked for");
+        self.arrives(&opened.upstream_id);
         self.apply(Input::Opened {
             job,
             opened: Box::new(opened),
@@ -74,12 +82,18 @@ impl World {
 
     pub(super) fn branched(&mut self, result: Result<Branched, ConversationError>) {
         let job = self.job.take().expect("no branch was asked for");
+        if let Ok(Branched {
+            open: Some(opened), ..
+        }) = &result
+        {
+            self.arrives(&opened.upstream_id);
+        }
         self.apply(Input::Branched { job, result });
     }
 
     /// The session that was being closed is.
     pub(super) fn closes(&mut self) {
-        let job = self.job.take().expect("no closing was asked for");
+        let job = self.closing.take().expect("no closing was asked for");
         self.apply(Input::SessionClosed { job });
     }
 
@@ -93,17 +107,17 @@ impl World {
         let write = self.writes.pop_front().expect("nothing is being written");
         if let Some(record) = write.record {
             self.disk.record = Some(record);
-            self.disk.lineage.extend(write.lineage.iter().cloned());
-            self.disk.upstream.extend(write.upstream);
+            self.disk.lineage.extend(write.ledger.lineage.iter().cloned());
+            self.disk.upstream.extend(write.ledger.upstream.iter().cloned());
         }
-        if let Some(request) = write.request {
+        for request in write.ledger.requests.iter().cloned() {
             self.disk
                 .requests
                 .insert(request.request_id.as_str().to_owned(), request);
         }
         self.apply(Input::Written {
             milestone: write.milestone,
-            lineage: write.lineage,
+            ledger: write.ledger,
             result: Ok(()),
         });
     }
@@ -114,7 +128,7 @@ impl World {
         let result = Err("disk full".to_owned());
         self.apply(Input::Written {
             milestone: write.milestone,
-            lineage: write.lineage,
+            ledger: write.ledger,
             result,
         });
     }
@@ -198,9 +212,11 @@ impl World {
     }
 
     pub(super) fn takes_over(&mut self, opened: Opened) {
-        let effects = self.model.take_over(opened);
-        self.carry_out(effects);
-        self.pump();
+        // It has a place of its own until it is taken or let go, at once.
+        let earlier = self.arrived.replace(opened.upstream_id.to_string());
+        self.apply(Input::HandedOver(Box::new(opened)));
+        assert_eq!(self.arrived, None);
+        self.arrived = earlier;
     }
 
     pub(super) fn elapses(&mut self, deadline: Deadline) {
@@ -209,7 +225,7 @@ impl World {
     }
 
     pub(super) fn stop(&mut self) {
-        self.apply(Input::Stop);
+        self.apply(Input::Stop { grace_ms: 5_000 });
     }
 }
 
@@ -255,6 +271,14 @@ pub(super) fn opened(
         can_reopen: true,
         modes: None,
         config_options: None,
+    }
+}
+
+/// A branch that is open in the agent.
+pub(super) fn open_branch(id: &str) -> Branched {
+    Branched {
+        open: Some(Box::new(opened(id, Via::Fresh, Fidelity::Full, None))),
+        ..branch(id)
     }
 }
 

@@ -25,8 +25,10 @@ fn the_first_prompt_opens_a_session_and_each_step_waits_for_the_disk() {
     world.says_something();
     world.expect(&[
         "event promptAccepted t1 hello",
+        "write record",
         "update agent_message_chunk of t1",
     ]);
+    world.write_ends();
     world.ends("end_turn");
     world.expect(&["write turn end"]);
     assert_eq!(world.model.state(), ConversationState::Prompting);
@@ -140,6 +142,7 @@ fn a_retelling_goes_before_the_first_prompt_and_before_no_other() {
     world.says_something();
     world.expect(&[
         "event promptAccepted t2 second",
+        "write record",
         "update agent_message_chunk of t2",
     ]);
     world.ends("end_turn");

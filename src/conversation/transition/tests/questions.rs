@@ -63,9 +63,9 @@ fn the_first_answer_wins_and_a_late_one_is_told_who_was_first() {
     world.allow("q1");
     world.expect(&[
         "tell agent q1 yes",
-        "event resolved q1 by client",
-        "write record",
+        "write settled",
         "event state prompting",
+        "event resolved q1 by client",
         "answer 3 responded nothing",
     ]);
     let late = world.deny("q1");
@@ -125,10 +125,16 @@ fn the_end_of_the_turn_voids_its_questions() {
     world.asks("q1");
     world.forget_log();
     world.ends("end_turn");
-    assert_eq!(
-        world.log()[..2],
-        ["tell agent q1 cancelled", "event resolved q1 by cancel"]
-    );
+    world.expect(&[
+        "tell agent q1 cancelled",
+        "write settled",
+        "write turn end",
+        "event state prompting",
+        "event resolved q1 by cancel",
+        "event turnEnded t2 end_turn",
+        "event state idle",
+        "answer 2 turn t2 end_turn",
+    ]);
     assert_eq!(world.model.record.interrupts, []);
 }
 
@@ -139,9 +145,9 @@ fn a_question_that_was_taken_back_is_gone_for_everyone() {
     world.forget_log();
     world.withdraws("q1");
     world.expect(&[
-        "event resolved q1 by agent",
-        "write record",
+        "write settled",
         "event state prompting",
+        "event resolved q1 by agent",
     ]);
     world.withdraws("q1");
     world.expect(&[]);
@@ -168,24 +174,18 @@ fn d15_a_question_outlives_its_agent() {
 fn d15_a_question_is_orphaned_too_when_the_agent_says_that_its_own_process_died() {
     let mut world = World::running();
     world.asks("q1");
+    world.forget_log();
     world.refuses(json!({"code": -32603, "message": "gone", "data": {"errorKind": "transport_lost"}}));
-    assert!(
-        world
-            .model
-            .record
-            .interrupts
-            .iter()
-            .all(|interrupt| interrupt.orphaned)
-    );
+    assert_eq!(world.log()[0], "tell agent q1 cancelled");
+    let interrupts = &world.disk.record.as_ref().unwrap().interrupts;
+    assert_eq!((interrupts.len(), interrupts[0].orphaned), (1, true));
 }
 
 #[test]
 fn an_orphan_that_is_allowed_starts_one_turn() {
     let mut world = orphaned();
     world.allow("q1");
-    let log = world.log();
-    assert_eq!(log.last().unwrap(), "answer 3 responded t3");
-    assert!(log.contains(&"open text".to_owned()));
+    world.expect(&["open text", "event state prompting"]);
     world.reopens();
     let sent = world.log().pop().unwrap();
     assert!(
@@ -194,7 +194,18 @@ fn an_orphan_that_is_allowed_starts_one_turn() {
     assert!(sent.contains(r#"{"command":"make"}"#), "{sent}");
     let late = world.allow("q1");
     assert_eq!(resolved_by(&world, late), "client");
+    world.forget_log();
     world.says_something();
+    let log = world.log();
+    assert!(log[0].starts_with("event promptAccepted t3"), "{log:?}");
+    assert_eq!(
+        log[1..],
+        [
+            "event resolved q1 by client",
+            "answer 3 responded t3",
+            "update agent_message_chunk of t3"
+        ]
+    );
     world.ends("end_turn");
     assert_eq!(world.model.state(), ConversationState::Idle);
     assert!(world.log().contains(&"event turnEnded t3 end_turn".to_owned()));
@@ -222,12 +233,37 @@ fn an_orphan_whose_turn_found_no_session_can_be_answered_again() {
     let mut world = orphaned();
     world.allow("q1");
     world.climb_fails(agent_error());
-    let again = world.allow("q1");
-    assert!(
-        matches!(world.answers[&again], Ok(Answer::Responded(Some(_)))),
-        "{:?}",
-        world.answers[&again]
-    );
+    assert_eq!(world.log().last().unwrap(), "answer 3 error agentError");
+    world.allow("q1");
+    world.reopens();
+    world.says_something();
+    assert_eq!(world.answers[&4], Ok(Answer::Responded(Some("t4".into()))));
+}
+
+#[test]
+fn an_orphan_whose_prompt_every_session_refused_can_be_answered_again() {
+    let mut world = orphaned();
+    world.allow("q1");
+    world.reopens();
+    world.does_not_know_the_session();
+    world.climb_fails(agent_error());
+    assert_eq!(world.log().last().unwrap(), "answer 3 error agentError");
+    let record = world.disk.record.as_ref().unwrap();
+    assert_eq!((record.interrupts.len(), &record.turn), (1, &None));
+    assert!(record.answered.is_empty());
+}
+
+#[test]
+fn an_orphan_whose_prompt_is_cancelled_before_it_is_sent_can_be_answered_again() {
+    let mut world = orphaned();
+    world.allow("q1");
+    world.hold_writes = true;
+    world.reopens();
+    world.cancel();
+    world.release_writes();
+    assert_eq!(world.log().pop().unwrap(), "answer 4 cancelled true");
+    assert!(matches!(world.answers[&3], Err(ConversationError::Busy(_))));
+    assert_eq!(world.disk.record.as_ref().unwrap().interrupts.len(), 1);
 }
 
 #[test]
@@ -235,8 +271,8 @@ fn an_orphan_that_is_denied_starts_no_turn() {
     let mut world = orphaned();
     world.deny("q1");
     world.expect(&[
+        "write settled",
         "event resolved q1 by client",
-        "write record",
         "answer 3 responded nothing",
     ]);
     assert_eq!(world.model.record.interrupts, []);

@@ -1,28 +1,26 @@
-//! Random histories: whatever callers, agent, disk and clock do, and in whichever order, these rules hold.
+//! Random histories of a conversation: what callers, agent, disk and clock may do, in whichever order, and the rules
+//! that hold after each step. What holds over whole histories is in `properties`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_protocol::conversation::{OnBusy, TranscriptsOnDelete};
 use bridge_protocol::link::{Fidelity, RollCause};
-use bridge_protocol::raw::RawJson;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::outside::{agent_error, branch, not_resumable};
+use super::outside::{agent_error, branch, not_resumable, open_branch};
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
-use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Call, Deadline, Input};
-use crate::conversation::error::ConversationError;
-use crate::conversation::state::{JobKind, TurnPhase};
+use crate::conversation::effect::{Call, Deadline};
+use crate::conversation::state::{JobKind, Session, TurnPhase};
 
 /// How many steps a history has.
-const STEPS: usize = 40;
+pub(super) const STEPS: usize = 40;
 
 /// One thing that happens. What cannot happen at the moment (the answer to a prompt that was not sent, say) is left out.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Prompt {
         queue: bool,
         min_fidelity: Fidelity,
@@ -48,8 +46,10 @@ enum Step {
     /// The pending job ends; how depends on what it is.
     JobEnds {
         well: bool,
-        lasting: bool,
+        way: u8,
     },
+    /// The session that is being closed is.
+    Closes,
     WriteEnds {
         well: bool,
     },
@@ -65,7 +65,7 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+pub(super) enum Outcome {
     Done,
     Cancelled,
     Limit,
@@ -96,7 +96,8 @@ fn deadline() -> impl Strategy<Value = Deadline> {
     prop_oneof![
         Just(Deadline::Accept),
         Just(Deadline::Cancel),
-        Just(Deadline::Idle)
+        Just(Deadline::Idle),
+        Just(Deadline::Rewrite)
     ]
 }
 
@@ -114,7 +115,8 @@ fn step(disk_fails: bool) -> impl Strategy<Value = Step> {
         2 => (0..4_u8, any::<bool>()).prop_map(|(question, allow)| Step::Respond { question, allow }),
         1 => Just(Step::Close),
         1 => Just(Step::Reset),
-        8 => (prop::bool::weighted(0.8), any::<bool>()).prop_map(|(well, lasting)| Step::JobEnds { well, lasting }),
+        8 => (prop::bool::weighted(0.8), 0..4_u8).prop_map(|(well, way)| Step::JobEnds { well, way }),
+        2 => Just(Step::Closes),
         // Shrinking would let a disk fail that never does, so the weight alone is not enough.
         12 => prop::bool::weighted(0.8).prop_map(move |well| Step::WriteEnds { well: well || !disk_fails }),
         3 => Just(Step::AgentSpeaks),
@@ -128,32 +130,34 @@ fn step(disk_fails: bool) -> impl Strategy<Value = Step> {
     ]
 }
 
-fn history(disk_fails: bool) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn history(disk_fails: bool) -> impl Strategy<Value = Vec<Step>> {
     vec(step(disk_fails), 0..STEPS)
 }
 
 /// A world with what the random steps need to know of it, and what was seen of each turn.
-struct Run {
-    world: World,
+pub(super) struct Run {
+    pub(super) world: World,
     sessions: u32,
     questions: u32,
     /// A prompt is at the agent.
     prompt_is_out: bool,
     attached: bool,
-    seen: BTreeMap<String, Seen>,
+    pub(super) seen: BTreeMap<String, Seen>,
+    /// Which turn each key started.
+    keys: BTreeMap<String, String>,
     recorded: BTreeSet<String>,
     state_told: String,
 }
 
 /// What was told of one turn.
 #[derive(Default)]
-struct Seen {
-    accepted: bool,
-    ended: bool,
+pub(super) struct Seen {
+    pub(super) accepted: bool,
+    pub(super) ended: bool,
 }
 
 impl Run {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut world = World::new();
         world.hold_writes = true;
         Self {
@@ -163,12 +167,13 @@ impl Run {
             prompt_is_out: false,
             attached: false,
             seen: BTreeMap::new(),
+            keys: BTreeMap::new(),
             recorded: BTreeSet::new(),
             state_told: "idle".to_owned(),
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    pub(super) fn take(&mut self, step: &Step) {
         if self.world.ended {
             // Nobody takes an input any more; later calls are answered by who finds the record.
             return;
@@ -231,7 +236,8 @@ impl Run {
                     None,
                 );
             }
-            Step::JobEnds { well, lasting } => self.end_job(well, lasting),
+            Step::JobEnds { well, way } => self.end_job(well, way),
+            Step::Closes if world.closing.is_some() => world.closes(),
             Step::WriteEnds { well } => self.end_write(well),
             Step::AgentSpeaks if self.attached => world.says_something(),
             Step::AgentReports if self.attached => {
@@ -289,30 +295,32 @@ impl Run {
         }
     }
 
-    fn end_job(&mut self, well: bool, lasting: bool) {
+    fn end_job(&mut self, well: bool, way: u8) {
         let world = &mut self.world;
         if world.job.is_none() {
             return;
         }
-        let error = || if lasting { not_resumable() } else { agent_error() };
         match world.model.job.as_ref().map(|job| &job.kind) {
-            Some(JobKind::Opening) if !well => world.climb_fails(error()),
-            Some(JobKind::Opening) => {
+            Some(JobKind::Opening { .. }) if !well && way < 2 => world.climb_fails(not_resumable()),
+            Some(JobKind::Opening { .. }) if !well => world.climb_fails(agent_error()),
+            Some(JobKind::Opening { min_fidelity }) => {
+                let least = *min_fidelity;
                 self.sessions += 1;
                 let id = format!("s{}", self.sessions);
-                match world.model.record.chain.head() {
-                    None => world.opens(&id),
-                    Some(_) if lasting => world.copies(&id, RollCause::Forgotten),
-                    Some(_) => world.reopens(),
+                match (world.model.record.chain.head(), way) {
+                    (None, _) => world.opens(&id),
+                    (Some(_), 1) => world.copies(&id, RollCause::Forgotten),
+                    (Some(_), 2) if least <= Fidelity::Text => world.retells(&id, "So far:"),
+                    (Some(_), 3) if least == Fidelity::None => world.starts_anew(&id),
+                    (Some(_), _) => world.reopens(),
                 }
             }
             Some(JobKind::Branching(_)) if well => {
                 self.sessions += 1;
                 let id = format!("s{}", self.sessions);
-                world.branched(Ok(branch(&id)));
+                world.branched(Ok(if way < 2 { branch(&id) } else { open_branch(&id) }));
             }
             Some(JobKind::Branching(_)) => world.branched(Err(agent_error())),
-            Some(JobKind::Closing { .. }) => world.closes(),
             Some(JobKind::Configuring { .. }) if well => world.configured(Ok(())),
             Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
             Some(JobKind::Recording) | None => {}
@@ -331,15 +339,14 @@ impl Run {
                 }
                 ["send", "cancel"] => assert!(self.prompt_is_out, "a cancel for nothing"),
                 ["send", ..] => {
-                    let turn = self
-                        .world
-                        .model
-                        .turn
-                        .as_ref()
-                        .expect("a prompt of no turn")
-                        .asked
-                        .turn_id
-                        .to_string();
+                    let sent = self.world.model.turn.as_ref().expect("a prompt of no turn");
+                    let turn = sent.asked.turn_id.to_string();
+                    if let Some(resumed) = &sent.resumed {
+                        assert!(
+                            resumed.fidelity >= sent.asked.min_fidelity,
+                            "{turn} was sent to less than was asked for"
+                        );
+                    }
                     assert!(self.attached, "a prompt to no session");
                     assert!(
                         self.recorded.contains(&turn),
@@ -355,6 +362,12 @@ impl Run {
                         .filter(|seen| seen.accepted && !seen.ended)
                         .count();
                     assert_eq!(running, 0, "two turns at once");
+                    let asked = self.world.model.turn.as_ref().map(|turn| &turn.asked);
+                    if let Some(request) = asked.and_then(|asked| asked.request.as_ref()) {
+                        let key = request.id.as_str().to_owned();
+                        let earlier = self.keys.insert(key, turn.to_owned());
+                        assert_eq!(earlier, None, "{turn} is a prompt that was sent before");
+                    }
                     let seen = self.seen.entry(turn.to_owned()).or_default();
                     assert!(
                         !std::mem::replace(&mut seen.accepted, true),
@@ -386,10 +399,12 @@ impl Run {
         );
         let chain = &model.record.chain;
         assert!(chain.len() <= CHAIN_LIMIT);
-        assert_eq!(
-            model.view().head.as_ref(),
-            chain.links().last().map(|link| &link.upstream_id)
-        );
+        if let Some(head) = model.view().head {
+            assert!(
+                self.world.disk.upstream.contains(&head),
+                "{head} was told before it was on disk"
+            );
+        }
         assert!(model.queue.len() <= model.rules.prompt_queue);
         let phase = model.turn.as_ref().map(|turn| turn.phase);
         assert_eq!(
@@ -401,190 +416,51 @@ impl Run {
         );
         if matches!(phase, Some(TurnPhase::Sent | TurnPhase::Accepted)) {
             assert!(
-                self.prompt_is_out || model.job.is_some(),
+                self.prompt_is_out || self.world.is_armed(Deadline::Cancel),
                 "nobody will answer this turn"
             );
         }
+        assert_eq!(
+            self.attached,
+            model.session != Session::Closed,
+            "session and lines are not one"
+        );
+        let arrives = model
+            .job
+            .as_ref()
+            .is_some_and(|job| matches!(job.kind, JobKind::Recording));
+        assert!(
+            arrives || self.world.arrived.is_none(),
+            "a session that arrived is forgotten"
+        );
+        let fails = self.world.is_armed(Deadline::Rewrite);
+        let writes = !self.world.writes.is_empty();
+        assert!(
+            fails || writes || (!model.is_ahead && model.unsaved.is_empty()),
+            "nobody takes this to disk"
+        );
     }
 
-    /// Lets everything that is under way come to its end.
-    fn settle(&mut self) {
+    /// Lets everything that is under way come to its end; the disk is well again.
+    pub(super) fn settle(&mut self) {
         for _ in 0..10_000 {
             let step = if self.world.ended {
                 return;
             } else if !self.world.writes.is_empty() {
                 Step::WriteEnds { well: true }
             } else if self.world.job.is_some() {
-                Step::JobEnds {
-                    well: true,
-                    lasting: false,
-                }
+                Step::JobEnds { well: true, way: 0 }
+            } else if self.world.closing.is_some() {
+                Step::Closes
             } else if self.prompt_is_out {
                 Step::AgentAnswers(Outcome::Done)
+            } else if self.world.is_armed(Deadline::Rewrite) {
+                Step::Elapses(Deadline::Rewrite)
             } else {
                 return;
             };
             self.take(&step);
         }
         panic!("it never comes to rest");
-    }
-}
-
-/// Fails unless every call was answered and every accepted turn has ended.
-fn everyone_has_heard(run: &Run) {
-    for call in 1..=run.world.calls {
-        assert!(
-            run.world.answers.contains_key(&call),
-            "call {call} was never answered"
-        );
-    }
-    for (turn, seen) in &run.seen {
-        assert_eq!(seen.accepted, seen.ended, "{turn} never ended");
-    }
-    for answer in run.world.answers.values() {
-        if let Ok(Answer::Responded(Some(turn))) = answer {
-            assert!(
-                run.seen.get(turn.as_str()).is_none_or(|seen| seen.ended),
-                "{turn} was promised"
-            );
-        }
-    }
-}
-
-proptest! {
-    // A history that fails is told by the failure itself; no file of it is left behind.
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn rules_hold_after_each_step_and_everyone_hears_in_the_end(steps in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        everyone_has_heard(&run);
-    }
-
-    #[test]
-    fn rules_hold_on_a_failing_disk_too(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        everyone_has_heard(&run);
-    }
-
-    #[test]
-    fn no_lineage_entry_is_lost_or_doubled(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        let model = &run.world.model;
-        let mut numbers: Vec<u64> =
-            run.world.disk.lineage.iter().chain(&model.unsaved).map(|entry| entry.seq).collect();
-        numbers.sort_unstable();
-        let expected: Vec<u64> = (1..=model.record.chain.last_lineage_seq()).collect();
-        prop_assert_eq!(numbers, expected);
-    }
-
-    #[test]
-    fn everyone_hears_when_the_daemon_stops(steps in history(false), after in history(false)) {
-        let mut run = Run::new();
-        for step in steps.iter().chain([&Step::Stop]).chain(&after) {
-            run.take(step);
-        }
-        run.settle();
-        everyone_has_heard(&run);
-    }
-
-    #[test]
-    fn everyone_hears_when_the_conversation_is_deleted(steps in history(false), after in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        for step in [&Step::Delete].into_iter().chain(&after) {
-            run.take(step);
-        }
-        run.settle();
-        everyone_has_heard(&run);
-    }
-
-    #[test]
-    fn what_is_at_rest_is_on_disk(steps in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        if let Some(record) = &run.world.disk.record {
-            prop_assert_eq!(record, &run.world.model.record);
-        }
-    }
-
-    #[test]
-    fn what_is_at_rest_is_on_disk_after_it_failed_too(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        let model = &run.world.model;
-        if let Some(record) = run.world.disk.record.as_ref().filter(|_| model.is_at_rest()) {
-            prop_assert_eq!(record, &model.record);
-        }
-    }
-
-    #[test]
-    fn every_id_that_was_ever_held_resolves(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        for entry in run.world.disk.lineage.iter().filter(|entry| !entry.upstream_id.is_empty()) {
-            prop_assert!(run.world.disk.upstream.contains(&entry.upstream_id), "{}", entry.upstream_id);
-        }
-    }
-
-    #[test]
-    fn no_question_outlives_its_session_unorphaned(steps in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-            let model = &run.world.model;
-            if !model.view().live {
-                prop_assert!(model.record.interrupts.iter().all(|interrupt| interrupt.orphaned));
-            }
-        }
-    }
-
-    #[test]
-    fn what_comes_out_of_turn_breaks_nothing(inputs in vec(0..12_u8, 0..STEPS)) {
-        let mut world = World::new();
-        for input in inputs {
-            let job = world.job.take().unwrap_or(99);
-            let refused = || ConversationError::Unsupported("no".to_owned());
-            match input {
-                0 => {
-                    world.prompt("hello");
-                }
-                1 => world.apply(Input::OpenFailed { job, error: refused() }),
-                2 => world.apply(Input::Branched { job, result: Ok(branch("s1")) }),
-                3 => world.apply(Input::SessionClosed { job }),
-                4 => world.apply(Input::Configured { job, result: Ok(()) }),
-                5 => world.apply(Input::PromptAnswered(Ok(RawJson::from(json!("what?"))))),
-                6 => world.apply(Input::PromptAnswered(Err(RawJson::from(json!([]))))),
-                7 => world.withdraws("q1"),
-                8 => world.dies(),
-                9 => world.elapses(Deadline::Cancel),
-                10 => world.updates(&json!({"sessionUpdate": "plan", "entries": 7})),
-                _ => world.rolls_silently("s9"),
-            }
-        }
     }
 }

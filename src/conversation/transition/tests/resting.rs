@@ -167,13 +167,54 @@ fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
 }
 
 #[test]
-fn questions_are_still_answered_while_the_daemon_stops() {
+fn d15_a_question_that_is_open_at_the_stop_is_kept_for_the_next_life() {
     let mut world = World::running();
     world.asks("q1");
-    world.stop();
     world.forget_log();
+    world.stop();
+    world.expect(&[
+        "detach",
+        "write turn end",
+        "event state prompting",
+        "event turnEnded t2 failed daemonRestarted",
+        "event state interrupted",
+        "answer 2 turn t2 failed",
+    ]);
+    let interrupts = &world.disk.record.as_ref().unwrap().interrupts;
+    assert_eq!((interrupts.len(), interrupts[0].orphaned), (1, true));
     world.deny("q1");
-    assert_eq!(world.log()[0], "tell agent q1 no");
+    assert_eq!(world.disk.record.as_ref().unwrap().interrupts, []);
+}
+
+#[test]
+fn stop_lets_a_branch_and_settings_go() {
+    let mut world = World::live();
+    let branch = world.fork(false);
+    world.stop();
+    world.expect(&[
+        "branch s1",
+        "abandon",
+        &format!("answer {branch} error shuttingDown"),
+    ]);
+    let mut world = World::live();
+    let update = world.set_mode("plan");
+    world.stop();
+    world.expect(&[
+        "configure",
+        "abandon",
+        &format!("answer {update} error shuttingDown"),
+    ]);
+}
+
+#[test]
+fn stop_tries_once_more_what_the_disk_did_not_take() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    world.write_fails();
+    world.hold_writes = false;
+    world.stop();
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
 }
 
 #[test]

@@ -23,15 +23,16 @@ pub(super) fn entry(entry: &LineageEntry) -> String {
 
 pub(super) fn write_line(verb: &str, milestone: &Milestone<u32>, lineage: &[LineageEntry]) -> String {
     let name = match milestone {
-        Milestone::Nothing => "record",
-        Milestone::Announce(_) => "roll",
-        Milestone::SessionOpened(..) => "session",
-        Milestone::PromptRecorded => "prompt",
+        Milestone::Nothing => "ledger",
+        Milestone::Saved => "record",
+        Milestone::SessionOpened(_) => "session",
+        Milestone::PromptRecorded(_) => "prompt",
         Milestone::TurnEnded(_) => "turn end",
         Milestone::QuestionRaised(_) => "question",
-        Milestone::Answer(..) => "call",
-        Milestone::Forked(..) => "branch",
-        Milestone::Deleted(..) => "deletion",
+        Milestone::QuestionSettled(..) => "settled",
+        Milestone::Answer { .. } => "call",
+        Milestone::Forked { .. } => "branch",
+        Milestone::Deleted { .. } => "deletion",
     };
     let mut line = format!("{verb} {name}");
     for added in lineage {

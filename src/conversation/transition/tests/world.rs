@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Input, Milestone};
+use crate::conversation::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{ConversationRecord, RequestRecord};
@@ -28,9 +28,7 @@ const START_SECOND: i64 = 1_795_212_000;
 /// A change on its way to the disk.
 pub(super) struct PendingWrite {
     pub(super) milestone: Milestone<u32>,
-    pub(super) lineage: Vec<LineageEntry>,
-    pub(super) upstream: Vec<UpstreamId>,
-    pub(super) request: Option<RequestRecord>,
+    pub(super) ledger: Ledger,
     /// The record as it is to stand; none for one of another conversation.
     pub(super) record: Option<ConversationRecord>,
 }
@@ -54,6 +52,10 @@ pub(super) struct World {
     pub(super) writes: VecDeque<PendingWrite>,
     /// The job that was asked for last and has not been answered.
     pub(super) job: Option<u64>,
+    /// The closing of a session that is under way.
+    pub(super) closing: Option<u64>,
+    /// A session that was opened and has neither been taken into use nor let go.
+    pub(super) arrived: Option<String>,
     pub(super) ended: bool,
     pub(super) calls: u32,
     pub(super) log: Vec<String>,
@@ -85,6 +87,8 @@ impl World {
             hold_writes: false,
             writes: VecDeque::new(),
             job: None,
+            closing: None,
+            arrived: None,
             ended: false,
             calls: 0,
             log: Vec::new(),
@@ -140,6 +144,16 @@ impl World {
         self.armed.contains(&deadline)
     }
 
+    /// A session comes to lie where the next effects find it.
+    pub(super) fn arrives(&mut self, id: &UpstreamId) {
+        let earlier = self.arrived.replace(id.to_string());
+        assert_eq!(earlier, None, "a session was lost, and stays open at the agent");
+    }
+
+    fn takes_arrived(&mut self) -> String {
+        self.arrived.take().expect("no session has arrived")
+    }
+
     /// The upstream ids of the chain, oldest first.
     pub(super) fn chain(&self) -> Vec<&str> {
         self.model
@@ -184,36 +198,23 @@ impl World {
 
     fn carry_out_one(&mut self, effect: Effect<u32>) {
         let line = match effect {
-            Effect::Write {
-                lineage,
-                upstream,
-                request,
-                milestone,
-            } => {
-                let line = write_line("write", &milestone, &lineage);
+            Effect::Write { ledger, milestone } => {
+                let line = write_line("write", &milestone, &ledger.lineage);
                 let record = Some(self.model.record.clone());
                 self.writes.push_back(PendingWrite {
                     milestone,
-                    lineage,
-                    upstream,
-                    request,
+                    ledger,
                     record,
                 });
                 line
             }
             Effect::WriteNew {
-                lineage,
-                upstream,
-                request,
-                milestone,
-                ..
+                ledger, milestone, ..
             } => {
-                let line = write_line("write new", &milestone, &lineage);
+                let line = write_line("write new", &milestone, &ledger.lineage);
                 self.writes.push_back(PendingWrite {
                     milestone,
-                    lineage,
-                    upstream,
-                    request,
+                    ledger,
                     record: None,
                 });
                 line
@@ -230,8 +231,12 @@ impl World {
                 min_fidelity,
                 refused,
             } => {
+                assert_eq!(self.closing, None, "two sessions at once");
                 self.job = Some(job);
-                let refused: Vec<&str> = refused.iter().map(|(id, _, _)| id.as_str()).collect();
+                let refused: Vec<String> = refused
+                    .iter()
+                    .map(|(id, via, _)| format!("{id} ({})", word(via)))
+                    .collect();
                 let below = if refused.is_empty() {
                     String::new()
                 } else {
@@ -248,22 +253,34 @@ impl World {
                 delete_transcripts,
                 by_force,
             } => {
-                self.job = Some(job);
+                assert_eq!(self.closing, None, "one is being closed already");
+                self.closing = Some(job);
                 let delete = if delete_transcripts { " and delete" } else { "" };
                 let force = if by_force { " by force" } else { "" };
                 format!("close session{delete}{force}")
             }
-            Effect::Configure { job } => {
+            Effect::Configure { job, .. } => {
                 self.job = Some(job);
                 "configure".to_owned()
             }
             Effect::AbandonJob => {
                 self.job = None;
+                self.arrived = None;
                 "abandon".to_owned()
             }
+            Effect::Discard => {
+                self.arrived = None;
+                "discard".to_owned()
+            }
             Effect::Detach => "detach".to_owned(),
-            Effect::Attach => "attach".to_owned(),
-            Effect::HandOver(_, opened) => format!("hand over {}", opened.upstream_id),
+            Effect::Attach => {
+                self.takes_arrived();
+                "attach".to_owned()
+            }
+            Effect::HandOver(_, opened) => {
+                assert_eq!(self.takes_arrived(), opened.upstream_id.as_str());
+                format!("hand over {}", opened.upstream_id)
+            }
             Effect::SendPrompt(prompt) => format!("send {}", prompt.to_text()),
             Effect::SendCancel => "send cancel".to_owned(),
             Effect::AnswerAgent(id, outcome) => {

@@ -1,0 +1,172 @@
+//! Whatever callers, agent, disk and clock do, and in whichever order, these rules hold.
+
+use bridge_protocol::raw::RawJson;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::outside::branch;
+use super::random::{Run, STEPS, Step, history};
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Deadline, Input};
+use crate::conversation::error::ConversationError;
+
+/// Fails unless every call was answered and every accepted turn has ended.
+fn everyone_has_heard(run: &Run) {
+    for call in 1..=run.world.calls {
+        assert!(
+            run.world.answers.contains_key(&call),
+            "call {call} was never answered"
+        );
+    }
+    for (turn, seen) in &run.seen {
+        assert_eq!(seen.accepted, seen.ended, "{turn} never ended");
+    }
+    for answer in run.world.answers.values() {
+        if let Ok(Answer::Responded(Some(turn))) = answer {
+            assert!(
+                run.seen.get(turn.as_str()).is_none_or(|seen| seen.ended),
+                "{turn} was promised"
+            );
+        }
+    }
+}
+
+proptest! {
+    // A history that fails is told by the failure itself; no file of it is left behind.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rules_hold_after_each_step_and_everyone_hears_in_the_end(steps in history(false)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        everyone_has_heard(&run);
+    }
+
+    #[test]
+    fn rules_hold_on_a_failing_disk_too(steps in history(true)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        everyone_has_heard(&run);
+    }
+
+    #[test]
+    fn no_lineage_entry_is_lost_or_doubled(steps in history(true)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        let model = &run.world.model;
+        let mut numbers: Vec<u64> = run.world.disk.lineage.iter().map(|entry| entry.seq).collect();
+        numbers.sort_unstable();
+        let expected: Vec<u64> = (1..=model.record.chain.last_lineage_seq()).collect();
+        prop_assert_eq!(numbers, expected);
+    }
+
+    #[test]
+    fn everyone_hears_when_the_daemon_stops(steps in history(false), after in history(false)) {
+        let mut run = Run::new();
+        for step in steps.iter().chain([&Step::Stop]).chain(&after) {
+            run.take(step);
+        }
+        run.settle();
+        everyone_has_heard(&run);
+    }
+
+    #[test]
+    fn everyone_hears_when_the_conversation_is_deleted(steps in history(false), after in history(false)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        for step in [&Step::Delete].into_iter().chain(&after) {
+            run.take(step);
+        }
+        run.settle();
+        everyone_has_heard(&run);
+    }
+
+    #[test]
+    fn what_is_at_rest_is_on_disk(steps in history(false)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        if let Some(record) = &run.world.disk.record {
+            prop_assert_eq!(record, &run.world.model.record);
+        }
+    }
+
+    #[test]
+    fn what_is_at_rest_is_on_disk_after_it_failed_too(steps in history(true)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        let model = &run.world.model;
+        prop_assert!(model.unsaved.is_empty() && !model.is_ahead);
+        if let Some(record) = &run.world.disk.record {
+            prop_assert_eq!(record, &model.record);
+        }
+    }
+
+    #[test]
+    fn every_id_that_was_ever_held_resolves(steps in history(true)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        run.settle();
+        for entry in run.world.disk.lineage.iter().filter(|entry| !entry.upstream_id.is_empty()) {
+            prop_assert!(run.world.disk.upstream.contains(&entry.upstream_id), "{}", entry.upstream_id);
+        }
+    }
+
+    #[test]
+    fn no_question_outlives_its_session_unorphaned(steps in history(false)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+            let model = &run.world.model;
+            if !model.view().live {
+                prop_assert!(model.record.interrupts.iter().all(|interrupt| interrupt.orphaned));
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_out_of_turn_breaks_nothing(inputs in vec(0..12_u8, 0..STEPS)) {
+        let mut world = World::new();
+        for input in inputs {
+            let job = world.job.take().unwrap_or(99);
+            let refused = || ConversationError::Unsupported("no".to_owned());
+            match input {
+                0 => {
+                    world.prompt("hello");
+                }
+                1 => world.apply(Input::OpenFailed { job, error: refused() }),
+                2 => world.apply(Input::Branched { job, result: Ok(branch("s1")) }),
+                3 => world.apply(Input::SessionClosed { job }),
+                4 => world.apply(Input::Configured { job, result: Ok(()) }),
+                5 => world.apply(Input::PromptAnswered(Ok(RawJson::from(json!("what?"))))),
+                6 => world.apply(Input::PromptAnswered(Err(RawJson::from(json!([]))))),
+                7 => world.withdraws("q1"),
+                8 => world.dies(),
+                9 => world.elapses(Deadline::Cancel),
+                10 => world.updates(&json!({"sessionUpdate": "plan", "entries": 7})),
+                _ => world.rolls_silently("s9"),
+            }
+        }
+    }
+}
