@@ -93,7 +93,7 @@ fn nothing_configured_is_a_whole_configuration() {
 fn what_is_not_named_keeps_its_default() {
     let config = Config::parse("[limits]\nidle_minutes = 0\ncancel_grace_ms = 250").unwrap();
     assert_eq!(config.limits.max_line_bytes, 16 * 1024 * 1024);
-    let rules = config.rules(TimeZone::UTC);
+    let rules = config.rules(|| TimeZone::UTC);
     assert_eq!((rules.idle_ms, rules.cancel_grace_ms), (0, 250));
     assert_eq!(rules.prompt_queue, 32);
 }
@@ -101,7 +101,7 @@ fn what_is_not_named_keeps_its_default() {
 #[test]
 fn minutes_without_end_do_not_overflow() {
     let config = Config::parse(&format!("[limits]\nidle_minutes = {}", i64::MAX)).unwrap();
-    assert_eq!(config.rules(TimeZone::UTC).idle_ms, u64::MAX);
+    assert_eq!(config.rules(|| TimeZone::UTC).idle_ms, u64::MAX);
 }
 
 #[test]
