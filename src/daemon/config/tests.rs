@@ -78,7 +78,7 @@ fn nothing_configured_is_a_whole_configuration() {
             limits.max_line_bytes,
             limits.subscriber_events
         ),
-        (30, 16 * 1024 * 1024, 8_192)
+        (30, 16 * 1024 * 1024, 65_536)
     );
     assert_eq!((limits.prompt_queue, limits.cancel_grace_ms), (32, 5_000));
     // The contract promises 256 connections with 64 requests each.
