@@ -15,6 +15,8 @@ mod linux;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(target_os = "linux")]
+mod watch;
 
 use std::time::Duration;
 
@@ -141,6 +143,39 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     {
         let _unused = pid;
         Vec::new()
+    }
+}
+
+/// Processes whose ends are waited for; none where there is no `/proc`. They are not touched.
+#[derive(Debug)]
+pub struct Watch {
+    #[cfg(target_os = "linux")]
+    watched: watch::Watched,
+}
+
+impl Watch {
+    /// The descendants of an agent that one of its sessions has to itself: their command line has an argument that ends
+    /// with the session's handle.
+    #[must_use]
+    pub fn of_session(pid: u32, handle: &str) -> Self {
+        #[cfg(not(target_os = "linux"))]
+        let _unused = (pid, handle);
+        Self {
+            #[cfg(target_os = "linux")]
+            watched: watch::Watched::naming(pid, handle),
+        }
+    }
+
+    /// Waits until all have ended; whether they did in time.
+    #[must_use]
+    pub fn wait(self, limit: Duration) -> bool {
+        #[cfg(target_os = "linux")]
+        return self.watched.wait(limit);
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _unused = limit;
+            true
+        }
     }
 }
 

@@ -170,7 +170,8 @@ fn goal(
         can_load: capabilities.load_session,
         readable: entry.readable_transcripts().is_some(),
         refused,
-        limited: record.resting == crate::store::Resting::Limited,
+        // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
+        limited: record.limit.is_some(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
-use crate::transcript::locate::locate;
+use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::reading;
 
@@ -166,7 +166,8 @@ fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
     CheckpointId::new(place.to_string())
 }
 
-/// Copies a session's transcript under a new id beside it, whole or up to a checkpoint.
+/// Copies a session's transcript under a new id, whole or up to a checkpoint, into the folder where the agent looks
+/// first: it may well not look where the source is (a folder that has become a link, say).
 ///
 /// # Errors
 /// When the transcript is not there, cannot be read, or the copy cannot be written.
@@ -178,23 +179,38 @@ pub(super) fn copy_session(
 ) -> Result<(UpstreamId, PathBuf), TranscriptError> {
     let source = find(root, cwd, id)?;
     let new_id = Uuid::new_v4().to_string();
+    let folder = own_folder(root, Path::new(cwd));
     let path = match until.and_then(record_uuid) {
-        Some(uuid) => copy::copy_until(&source, &new_id, &uuid)?,
-        None => copy::copy_as(&source, &new_id)?,
+        Some(uuid) => copy::copy_until(&source, &folder, &new_id, &uuid)?,
+        None => copy::copy_as(&source, &folder, &new_id)?,
     };
     Ok((new_id.into(), path))
 }
 
-/// The transcript of a session, the conversation's own folder first.
+/// The transcript of a session, the conversation's own folder first. Of several the first in which turns stand: a
+/// writer that had the file taken from under it leaves a stub, which the agent passes over too.
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
 pub(super) fn find(root: &Path, cwd: &str, id: &UpstreamId) -> Result<PathBuf, TranscriptError> {
-    let found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
-    found.into_iter().next().ok_or_else(|| TranscriptError::NotFound {
-        upstream_id: id.as_str().to_owned(),
-        root: root.to_path_buf(),
-    })
+    let mut found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
+    if found.is_empty() {
+        return Err(TranscriptError::NotFound {
+            upstream_id: id.as_str().to_owned(),
+            root: root.to_path_buf(),
+        });
+    }
+    let any_turns = BranchOptions {
+        last_turns: Some(0),
+        ..BranchOptions::default()
+    };
+    let has_turns =
+        |path: &PathBuf| reading::branch(path, &any_turns).is_ok_and(|branch| branch.total_turns > 0);
+    let best = match found.len() {
+        1 => 0,
+        _ => found.iter().position(has_turns).unwrap_or(0),
+    };
+    Ok(found.swap_remove(best))
 }
 
 fn read(

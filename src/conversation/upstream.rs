@@ -3,6 +3,7 @@
 //! Owns the waiting for an answer that comes through a session's inbox. Decides nothing about conversations.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::id::UpstreamId;
@@ -19,10 +20,14 @@ use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method
 use crate::agent::pool::Lease;
 use crate::agent::profile::ModelSetting;
 use crate::agent::session::{AgentCalls, SessionOptions};
+use crate::agent::sweep::Watch;
 use crate::agent::wire::{Attachment, Handle};
 
 use super::error::ConversationError;
 use super::services::{SESSION_DEADLINE, chain_text, now};
+
+/// How long a closed session's own process may go on before it is left to itself; measured are 0.3 s.
+const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session that is open at an agent, and everything that is needed to use it.
 pub struct UpstreamSession {
@@ -36,6 +41,8 @@ pub struct UpstreamSession {
     pub inbox: InboxReceiver,
     /// Lines that came while it was being opened and are still to be heard.
     pub early: Vec<Incoming>,
+    /// Whether its own process still writes when the agent has answered that it is closed.
+    pub close_answers_early: bool,
 }
 
 impl Drop for UpstreamSession {
@@ -141,6 +148,7 @@ pub async fn open(
         sender,
         inbox: receiver,
         early,
+        close_answers_early: entry.profile().close_answers_early,
     };
     let calls = session.lease.calls();
     let handle = &session.attachment.handle;
@@ -246,13 +254,24 @@ pub async fn configure(
     Ok(())
 }
 
-/// Closes a session and waits for the agent's word. A session that the agent does not let go of is abandoned: with
+/// Closes a session and waits for the agent's word, and for the end of the session's own process where that comes later:
+/// until then it writes, and a transcript that is moved or deleted meanwhile comes back as a stub. A session that the agent does not let go of is abandoned: with
 /// `by_force`, when nobody else uses the process, the process goes.
-pub async fn close(session: UpstreamSession, by_force: bool, grace: std::time::Duration) {
+pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
     let calls = session.lease.calls();
     let deadline = if by_force { grace } else { SESSION_DEADLINE };
+    let watch = watch_own_process(&session).await;
     match calls.close(&session.attachment.handle, deadline).await {
-        Ok(_) | Err(CallError::Died(_) | CallError::Closing) => {}
+        Ok(_) => {
+            if let Some(watch) = watch {
+                let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
+                if !matches!(ended, Ok(true)) {
+                    let handle = session.attachment.handle.as_str();
+                    tracing::warn!(handle, "a closed session's own process goes on");
+                }
+            }
+        }
+        Err(CallError::Died(_) | CallError::Closing) => {}
         Err(error) => {
             let alone = session.lease.connection().attached() <= 1;
             let handle = session.attachment.handle.as_str();
@@ -265,6 +284,16 @@ pub async fn close(session: UpstreamSession, by_force: bool, grace: std::time::D
             }
         }
     }
+}
+
+async fn watch_own_process(session: &UpstreamSession) -> Option<Watch> {
+    if !session.close_answers_early {
+        return None;
+    }
+    let (pid, handle) = (session.lease.pid(), session.attachment.handle.clone());
+    tokio::task::spawn_blocking(move || Watch::of_session(pid, handle.as_str()))
+        .await
+        .ok()
 }
 
 /// What went wrong, in the terms of a call about a conversation.

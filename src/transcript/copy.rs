@@ -1,12 +1,12 @@
-//! Copies of transcripts beside their sources, under new ids.
+//! Copies of transcripts under new ids.
 //!
 //! Owns how a copy comes to be: streamed into a temporary file, synced, given its name only if that is free,
 //! the folder synced. Of a record that carries the old id the one token that holds it is replaced; every other
 //! byte stays. The source is only read. Blocks; knows nothing of why a copy is made.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::RenameFlags;
@@ -21,21 +21,26 @@ use super::reading;
 /// How much is read and written at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Copies a whole transcript. A torn last line is left out.
+/// Copies a whole transcript into `folder`, which is made when it is missing. A torn last line is left out.
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
 /// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
-pub fn copy_as(source: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
-    copy_lines(source, new_id, |_, _| true)
+pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
+    copy_lines(source, folder, new_id, |_, _| true)
 }
 
-/// Copies the branch that ends with the record `last_uuid`, in the order of the file, with the records that
-/// are no part of a chain and stand before that record.
+/// Copies into `folder` the branch that ends with the record `last_uuid`, in the order of the file, with the records
+/// that are no part of a chain and stand before that record.
 ///
 /// # Errors
 /// As [`copy_as`], and [`TranscriptError::RecordNotFound`] when there is no such record.
-pub fn copy_until(source: &Path, new_id: &str, last_uuid: &str) -> Result<PathBuf, TranscriptError> {
+pub fn copy_until(
+    source: &Path,
+    folder: &Path,
+    new_id: &str,
+    last_uuid: &str,
+) -> Result<PathBuf, TranscriptError> {
     let index = reading::index(source)?;
     let selection = index
         .select(Some(last_uuid), true)
@@ -43,7 +48,7 @@ pub fn copy_until(source: &Path, new_id: &str, last_uuid: &str) -> Result<PathBu
             path: source.to_owned(),
             uuid: last_uuid.to_owned(),
         })?;
-    copy_lines(source, new_id, |offset, line| match Fields::parse(line) {
+    copy_lines(source, folder, new_id, |offset, line| match Fields::parse(line) {
         Some(fields) if fields.text("uuid").is_some() => selection.contains(offset),
         _ => offset < selection.leaf_offset(),
     })
@@ -58,7 +63,14 @@ pub fn create_beside(
     new_id: &str,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
 ) -> Result<PathBuf, TranscriptError> {
-    let folder = source.parent().unwrap_or(Path::new("."));
+    create_in(source.parent().unwrap_or(Path::new(".")), new_id, fill)
+}
+
+fn create_in(
+    folder: &Path,
+    new_id: &str,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
+) -> Result<PathBuf, TranscriptError> {
     let target = folder.join(locate::file_name(new_id)?);
     if target.symlink_metadata().is_ok() {
         return Err(TranscriptError::AlreadyExists { path: target });
@@ -88,6 +100,7 @@ pub fn create_beside(
 
 fn copy_lines(
     source: &Path,
+    folder: &Path,
     new_id: &str,
     keep: impl Fn(u64, &str) -> bool,
 ) -> Result<PathBuf, TranscriptError> {
@@ -97,7 +110,13 @@ fn copy_lines(
         .unwrap_or_default()
         .to_owned();
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
-    create_beside(source, new_id, |writer| {
+    // As the agent makes it: nobody else may look into its transcripts.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(TranscriptError::io("make the folder", folder))?;
+    create_in(folder, new_id, |writer| {
         let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, file), 0);
         while let Some(line) = lines.next_line().map_err(TranscriptError::io("read", source))? {
             if line.oversized {

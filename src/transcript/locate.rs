@@ -4,7 +4,6 @@
 //! it: the rule loses information, folders move, and a session may be resumed from elsewhere. Reads folders;
 //! knows nothing of what stands in the files.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,13 +72,17 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
         .map(|folder| folder.join(&name))
         .filter(|path| path.is_file())
         .collect();
-    let own = cwd.map(|cwd| {
-        let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
-        project_folder(&resolved)
-    });
-    let folder_name = |path: &Path| path.parent().and_then(Path::file_name).map(OsStr::to_owned);
-    found.sort_by_cached_key(|path| (folder_name(path) != own.as_ref().map(Into::into), path.clone()));
+    let own = cwd.map(|cwd| own_folder(root, cwd));
+    found.sort_by_cached_key(|path| (path.parent() != own.as_deref(), path.clone()));
     Ok(found)
+}
+
+/// The folder in which the agent keeps the transcripts of a working directory and looks for them first, whether it
+/// is there yet or not.
+#[must_use]
+pub fn own_folder(root: &Path, cwd: &Path) -> PathBuf {
+    let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
+    root.join("projects").join(project_folder(&resolved))
 }
 
 /// The folders below `root/projects`, in no order; empty when there is no such folder yet.
@@ -112,6 +115,8 @@ fn base36(mut value: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]

@@ -34,7 +34,9 @@ fn a_forgotten_session_is_refused_everywhere_and_its_copy_works() {
     assert_eq!(listed["sessions"], json!([]));
 
     let new_id = "6d1f4c1e-3d3c-4c5b-9d0a-8f7d1b0e2a11";
-    copy::copy_as(&place.transcript(&session), new_id).expect("a copy");
+    let source = place.transcript(&session);
+    let folder = source.parent().expect("a folder");
+    copy::copy_as(&source, folder, new_id).expect("a copy");
     agent.open("session/resume", new_id, place.cwd()).result();
     assert_eq!(
         agent.recalled(new_id),

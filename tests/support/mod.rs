@@ -14,3 +14,8 @@ pub(crate) mod http;
 pub(crate) mod model_server;
 pub(crate) mod npm;
 pub(crate) mod script;
+
+/// Shows what explains the failure of a test, under a heading.
+pub(crate) fn explain(heading: &str, text: &str) {
+    eprintln!("--- {heading} ---\n{text}");
+}

@@ -19,6 +19,9 @@ use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
 /// How long a test waits for a request before it is taken for lost.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
+/// How the agent's own prompt begins by which it asks what a person may say next; it holds many words.
+const SUGGESTION: &str = "[SUGGESTION MODE";
+
 /// A running scripted model.
 pub(crate) struct ModelServer {
     address: SocketAddr,
@@ -237,7 +240,7 @@ fn asks(said: &[Said], text: &str) -> bool {
         What::Text(words) if said.role == "user" => Some(words),
         _ => None,
     });
-    newest.is_some_and(|words| words.contains(text))
+    newest.is_some_and(|words| words.contains(text) && !words.starts_with(SUGGESTION))
 }
 
 impl Shared {

@@ -60,6 +60,8 @@ pub(super) fn end_unfinished(
         return (record, None);
     };
     record.resting = Resting::Interrupted;
+    // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
+    record.limit = None;
     record.revision += 1;
     let result = TurnResult {
         turn_id: turn.turn_id,

@@ -1,3 +1,5 @@
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 use crate::transcript::reading::turns;
 
@@ -57,7 +59,7 @@ fn only_the_sessions_own_id_is_replaced() {
     content.extend_from_slice(b"\"}\n");
     let (folder, source) = transcript(&content);
 
-    let copy = copy_as(&source, NEW).expect("a copy");
+    let copy = copy_as(&source, folder.path(), NEW).expect("a copy");
     assert_eq!(copy, folder.path().join(format!("{NEW}.jsonl")));
     let mut expected = [
         format!(
@@ -92,8 +94,8 @@ fn only_the_sessions_own_id_is_replaced() {
 
 #[test]
 fn a_byte_order_mark_does_not_move_the_place() {
-    let (_folder, source) = transcript(format!("\u{feff}{{\"sessionId\":\"{OLD}\"}}\n").as_bytes());
-    let copy = copy_as(&source, NEW).expect("a copy");
+    let (folder, source) = transcript(format!("\u{feff}{{\"sessionId\":\"{OLD}\"}}\n").as_bytes());
+    let copy = copy_as(&source, folder.path(), NEW).expect("a copy");
     assert_eq!(
         fs::read_to_string(copy).expect("the copy"),
         format!("\u{feff}{{\"sessionId\":\"{NEW}\"}}\n")
@@ -102,14 +104,14 @@ fn a_byte_order_mark_does_not_move_the_place() {
 
 #[test]
 fn a_torn_last_line_is_dropped_and_a_whole_one_is_ended() {
-    let (_folder, source) = transcript(b"{\"a\":1}\n{\"b\":");
+    let (folder, source) = transcript(b"{\"a\":1}\n{\"b\":");
     assert_eq!(
-        fs::read(copy_as(&source, NEW).expect("a copy")).expect("the copy"),
+        fs::read(copy_as(&source, folder.path(), NEW).expect("a copy")).expect("the copy"),
         b"{\"a\":1}\n"
     );
-    let (_folder, source) = transcript(b"{\"a\":1}\n{\"b\":2}");
+    let (folder, source) = transcript(b"{\"a\":1}\n{\"b\":2}");
     assert_eq!(
-        fs::read(copy_as(&source, NEW).expect("a copy")).expect("the copy"),
+        fs::read(copy_as(&source, folder.path(), NEW).expect("a copy")).expect("the copy"),
         b"{\"a\":1}\n{\"b\":2}\n"
     );
 }
@@ -120,15 +122,15 @@ fn nothing_is_ever_replaced() {
     let (folder, source) = transcript(b"{\"a\":1}\n");
     fs::write(folder.path().join(format!("{NEW}.jsonl")), "kept").expect("a file");
     assert!(matches!(
-        copy_as(&source, NEW),
+        copy_as(&source, folder.path(), NEW),
         Err(TranscriptError::AlreadyExists { .. })
     ));
     assert!(matches!(
-        copy_as(&source, OLD),
+        copy_as(&source, folder.path(), OLD),
         Err(TranscriptError::AlreadyExists { .. })
     ));
     assert!(matches!(
-        copy_as(&source, "../x"),
+        copy_as(&source, folder.path(), "../x"),
         Err(TranscriptError::InvalidId { .. })
     ));
     let target = folder.path().join("free.jsonl");
@@ -157,6 +159,18 @@ fn a_failure_leaves_no_temporary_file() {
 }
 
 #[test]
+fn a_copy_can_go_into_a_folder_that_is_not_there_yet() {
+    let (folder, source) = transcript(b"{\"a\":1}\n");
+    let other = folder.path().join("projects/-home-u-project");
+    let copy = copy_as(&source, &other, NEW).expect("a copy");
+    assert_eq!(copy, other.join(format!("{NEW}.jsonl")));
+    assert_eq!(fs::read(&copy).expect("the copy"), b"{\"a\":1}\n");
+    let mode = fs::metadata(&other).expect("the folder").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(source.is_file());
+}
+
+#[test]
 fn a_copy_can_end_at_a_record() {
     let lines = [
         r#"{"type":"mode","sessionId":"x"}"#.to_owned(),
@@ -171,8 +185,8 @@ fn a_copy_can_end_at_a_record() {
         chain("u4", "a3", "user", "three"),
         r#"{"type":"mode"}"#.to_owned(),
     ];
-    let (_folder, source) = transcript(format!("{}\n", lines.join("\n")).as_bytes());
-    let copy = copy_until(&source, NEW, "a3").expect("a copy");
+    let (folder, source) = transcript(format!("{}\n", lines.join("\n")).as_bytes());
+    let copy = copy_until(&source, folder.path(), NEW, "a3").expect("a copy");
     let kept = [0, 1, 2, 5, 6, 7]
         .map(|line| lines[line].replace(OLD, NEW))
         .join("\n");
@@ -184,7 +198,12 @@ fn a_copy_can_end_at_a_record() {
         .collect();
     assert_eq!(prompts, ["one", "two"]);
     assert!(matches!(
-        copy_until(&source, "33333333-3333-4333-8333-333333333333", "nowhere"),
+        copy_until(
+            &source,
+            folder.path(),
+            "33333333-3333-4333-8333-333333333333",
+            "nowhere"
+        ),
         Err(TranscriptError::RecordNotFound { .. })
     ));
 }

@@ -1,22 +1,15 @@
-//! Contract tests against the real Claude adapter: the facts about it that the bridge relies on, each pinned
-//! by what the model was sent. A new version of the adapter that breaks one is seen here first.
-//!
-//! They install the adapter by npm (about 400 MB, once), so they are run on demand:
-//! `cargo test --test real_claude -- --ignored`. Without npm each says why it is skipped.
-
-// The exemption for tests covers test functions only, not what they call.
-#![allow(clippy::expect_used)]
-
-mod support;
+//! Contract tests against the adapter alone: the facts about it that the bridge relies on, each pinned by what the
+//! model was sent. A new version of the adapter that breaks one is seen here first.
 
 use std::fs;
 
 use serde_json::{Map, Value, json};
 use session_bridge::agent::failure::{Evidence, FailureKind, TurnSigns, classify};
 use session_bridge::agent::profile::{AgentKind, RAW_EVENT_METHOD, announced_transcript};
-use support::acp_client::AcpClient;
-use support::claude::{Account, ClaudeLab};
-use support::model_server::{Said, model, tool_result, tool_use, user};
+
+use crate::support::acp_client::AcpClient;
+use crate::support::claude::{Account, ClaudeLab};
+use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 
 /// An id that no session has.
 const NOBODY: &str = "6f1a1f5e-0000-4000-8000-000000000000";

@@ -1,0 +1,142 @@
+//! Forks: in place, side by side, and while a turn runs.
+
+use std::fs;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+
+use crate::bridge::Bridge;
+use crate::support::claude::Account;
+use crate::support::model_server::{Said, model, user};
+
+/// An echoing turn, as the model is sent it afterwards.
+fn echoed(text: &str) -> [Said; 2] {
+    [user(text), model(&format!("ok: {text}"))]
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_in_place_goes_on_and_leaves_its_source_whole() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let source = bridge.head(id);
+
+    let fork = bridge.fork(id, true);
+    assert_eq!((fork.conversation.id, fork.fidelity), (id, Fidelity::Full));
+    let link = fork.link.expect("a link");
+    assert_eq!(
+        (
+            link.reason,
+            link.relation,
+            link.from_upstream_id
+                .as_ref()
+                .map(bridge_protocol::UpstreamId::as_str)
+        ),
+        (LinkReason::Forked, Relation::Carries, Some(source.as_str()))
+    );
+    assert_eq!(bridge.head(id), link.upstream_id.as_str());
+    let before = fs::read(bridge.lab.transcript(&source).expect("the source")).expect("the source");
+
+    let turn = bridge.prompted(id, "on the branch");
+    assert_eq!(turn.upstream_id, link.upstream_id);
+    let expected = [&echoed("first")[..], &[user("on the branch")]].concat();
+    assert_eq!(bridge.lab.model.asked("on the branch"), expected);
+    let after = fs::read(bridge.lab.transcript(&source).expect("the source")).expect("the source");
+    assert!(after.starts_with(&before), "the source was changed");
+    assert!(!String::from_utf8_lossy(&after).contains("on the branch"));
+
+    // Also after the branch was closed and brought back.
+    bridge.close(id);
+    bridge.prompted(id, "resumed");
+    let expected = [&echoed("first")[..], &echoed("on the branch"), &[user("resumed")]].concat();
+    assert_eq!(bridge.lab.model.asked("resumed"), expected);
+    let links: Vec<String> = bridge
+        .chain(id)
+        .iter()
+        .map(|link| link.upstream_id.as_str().to_owned())
+        .collect();
+    assert_eq!(links, [source, link.upstream_id.as_str().to_owned()]);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_side_by_side_and_its_source_both_go_on() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    bridge.prompted(source, "first");
+    let fork = bridge.fork(source, false);
+    let branch = fork.conversation.id;
+    assert_ne!(branch, source);
+    let parent = fork.conversation.parent.expect("a parent");
+    assert_eq!(parent.conversation_id, source);
+    assert!(parent.checkpoint_id.is_some());
+
+    bridge.prompted(branch, "on the branch");
+    bridge.prompted(source, "on the source");
+    let after_first = |text: &str| [&echoed("first")[..], &[user(text)]].concat();
+    assert_eq!(
+        bridge.lab.model.asked("on the branch"),
+        after_first("on the branch")
+    );
+    assert_eq!(
+        bridge.lab.model.asked("on the source"),
+        after_first("on the source")
+    );
+
+    // Both are sessions of their own, also for another process.
+    for (id, own) in [(branch, "on the branch"), (source, "on the source")] {
+        bridge.close(id);
+        let text = format!("again {own}");
+        bridge.prompted(id, &text);
+        let expected = [&echoed("first")[..], &echoed(own), &[user(&text)]].concat();
+        assert_eq!(bridge.lab.model.asked(&text), expected);
+    }
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_that_was_never_prompted_outlives_the_daemon() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    bridge.prompted(source, "first");
+    let branch = bridge.fork(source, false).conversation.id;
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let turn = bridge.prompted(branch, "on the branch");
+    assert_eq!(
+        turn.resumed.expect("it was brought back").fidelity,
+        Fidelity::Full
+    );
+    let expected = [&echoed("first")[..], &[user("on the branch")]].concat();
+    assert_eq!(bridge.lab.model.asked("on the branch"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    bridge.prompted(source, "first");
+    let unfinished = "unfinished [[slow 40 0.1]]";
+    let running = bridge.begin_prompt(source, unfinished, None);
+    bridge.wait_written(source, unfinished);
+    let branch = bridge.fork(source, false).conversation.id;
+    bridge.prompted(branch, "on the branch");
+    let expected = [&echoed("first")[..], &[user("on the branch")]].concat();
+    assert_eq!(bridge.lab.model.asked("on the branch"), expected);
+
+    running.wait().expect("the source's turn");
+    bridge.prompted(source, "on the source");
+    let said = bridge.lab.model.asked("on the source");
+    assert_eq!(said[..3], [&echoed("first")[..], &[user(unfinished)]].concat());
+    assert_eq!(said.last(), Some(&user("on the source")));
+}

@@ -1,0 +1,291 @@
+//! Usage limits, and what may be lost with them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, RollCause, Via};
+use bridge_protocol::turn::{FailureKind, StopReason};
+use bridge_protocol::{ConversationId, ErrorKind};
+use jiff::Timestamp;
+
+use crate::bridge::Bridge;
+use crate::processes::assert_gone;
+use crate::support::claude::Account;
+use crate::support::model_server::{Said, What, model, user};
+
+fn echoed(text: &str) -> [Said; 2] {
+    [user(text), model(&format!("ok: {text}"))]
+}
+
+/// Runs into a limit with a prompt and checks how it is told; gives the prompt's text.
+fn meet_limit(bridge: &Bridge, id: ConversationId) -> String {
+    let resets_at = Timestamp::now().as_second() + 5400;
+    let text = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
+    let turn = bridge.prompt(id, &text).expect("a turn result");
+    assert_eq!(turn.stop_reason, StopReason::Failed);
+    let failure = turn.failure.expect("a failure");
+    assert_eq!(failure.kind, FailureKind::RateLimited);
+    assert_eq!(failure.resets_at.map(Timestamp::as_second), Some(resets_at));
+    let now = bridge.get(id);
+    assert_eq!(now.state, ConversationState::Limited);
+    let limit = now.limit.expect("a limit");
+    assert_eq!(limit.resets_at.map(Timestamp::as_second), Some(resets_at));
+    let told = bridge.wait_event("the limit", |event| match &event.event {
+        Event::Limited { limit } if event.conversation_id == id => Some(limit.clone()),
+        _ => None,
+    });
+    assert_eq!(told, limit);
+    text
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_limit_is_told_with_its_end_and_the_session_stays() {
+    let Some(bridge) = Bridge::start(Account::Subscription) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let head = bridge.head(id);
+    let limited = meet_limit(&bridge, id);
+
+    // It has lifted: the same session goes on, and the refused prompt is in it once.
+    bridge.prompted(id, "after it");
+    let expected = [&echoed("first")[..], &[user(&limited), user("after it")]].concat();
+    assert_eq!(bridge.lab.model.asked("after it"), expected);
+    let now = bridge.get(id);
+    assert_eq!(
+        (bridge.head(id), now.state, now.limit),
+        (head.clone(), ConversationState::Idle, None)
+    );
+    bridge.close(id);
+    let turn = bridge.prompted(id, "resumed");
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let expected = [
+        &echoed("first")[..],
+        &[user(&limited)],
+        &echoed("after it"),
+        &[user("resumed")],
+    ]
+    .concat();
+    assert_eq!(bridge.lab.model.asked("resumed"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_limit_at_the_first_prompt_is_told_with_its_end_over_a_restart() {
+    let Some(mut bridge) = Bridge::start(Account::Subscription) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    let limited = meet_limit(&bridge, id);
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    assert_eq!(bridge.get(id).state, ConversationState::Limited);
+    bridge.prompted(id, "after it");
+    assert_eq!(
+        bridge.lab.model.asked("after it"),
+        [user(&limited), user("after it")]
+    );
+    assert_eq!(bridge.chain(id).len(), 1);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn after_a_limit_a_session_that_is_refused_goes_on_as_a_copy() {
+    let Some(bridge) = Bridge::start(Account::Subscription) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let head = bridge.head(id);
+    let limited = meet_limit(&bridge, id);
+    forget(&bridge, id, &head);
+
+    let turn = bridge.prompted(id, "after it");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Copied, Fidelity::Full, 0),
+        "{resumed:?}"
+    );
+    let expected = [&echoed("first")[..], &[user(&limited), user("after it")]].concat();
+    assert_eq!(bridge.lab.model.asked("after it"), expected);
+    check_roll(&bridge, id, &head, LinkReason::Copied, Relation::Carries);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
+    let Some(bridge) = Bridge::start(Account::Subscription) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    bridge.fork(id, true);
+    bridge.prompted(id, "second");
+    let head = bridge.head(id);
+    meet_limit(&bridge, id);
+    bridge.close(id);
+    fs::remove_file(bridge.lab.transcript(&head).expect("the transcript")).expect("it removed");
+
+    let turn = bridge.prompted(id, "after it");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::OlderLink, Fidelity::Partial, 1),
+        "{resumed:?}"
+    );
+    let expected = [&echoed("first")[..], &[user("after it")]].concat();
+    assert_eq!(bridge.lab.model.asked("after it"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
+    // The agent has moved to another configuration folder, as with another account: what it wrote in the old one it
+    // does not know, and a copy beside the old one it would not know either.
+    let mut old_root = std::path::PathBuf::new();
+    let Some(mut bridge) = Bridge::start_changed(Account::Subscription, |entry| {
+        old_root.clone_from(&entry.transcripts);
+    }) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let head = bridge.head(id);
+    meet_limit(&bridge, id);
+    bridge.stop_daemon();
+    let new_root = bridge.lab.scratch().join("other");
+    fs::create_dir_all(&new_root).expect("a folder");
+    bridge.reconfigure(|entry| {
+        entry.transcripts.clone_from(&old_root);
+        for (name, value) in &mut entry.env {
+            if name == "CLAUDE_CONFIG_DIR" {
+                new_root.to_str().expect("a path in UTF-8").clone_into(value);
+            }
+        }
+    });
+    bridge.start_daemon();
+
+    let refused = bridge.prompt_at_least(id, "not in words", Fidelity::Partial);
+    assert_eq!(
+        refused.expect_err("text is less than was asked").kind,
+        ErrorKind::NotResumable
+    );
+    assert_eq!(bridge.head(id), head);
+
+    let turn = bridge.prompted(id, "after it");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!(
+        (resumed.via, resumed.fidelity),
+        (Via::Text, Fidelity::Text),
+        "{resumed:?}"
+    );
+    let said = bridge.lab.model.asked("after it");
+    let [
+        Said {
+            role,
+            what: What::Text(told),
+        },
+        rest @ ..,
+    ] = &said[..]
+    else {
+        panic!("{said:?}")
+    };
+    assert_eq!(role, "user");
+    let place = |text: &str| told.find(text).unwrap_or_else(|| panic!("no {text:?} in {told}"));
+    assert!(place("first") < place("ok: first"));
+    assert!(rest.len() <= 1, "{said:?}");
+    check_roll(&bridge, id, &head, LinkReason::Rolled, Relation::Follows);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
+    let Some(bridge) = Bridge::start(Account::Subscription) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let head = bridge.head(id);
+    meet_limit(&bridge, id);
+    bridge.close(id);
+    let transcript = bridge.lab.transcript(&head).expect("the transcript");
+    let kept = transcript.with_extension("kept");
+    fs::rename(&transcript, &kept).expect("the transcript taken away");
+
+    let error = bridge
+        .prompt(id, "after it")
+        .expect_err("there is nothing to go on from");
+    assert_eq!(error.kind, ErrorKind::NotResumable);
+    let attempts = &error.data()["attempts"];
+    assert_eq!(attempts[0]["upstreamId"], head.as_str());
+    assert_eq!(bridge.get(id).state, ConversationState::Failed);
+    assert_eq!(bridge.chain(id).len(), 1);
+
+    // The chain is as it was: once the file is back the conversation is too.
+    fs::rename(&kept, &transcript).expect("the transcript put back");
+    let turn = bridge.prompted(id, "it is back");
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let said = bridge.lab.model.asked("it is back");
+    assert_eq!(said[..2], echoed("first"));
+
+    // A fresh start is made only for one who asks for it.
+    bridge.close(id);
+    fs::remove_file(&transcript).expect("the transcript gone");
+    let turn = bridge
+        .prompt_at_least(id, "anything", Fidelity::None)
+        .expect("a turn");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Fresh, Fidelity::None));
+    assert_eq!(bridge.lab.model.asked("anything"), [user("anything")]);
+}
+
+/// Makes the agent forget a session whose transcript is whole: the folder that holds it is moved away and a link is
+/// left, as people do who keep their transcripts on another disk. The agent looks straight into the working
+/// directory's own folder; among the others it passes over links.
+fn forget(bridge: &Bridge, id: ConversationId, head: &str) {
+    let mut children = bridge.agent_processes();
+    children.retain(|process| !process.is_adapter());
+    bridge.close(id);
+    assert_gone(&children);
+    let transcript = bridge.lab.transcript(head).expect("the transcript");
+    let own = transcript.parent().expect("a folder");
+    let another_disk = bridge.lab.scratch().join("another-disk");
+    fs::rename(own, &another_disk).expect("the folder moved");
+    symlink(&another_disk, own.with_file_name("-another-folder")).expect("a link");
+    // What the agent leaves when a file is taken from under it: no turn stands in it.
+    fs::create_dir(own).expect("the folder again");
+    let stub = format!("{{\"type\":\"last-prompt\",\"sessionId\":\"{head}\"}}\n");
+    fs::write(&transcript, stub).expect("a stub");
+}
+
+/// The roll from a head is told, and stands in the chain, with the limit as its cause.
+fn check_roll(bridge: &Bridge, id: ConversationId, from: &str, reason: LinkReason, relation: Relation) {
+    let links = bridge.chain(id);
+    let link = links.last().expect("a head");
+    assert_eq!(
+        (link.reason, link.relation, link.cause),
+        (reason, relation, Some(RollCause::Limit))
+    );
+    assert_eq!(
+        link.from_upstream_id
+            .as_ref()
+            .map(bridge_protocol::UpstreamId::as_str),
+        Some(from)
+    );
+    let told = bridge.wait_event("the roll", |event| match &event.event {
+        Event::Rolled { from, to, cause, .. } if event.conversation_id == id => {
+            Some((from.clone(), to.clone(), *cause))
+        }
+        _ => None,
+    });
+    assert_eq!(
+        told.0.as_ref().map(bridge_protocol::UpstreamId::as_str),
+        Some(from)
+    );
+    assert_eq!((&told.1, told.2), (&link.upstream_id, RollCause::Limit));
+}

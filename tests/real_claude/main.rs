@@ -1,0 +1,24 @@
+//! The real Claude adapter against a scripted model: alone, for the facts about it that the bridge relies on, and
+//! through the daemon, as an app uses it. The proof is what the model was sent.
+//!
+//! They install the adapter by npm (about 400 MB, once), so they are run on demand:
+//! `cargo test --test real_claude -- --ignored`. Without npm each says why it is skipped.
+
+// The exemption for tests covers test functions only, not what they call.
+#![allow(clippy::expect_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod branches;
+mod bridge;
+mod contract;
+#[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
+mod processes;
+mod questions;
+mod settings;
+#[cfg(target_os = "linux")]
+mod survival;
+mod turns;

@@ -1,0 +1,111 @@
+//! The processes that a test's daemon has, seen from outside: by their environment and command line, as the kernel
+//! shows them, and by descriptors, which no later process can inherit.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::bridge::Bridge;
+
+/// How long a process may take to be gone once nothing holds it.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// One process, for as long as the test looks at it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    #[expect(dead_code, reason = "told when a test fails")]
+    pid: Pid,
+    pub(crate) command: String,
+    descriptor: OwnedFd,
+}
+
+impl Bridge {
+    /// The agent's processes: adapter, its children, and the tools of those. They all carry the test's scratch folder
+    /// in their environment.
+    pub(crate) fn agent_processes(&self) -> Vec<Process> {
+        naming(self.lab.scratch().to_str().expect("a path in UTF-8"))
+    }
+
+    /// The adapter among them.
+    pub(crate) fn adapter(&self) -> Process {
+        let mut found = self.agent_processes();
+        found.retain(Process::is_adapter);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+}
+
+impl Process {
+    /// Whether it is the adapter itself and not what it started.
+    pub(crate) fn is_adapter(&self) -> bool {
+        self.command.contains("claude-agent-acp/dist/index.js")
+    }
+
+    /// SIGKILL to this one alone.
+    pub(crate) fn kill(&self) {
+        pidfd_send_signal(&self.descriptor, Signal::KILL).expect("a signal");
+    }
+
+    /// Waits for its end; whether it came in time.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).expect("a short time"),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let ready = poll(
+            &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
+            Some(&timeout),
+        );
+        ready.expect("a descriptor to poll") > 0
+    }
+}
+
+/// The processes whose command line or environment names something.
+pub(crate) fn naming(needle: &str) -> Vec<Process> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let (Some(pid), true) = (Pid::from_raw(pid), pid != std::process::id().cast_signed()) else {
+            continue;
+        };
+        // Opened before it is looked at: what is read is then this process's, or nothing.
+        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
+            continue;
+        };
+        let shown = |file: &str| text_of(&entry.path().join(file));
+        let command = shown("cmdline");
+        if command.contains(needle) || shown("environ").contains(needle) {
+            found.push(Process {
+                pid,
+                command,
+                descriptor,
+            });
+        }
+    }
+    found
+}
+
+/// Fails for each process that is still there when it has had its time.
+pub(crate) fn assert_gone(processes: &[Process]) {
+    let left: Vec<&Process> = processes
+        .iter()
+        .filter(|process| !process.ends_within(END_LIMIT))
+        .collect();
+    assert!(left.is_empty(), "left behind: {left:#?}");
+}
+
+/// A file of the kernel's whose parts are divided by zero bytes. One that cannot be read is of a process that has
+/// gone, or is somebody else's.
+fn text_of(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes)
+        .replace('\0', " ")
+        .trim()
+        .to_owned()
+}

@@ -1,0 +1,264 @@
+//! What is killed, and what is left: nothing of the processes, everything of the history.
+
+use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::turn::{FailureKind, StopReason};
+
+use crate::bridge::Bridge;
+use crate::processes::{Process, assert_gone, naming};
+use crate::support::claude::Account;
+use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
+
+const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text greeted]]"#;
+
+fn after_tool() -> Vec<Said> {
+    vec![
+        user(WITH_TOOL),
+        model("calling"),
+        tool_use("Bash"),
+        tool_result("hi"),
+        model("greeted"),
+    ]
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_killed_adapters_conversation_goes_on_whole() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_TOOL);
+    let head = bridge.head(id);
+    let family = bridge.agent_processes();
+    assert!(family.len() >= 2, "the adapter and its child: {family:?}");
+    bridge.adapter().kill();
+    assert_gone(&family);
+
+    let turn = bridge.prompted(id, "again");
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    let expected = [&after_tool()[..], &[user("again")]].concat();
+    assert_eq!(bridge.lab.model.asked("again"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_TOOL);
+    let cut_short = "cut short [[slow 300 0.1]]";
+    let running = bridge.begin_prompt(id, cut_short, None);
+    bridge.wait_written(id, cut_short);
+    let family = bridge.agent_processes();
+    bridge.adapter().kill();
+    let turn = running.wait().expect("a turn result");
+    assert_eq!(turn.stop_reason, StopReason::Failed);
+    assert_eq!(
+        turn.failure.map(|failure| failure.kind),
+        Some(FailureKind::AgentDied)
+    );
+    assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
+    // Its child would go on with the turn by itself.
+    assert_gone(&family);
+
+    bridge.prompted(id, "again");
+    check_cut_short(&bridge.lab.model.asked("again"), &after_tool(), cut_short);
+    assert_eq!(bridge.get(id).state, ConversationState::Idle);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_daemon_killed_during_a_turn_tells_so_and_goes_on() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_TOOL);
+    let cut_short = "cut short [[slow 300 0.1]]";
+    let running = bridge.begin_prompt(id, cut_short, Some("the-prompt"));
+    bridge.wait_written(id, cut_short);
+    let family = bridge.agent_processes();
+    bridge.kill_daemon();
+    running.wait().expect_err("the connection was cut");
+
+    bridge.start_daemon();
+    // It listens only when the last life is settled.
+    assert!(
+        bridge.agent_processes().is_empty(),
+        "{:?}",
+        bridge.agent_processes()
+    );
+    assert_gone(&family);
+    let now = bridge.get(id);
+    assert_eq!((now.state, now.live), (ConversationState::Interrupted, false));
+    // Who asks for the turn by its key is told how it ended; nothing is sent again.
+    let told = bridge.begin_prompt(id, cut_short, Some("the-prompt")).wait();
+    let told = told.expect("the turn's result");
+    assert_eq!(told.stop_reason, StopReason::Failed);
+    assert_eq!(
+        told.failure.map(|failure| failure.kind),
+        Some(FailureKind::DaemonRestarted)
+    );
+
+    let turn = bridge.prompted(id, "again");
+    assert_eq!(
+        turn.resumed.expect("it was brought back").fidelity,
+        Fidelity::Full
+    );
+    check_cut_short(&bridge.lab.model.asked("again"), &after_tool(), cut_short);
+    assert_eq!(bridge.get(id).state, ConversationState::Idle);
+    assert_eq!(bridge.chain(id).len(), 1);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_closed_conversation_gives_the_memory_of_its_agent_back() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let [id, other] = [(); 2].map(|()| bridge.conversation(Settings::default()));
+    bridge.prompted(id, "first");
+    let of_first: Vec<Process> = bridge.agent_processes();
+    bridge.prompted(other, "other");
+    bridge.close(id);
+    let children: Vec<Process> = of_first
+        .into_iter()
+        .filter(|process| !process.is_adapter())
+        .collect();
+    assert!(!children.is_empty());
+    assert_gone(&children);
+    // The other one is not disturbed, and the closed one comes back.
+    let live = [id, other].map(|id| bridge.get(id).live);
+    assert_eq!(live, [false, true]);
+    bridge.prompted(id, "again");
+    let expected = [user("first"), model("ok: first"), user("again")];
+    assert_eq!(bridge.lab.model.asked("again"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_deleted_conversations_transcript_does_not_come_back() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let head = bridge.head(id);
+    let mut children = bridge.agent_processes();
+    children.retain(|process| !process.is_adapter());
+    bridge.delete_with_transcripts(id);
+    // The agent answers before its child has written its last.
+    assert_gone(&children);
+    assert_eq!(bridge.lab.transcript(&head), None);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_stopped_daemon_leaves_no_process_behind() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    let tools = start_lasting_tools(&bridge, id);
+    let family = bridge.agent_processes();
+    assert!(bridge.stop_daemon().success());
+    assert_gone(&family);
+    assert_gone(&tools);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_daemon_stopped_during_a_tool_ends_the_tool() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    // Neither a plain sleep, which the agent will not wait for, nor one that it would not ask about.
+    let waits = format!("timeout {} tail -f /dev/null", unique_seconds());
+    let running = bridge.begin_prompt(id, &bash(&format!("echo begun > begun.txt; {waits}")), None);
+    bridge.allow_next(id);
+    let tool = wait_for_process(&bridge, &waits);
+    let family = bridge.agent_processes();
+    assert!(bridge.stop_daemon().success());
+    assert_gone(&family);
+    assert_gone(&tool);
+    let ended = running.wait().expect("a turn result");
+    assert_eq!(ended.stop_reason, StopReason::Cancelled);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_a_killed_daemon_leaves_is_ended_at_the_next_start() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    let tools = start_lasting_tools(&bridge, id);
+    let family = bridge.agent_processes();
+    bridge.kill_daemon();
+    bridge.start_daemon();
+    assert_gone(&tools);
+    assert_gone(&family);
+    let turn = bridge.prompted(id, "again");
+    assert_eq!(
+        turn.resumed.expect("it was brought back").fidelity,
+        Fidelity::Full
+    );
+}
+
+/// Runs tools that go on behind their turn: one in a session of its own.
+fn start_lasting_tools(bridge: &Bridge, id: bridge_protocol::ConversationId) -> Vec<Process> {
+    let seconds = unique_seconds();
+    let command = format!("setsid sleep {seconds} >/dev/null 2>&1 </dev/null & echo started");
+    let running = bridge.begin_prompt(id, &bash(&command), None);
+    bridge.allow_next(id);
+    running.wait().expect("a turn result");
+    wait_for_process(bridge, &format!("sleep {seconds}"))
+}
+
+fn bash(command: &str) -> String {
+    let input = serde_json::json!({"command": command, "description": "a test's tool"});
+    format!("[[tool Bash {input}]]")
+}
+
+/// Waits until a process with this command line is there.
+fn wait_for_process(bridge: &Bridge, command: &str) -> Vec<Process> {
+    for _ in 0..600 {
+        let mut found = naming(command);
+        found.retain(|process| process.command == command);
+        if !found.is_empty() {
+            return found;
+        }
+        // The tool starts at the agent's own pace, and nothing tells when.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("no {command} among {:#?}", bridge.agent_processes());
+}
+
+/// A length of sleep that no other test uses, so that its process can be told from all others.
+fn unique_seconds() -> String {
+    format!("300.{}", uuid::Uuid::new_v4().as_u128() % 1_000_000_007)
+}
+
+/// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished answer,
+/// and the next prompt.
+fn check_cut_short(said: &[Said], before: &[Said], cut_short: &str) {
+    let is_filler = |said: &Said| {
+        let What::Text(text) = &said.what else {
+            return false;
+        };
+        text.starts_with("word")
+            || text == "No response requested."
+            || text == "[Request interrupted by user]"
+    };
+    assert_eq!(&said[..before.len()], before);
+    assert_eq!(said[before.len()], user(cut_short));
+    assert_eq!(said.last(), Some(&user("again")));
+    let between = &said[before.len() + 1..said.len() - 1];
+    assert!(between.iter().all(is_filler), "{between:?}");
+}
