@@ -2,13 +2,14 @@
 //! Blocking, as the tests are; the client itself runs on a thread of its own.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bridge_protocol::client::{self, Client, ConnectError};
+use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Link};
@@ -16,7 +17,8 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 use bridge_protocol::turn::{Interrupt, StopReason, TurnResult};
 use bridge_protocol::{AgentName, BridgeError, ConversationId};
-use rustix::process::{Pid, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -29,7 +31,7 @@ use crate::support::claude::{Account, ClaudeLab};
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the daemon may take to stop: it awaits its agents' ends.
-const STOP_LIMIT: Duration = Duration::from_secs(40);
+const STOP_LIMIT_SECONDS: i64 = 40;
 
 /// A place with a daemon and an app. Everything ends with it.
 pub(crate) struct Bridge {
@@ -119,25 +121,31 @@ impl Bridge {
             .append(true)
             .open(&log)
             .expect("a log file");
+        let (mut ready, starter) = std::io::pipe().expect("a pipe");
         let child = Command::new(env!("CARGO_BIN_EXE_sessiond"))
+            .arg("--ready-on-stdin")
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.home.path())
             .env("SESSIOND_HOME", self.home.path())
-            .stdin(Stdio::null())
+            .stdin(starter)
             .stdout(Stdio::null())
             .stderr(log_file)
             .spawn()
             .expect("the daemon");
-        self.daemon = Some(Daemon { child, log });
+        // The pipe ends when the daemon has said that it listens, or is gone.
+        let mut said = String::new();
+        ready.read_to_string(&mut said).expect("the daemon's word");
+        let daemon = Daemon { child, log };
+        assert_eq!(said, "ready\n", "the daemon did not start: {}", daemon.said());
+        self.daemon = Some(daemon);
         self.connect();
     }
 
     /// Connects anew: what a second app, or the same after a restart, sees.
     pub(crate) fn connect(&mut self) {
         let socket = self.home.path().join("run/sessiond.sock");
-        let daemon = self.daemon.as_mut().expect("a daemon");
-        self.app = Some(App::connect(&self.driver.runtime, &socket, daemon));
+        self.app = Some(App::connect(&self.driver.runtime, &socket));
     }
 
     /// SIGKILL to the daemon and nobody else.
@@ -437,23 +445,9 @@ impl Drop for Driver {
 }
 
 impl App {
-    fn connect(runtime: &Runtime, socket: &Path, daemon: &mut Daemon) -> App {
-        let deadline = Instant::now() + WAIT_LIMIT;
-        let client = loop {
-            match runtime.handle().block_on(client::connect(socket)) {
-                Ok(client) => break Arc::new(client),
-                Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
-                Err(error) => panic!("{error}"),
-            }
-            assert!(
-                daemon.child.try_wait().expect("the daemon's state").is_none(),
-                "the daemon ended: {}",
-                daemon.said()
-            );
-            assert!(Instant::now() < deadline, "the daemon does not listen");
-            // It tells by listening, which nothing announces from outside.
-            std::thread::sleep(Duration::from_millis(5));
-        };
+    fn connect(runtime: &Runtime, socket: &Path) -> App {
+        let connected = runtime.handle().block_on(client::connect(socket));
+        let client = Arc::new(connected.expect("a daemon that listens"));
         let heard = Arc::<Heard>::default();
         let subscribed = runtime
             .handle()
@@ -484,14 +478,20 @@ impl Daemon {
 
     /// Waits for its end.
     fn end(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + STOP_LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("the daemon's state") {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the daemon does not stop");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        assert!(self.has_ended_in_time(), "the daemon does not stop");
+        self.child.wait().expect("the daemon's end")
+    }
+
+    fn has_ended_in_time(&self) -> bool {
+        let pid = Pid::from_child(&self.child);
+        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return true;
+        };
+        let limit = Timespec {
+            tv_sec: STOP_LIMIT_SECONDS,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)) == Ok(1)
     }
 }
 
@@ -505,15 +505,10 @@ impl Drop for Daemon {
             return;
         }
         rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
-        let deadline = Instant::now() + STOP_LIMIT;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= deadline {
-                self.child.kill().ok();
-                self.child.wait().ok();
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if !self.has_ended_in_time() {
+            self.child.kill().ok();
         }
+        self.child.wait().ok();
     }
 }
 
