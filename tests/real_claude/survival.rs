@@ -228,14 +228,15 @@ fn bash(command: &str) -> String {
 
 /// Waits until a process with this command line is there.
 fn wait_for_process(bridge: &Bridge, command: &str) -> Vec<Process> {
-    for _ in 0..600 {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while std::time::Instant::now() < deadline {
         let mut found = naming(command);
         found.retain(|process| process.command == command);
         if !found.is_empty() {
             return found;
         }
-        // The tool starts at the agent's own pace, and nothing tells when.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        // The tool starts at the agent's own pace, and nothing tells when: the process table is read again.
+        std::thread::yield_now();
     }
     panic!("no {command} among {:#?}", bridge.agent_processes());
 }
