@@ -30,6 +30,15 @@ pub(super) struct BranchRequest {
     pub busy: bool,
 }
 
+impl BranchRequest {
+    /// Turns acknowledged on the session that is branched off.
+    fn acknowledged(&self) -> u64 {
+        let links = self.record.chain.links();
+        let link = links.iter().find(|link| link.upstream_id == self.from);
+        link.map_or(0, |link| link.turns)
+    }
+}
+
 /// Makes the branch.
 ///
 /// # Errors
@@ -74,12 +83,24 @@ async fn native(
     let settings = &request.record.settings;
     let opened = upstream::open(entry, lease, services.inbox, &opening, &request.cwd, settings).await;
     let (session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
-    let place = on_disk(entry, &request.record.cwd, &request.from, disk::last_checkpoint).await?;
+    let acknowledged = request.acknowledged();
+    let (place, missing_turns) = on_disk(
+        entry,
+        &request.record.cwd,
+        &request.from,
+        move |root, cwd, agent, id| {
+            let file = disk::on_disk(root, cwd, id, None);
+            let missing = file.map_or(0, |file| file.missing_turns(acknowledged));
+            (disk::last_checkpoint(root, cwd, agent, id), missing)
+        },
+    )
+    .await?;
+    let fidelity = fidelity(missing_turns);
     let resumed = Resumed {
         upstream_id: answer.upstream_id.clone(),
         via: Via::Live,
-        fidelity: Fidelity::Full,
-        missing_turns: 0,
+        fidelity,
+        missing_turns,
         attempts: vec![Attempt {
             upstream_id: Some(answer.upstream_id.clone()),
             via: Via::Live,
@@ -99,7 +120,7 @@ async fn native(
     let branched = Branched {
         upstream_id: answer.upstream_id,
         checkpoint: place,
-        fidelity: Fidelity::Full,
+        fidelity,
         open: Some(Box::new(opened)),
     };
     Ok((branched, Some(session)))
@@ -125,11 +146,16 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
     };
     // A turn that was not sent yet, or has ended, needs not be left out.
     let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
-    let pick = move |root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
-        Some(since) => disk::last_before(root, cwd, agent, id, since),
-        None => disk::last_checkpoint(root, cwd, agent, id),
+    let acknowledged = request.acknowledged();
+    let pick = move |root: &Path, cwd: &str, agent: &str, id: &UpstreamId| {
+        let place = match running_since {
+            Some(since) => disk::last_before(root, cwd, agent, id, since),
+            None => disk::last_checkpoint(root, cwd, agent, id),
+        };
+        let file = disk::on_disk(root, cwd, id, None);
+        (place, file.map_or(0, |file| file.missing_turns(acknowledged)))
     };
-    let place = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
+    let (place, missing_turns) = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
     let Some(place) = place else {
         return Err(ConversationError::Busy(
             "the conversation has no finished turn to branch from yet; wait for the first one to end"
@@ -153,20 +179,30 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
     Ok(Branched {
         upstream_id,
         checkpoint: Some(place),
-        fidelity: Fidelity::Full,
+        fidelity: fidelity(missing_turns),
         open: None,
     })
 }
 
-/// Asks the disk for a place in a session; none where the transcripts cannot be read.
+/// What a branch keeps when so many turns of its source are lost.
+fn fidelity(missing_turns: u64) -> Fidelity {
+    if missing_turns == 0 {
+        Fidelity::Full
+    } else {
+        Fidelity::Partial
+    }
+}
+
+/// Asks the disk for a place in a session, and how many of its turns are lost; none of either where the transcripts
+/// cannot be read.
 async fn on_disk(
     entry: &Arc<AgentEntry>,
     cwd: &str,
     id: &UpstreamId,
-    pick: impl FnOnce(&Path, &str, &str, &UpstreamId) -> Option<CheckpointId> + Send + 'static,
-) -> Result<Option<CheckpointId>, ConversationError> {
+    pick: impl FnOnce(&Path, &str, &str, &UpstreamId) -> (Option<CheckpointId>, u64) + Send + 'static,
+) -> Result<(Option<CheckpointId>, u64), ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
-        return Ok(None);
+        return Ok((None, 0));
     };
     let (root, cwd, id, agent) = (root.to_path_buf(), cwd.to_owned(), id.clone(), entry.name.clone());
     let task = tokio::task::spawn_blocking(move || pick(&root, &cwd, agent.as_str(), &id));

@@ -3,10 +3,14 @@
 //! Owns nothing that outlives the climb. Dropping the future gives the climb up; the session that it was about to
 //! open is let go of.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+
+use tokio::task::JoinHandle;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::message::{AgentError, CallError};
@@ -17,7 +21,7 @@ use crate::store::ConversationRecord;
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
-use super::recovery::{Climb, Goal, Head, Inspection, Source, Step, StepFailure};
+use super::recovery::{Climb, Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
 
@@ -211,6 +215,8 @@ impl Climber {
         let mut lease = Some(lease);
         loop {
             let step = climb.next_step();
+            // Beside the opening: the agent reads the same file, and takes longer.
+            let look = climb.can_be_short(&step).then(|| self.look_at_head(climb.goal()));
             let outcome = match &step {
                 Step::Inspect => Outcome::Inspected(self.inspect(climb.goal()).await),
                 Step::GiveUp => return Err(self.give_up(&climb)),
@@ -225,6 +231,18 @@ impl Climber {
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
+                    if let Some(look) = look
+                        && let Ok(Some(file)) = look.await
+                        && climb.falls_short(&file)
+                    {
+                        let inspection = self.inspect(climb.goal()).await;
+                        if !climb.opened_short(inspection) {
+                            tracing::warn!(conversation = %self.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
+                            upstream::close(session, false, Duration::ZERO).await;
+                            continue;
+                        }
+                        tracing::warn!(conversation = %self.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
+                    }
                     let cause = link.as_ref().and_then(|link| link.cause);
                     let resumed = climb.succeeded(answer.upstream_id.clone());
                     let capabilities = &session.lease.initialized().capabilities;
@@ -366,6 +384,14 @@ impl Climber {
         }
         self.last_error = Some(told);
         Outcome::Failed(failure)
+    }
+
+    /// What the disk says of the head, read on a thread of its own.
+    fn look_at_head(&self, goal: &Goal) -> JoinHandle<Option<OnDisk>> {
+        let root = self.entry.readable_transcripts().map(Path::to_path_buf);
+        let cwd = self.record.cwd.clone();
+        let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
+        tokio::task::spawn_blocking(move || disk::on_disk(&root?, &cwd, &head?, None))
     }
 
     async fn inspect(&self, goal: &Goal) -> Inspection {

@@ -66,11 +66,24 @@ pub(super) fn inspect(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) ->
     }
 }
 
-fn on_disk(root: &Path, cwd: &str, id: &UpstreamId, until: Option<&CheckpointId>) -> Option<OnDisk> {
+/// What one transcript holds, up to a checkpoint or whole; none where there is none, or it cannot be read.
+#[must_use]
+pub(super) fn on_disk(
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+    until: Option<&CheckpointId>,
+) -> Option<OnDisk> {
     let branch = read(root, cwd, id, until, 0).ok()?;
+    let turns = branch.total_turns as u64;
     Some(OnDisk {
-        turns: branch.total_turns as u64,
-        whole: branch.broken_at.is_none() && branch.total_turns > 0,
+        turns,
+        turns_at_most: if branch.cut_by_compaction {
+            u64::MAX
+        } else {
+            turns + branch.asides as u64
+        },
+        whole: branch.broken_at.is_none(),
     })
 }
 

@@ -70,8 +70,28 @@ pub struct Goal {
 pub struct OnDisk {
     /// Turns of its live branch, up to the place where ours ends.
     pub turns: u64,
-    /// Whether it can be read to its end without a break.
+    /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
+    /// command, and what a compaction has cut off may be anything.
+    pub turns_at_most: u64,
+    /// Whether it can be read to its beginning without a break.
     pub whole: bool,
+}
+
+impl OnDisk {
+    /// Whether it is a history that a copy would keep.
+    fn usable(&self) -> bool {
+        self.whole && self.turns > 0
+    }
+
+    /// How many of the turns that were acknowledged on it are lost, as far as it shows: at least one where it breaks
+    /// off, since what stood before the break may be what nobody counted.
+    #[must_use]
+    pub fn missing_turns(&self, acknowledged: u64) -> u64 {
+        if self.whole && self.turns_at_most >= acknowledged {
+            return 0;
+        }
+        acknowledged.saturating_sub(self.turns).max(1)
+    }
 }
 
 /// What was found on disk: the head's transcript, and one entry for each ancestor.
@@ -147,6 +167,8 @@ pub struct Climb {
     rest: Vec<Step>,
     cause: Option<RollCause>,
     fresh_tried: bool,
+    /// The agent has opened the head, but its transcript holds less than was acknowledged.
+    head_is_short: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +203,7 @@ impl Climb {
             rest: Vec::new(),
             cause: None,
             fresh_tried: false,
+            head_is_short: false,
         }
     }
 
@@ -253,10 +276,10 @@ impl Climb {
         let head_file = inspection.head.clone();
         if head_file.is_none() && self.goal.readable && self.head_written() {
             self.cause = Some(RollCause::Lost);
-        } else if head_file.as_ref().is_some_and(|file| !file.whole) {
+        } else if head_file.as_ref().is_some_and(|file| !file.usable()) {
             self.cause = Some(RollCause::Damaged);
         }
-        let is_whole = head_file.as_ref().is_some_and(|file| file.whole);
+        let is_whole = head_file.as_ref().is_some_and(OnDisk::usable);
         self.inspection = Some(inspection);
         self.rest = self.plan_rest();
         self.stage = if is_whole && self.may_copy_head() {
@@ -264,6 +287,55 @@ impl Climb {
         } else {
             Stage::Rest
         };
+    }
+
+    /// Whether the disk can show that a session which the agent opens has lost turns.
+    #[must_use]
+    pub fn can_be_short(&self, step: &Step) -> bool {
+        Self::keeps_head(step) && self.goal.readable && !self.head_is_short && self.head_written()
+    }
+
+    /// Whether the head's transcript holds less than was acknowledged. An agent resumes such a session without a word:
+    /// records whose parent is damaged are simply not there for it.
+    #[must_use]
+    pub fn falls_short(&self, file: &OnDisk) -> bool {
+        let acknowledged = self.goal.head.as_ref().map_or(0, |head| head.turns);
+        file.missing_turns(acknowledged) > 0
+    }
+
+    /// Records that the last step opened the head, and that its transcript falls short. Tells whether to keep the
+    /// session all the same; otherwise it is to be closed, and another way comes next.
+    ///
+    /// Only damage is a reason to leave it for a way that keeps more: fewer turns without damage may be what somebody
+    /// wanted, who went back within the agent.
+    pub fn opened_short(&mut self, inspection: Inspection) -> bool {
+        let Some(step) = self.current.clone() else {
+            return true;
+        };
+        let damaged = inspection.head.as_ref().is_some_and(|file| !file.usable());
+        let kept = inspection.head.as_ref().map_or(0, |file| file.turns);
+        self.inspection = Some(inspection);
+        self.head_is_short = true;
+        let mut ways = if damaged { self.ways() } else { Vec::new() };
+        if self.is_enough(&step) {
+            ways.push((kept, 0, step.clone()));
+        }
+        self.rest = in_order(ways);
+        if self.rest.first() == Some(&step) {
+            return true;
+        }
+        self.cause = Some(RollCause::Damaged);
+        self.attempts.push(Attempt {
+            upstream_id: step_target(&step),
+            via: step_via(&step),
+            error: Some(format!(
+                "its transcript has lost turns: {kept} of {} can be read",
+                self.turns_of_head()
+            )),
+        });
+        self.current = None;
+        self.stage = Stage::Rest;
+        false
     }
 
     /// Records that the last step worked, and tells how the session came back.
@@ -395,6 +467,12 @@ impl Climb {
 
     /// The ancestors and the text, whichever keeps more first.
     fn plan_rest(&self) -> Vec<Step> {
+        in_order(self.ways())
+    }
+
+    /// The ancestors and the text, as far as they keep as much as was asked for: how many turns each keeps, and its
+    /// place among equals.
+    fn ways(&self) -> Vec<(u64, u8, Step)> {
         let nothing = Inspection::default();
         let inspection = self.inspection.as_ref().unwrap_or(&nothing);
         let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::OlderLink);
@@ -402,7 +480,7 @@ impl Climb {
         let sources = self.goal.ancestors.iter().enumerate();
         for (index, source) in sources.filter(|_| self.can_reopen() && !refused_one) {
             let file = inspection.ancestors.get(index).and_then(Option::as_ref);
-            let kept = file.filter(|file| file.whole).map_or(0, |file| file.turns);
+            let kept = file.filter(|file| file.usable()).map_or(0, |file| file.turns);
             if kept > 0 {
                 let step = Step::Copy {
                     source: source.upstream_id.clone(),
@@ -424,9 +502,7 @@ impl Climb {
             ways.push((inspection.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
         }
         ways.retain(|(_, _, step)| self.is_enough(step));
-        // Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.
-        ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
-        ways.into_iter().map(|(_, _, step)| step).collect()
+        ways
     }
 
     fn missing_after(&self, step: &Step) -> u64 {
@@ -464,6 +540,10 @@ impl Climb {
                 total.saturating_sub(told)
             }
             Step::Fresh => total,
+            Step::Open { .. } if self.head_is_short => {
+                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+                on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1))
+            }
             Step::Copy { .. } => {
                 let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
                 total.saturating_sub(on_disk.map_or(0, |file| file.turns))
@@ -482,10 +562,23 @@ impl Climb {
             .and_then(|found| found.ancestors.first()?.as_ref())
             .map_or(0, |file| file.turns);
         let head_readable = self.inspection.as_ref().is_some_and(|found| found.head.is_some());
-        if head_readable {
+        if head_readable && !self.head_is_short {
             readable.max(on_head)
         } else {
             (nearest + on_head).max(readable)
+        }
+    }
+
+    /// Turns that the head's own transcript should hold, as far as anything tells.
+    fn turns_of_head(&self) -> u64 {
+        let Some(head) = &self.goal.head else { return 0 };
+        let nearest = self
+            .inspection
+            .as_ref()
+            .and_then(|found| found.ancestors.first()?.as_ref());
+        match head.relation {
+            Relation::Carries => head.turns + nearest.map_or(0, |file| file.turns),
+            _ => head.turns,
         }
     }
 
@@ -502,6 +595,12 @@ impl Climb {
             .is_some_and(|file| file.turns > 0);
         head.written || on_disk || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
     }
+}
+
+/// What keeps most first. Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.
+fn in_order(mut ways: Vec<(u64, u8, Step)>) -> Vec<Step> {
+    ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
+    ways.into_iter().map(|(_, _, step)| step).collect()
 }
 
 fn step_via(step: &Step) -> Via {

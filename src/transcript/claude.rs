@@ -34,6 +34,11 @@ pub struct Branch {
     pub turns: Vec<Turn>,
     /// How many turns the branch has, those included that were not asked for.
     pub total_turns: usize,
+    /// How many user records on it are neither prompts nor results, nor written by the agent for itself: commands of
+    /// the agent's own, which a person typed as well, and their output.
+    pub asides: usize,
+    /// Whether the history begins with a compaction whose past is not in this file.
+    pub cut_by_compaction: bool,
     /// The uuid of the branch's last record; none in a transcript without chain records.
     pub leaf_uuid: Option<String>,
     /// The uuid of a parent that is named and not there: history is missing before it.
@@ -75,6 +80,8 @@ pub fn read_branch<R: BufRead + Seek>(mut reader: R, options: &BranchOptions) ->
     Ok(Branch {
         turns,
         total_turns: selection.prompt_offsets().len(),
+        asides: selection.asides(),
+        cut_by_compaction: selection.cut_by_compaction(),
         leaf_uuid: Some(selection.leaf_uuid().to_owned()),
         broken_at: selection.broken_at().map(str::to_owned),
     })

@@ -235,6 +235,21 @@ impl<'a> Record<'a> {
     }
 }
 
+impl Record<'_> {
+    /// Whether this is a command of the agent's own that a person typed, or its output.
+    #[must_use]
+    pub fn is_aside(&self, header: &RecordHeader) -> bool {
+        if header.kind != RecordKind::User || header.is_compact_summary || self.is_human_prompt(header) {
+            return false;
+        }
+        self.message().is_some_and(|message| {
+            ["<command-", "<local-command-"]
+                .iter()
+                .any(|mark| message.text().starts_with(mark))
+        })
+    }
+}
+
 impl Message {
     /// All text blocks, one empty line between two.
     #[must_use]

@@ -10,6 +10,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation, Resumed, RollCause, 
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
+use crate::damaged::tear;
 use crate::home::{Home, kill_now, wait_for_end};
 use crate::scripted;
 use crate::support::{App, refused};
@@ -309,16 +310,6 @@ async fn older_link_after_a_copy_was_lost_too() {
     assert_eq!(app.remembered(id).await, ["[[say first]][[forget]]", "go on"]);
 }
 
-/// Breaks a transcript in its middle: the record of its first reply is no JSON any more.
-fn damage(home: &Home, upstream_id: &str) {
-    let path = home.transcript(upstream_id).unwrap();
-    let text = fs::read_to_string(&path).unwrap();
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let reply = lines.iter().position(|line| line.contains("echo: one")).unwrap();
-    lines[reply].replace_range(1..20, "@");
-    fs::write(&path, lines.join("\n") + "\n").unwrap();
-}
-
 /// F15, F17: nothing can be resumed, but what was said can be read: it is retold, and said so.
 #[tokio::test]
 async fn text_retells_what_can_be_read_and_says_so() {
@@ -329,7 +320,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
     app.send(id, "one").await;
     app.send(id, "two").await;
     let old = app.send(id, "[[say three]][[forget]]").await.upstream_id;
-    damage(&home, old.as_str());
+    tear(&home, old.as_str(), "echo: one");
 
     let strict = json!({"conversationId": id, "prompt": "go on", "minFidelity": "partial"});
     let error = refused(

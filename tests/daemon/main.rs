@@ -16,6 +16,7 @@ mod agents;
 mod bad_input;
 mod cancel;
 mod conversations;
+mod damaged;
 mod events;
 mod forks;
 mod home;

@@ -13,6 +13,7 @@ use super::agent::Agent;
 use super::session::{Prompt, Session, Settings, Stop};
 use super::wire::RpcError;
 use super::{fork, listing, replay, report};
+use crate::transcript::reading;
 
 /// The one way to log in, which asks for nothing.
 const AUTH_METHOD: &str = "loopback-login";
@@ -115,7 +116,7 @@ fn new_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> 
 fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<Session>, RpcError> {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
-    let transcript = agent.transcripts(id, Some(&cwd))?.into_iter().next();
+    let transcript = history(agent, id, &cwd)?;
     let live = agent.session(id);
     if transcript.is_none() && (live.is_none() || agent.marks.is_refused(id)) {
         return Err(RpcError::session_not_found(id));
@@ -144,11 +145,18 @@ fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<S
     })
 }
 
+/// The session's transcript. One that holds no record is as good as none: Claude says so too.
+fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
+    let found = agent.transcripts(id, Some(cwd))?;
+    let holds_a_record =
+        |path: &PathBuf| reading::summarize(path).is_ok_and(|file| file.last_record_uuid.is_some());
+    Ok(found.into_iter().find(holds_a_record))
+}
+
 fn fork_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
-    let found = agent.transcripts(id, Some(&cwd))?.into_iter().next();
-    let source = found.ok_or_else(|| RpcError::session_not_found(id))?;
+    let source = history(agent, id, &cwd)?.ok_or_else(|| RpcError::session_not_found(id))?;
     let point = params["_meta"]["jetbrains"]["air"]["fork"]["messageId"].as_str();
     let branch = Uuid::new_v4().to_string();
     fork::fork(&source, id, &branch, point)?;

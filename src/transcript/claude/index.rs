@@ -26,7 +26,19 @@ pub struct Selection {
     prompt_offsets: Vec<u64>,
     leaf_offset: u64,
     leaf_uuid: String,
+    asides: usize,
+    cut_by_compaction: bool,
     broken_at: Option<String>,
+}
+
+/// Why a walk along the parents ended.
+enum Origin {
+    /// At a record without a parent.
+    First,
+    /// At a compaction whose past is not in this file.
+    Compaction,
+    /// At a parent that is named and not there, or at a circle.
+    Break(String),
 }
 
 #[derive(Debug)]
@@ -45,6 +57,7 @@ struct Entry {
 enum Role {
     Prompt,
     ToolResult,
+    Aside,
     OtherUser,
     Assistant,
     Other,
@@ -147,7 +160,7 @@ impl Index {
             Some(uuid) => *self.positions.get(&RecordId::new(uuid))? as usize,
             None => self.live_leaf()?,
         };
-        let (mut on_branch, broken_at) = self.walk(leaf, follow_compaction);
+        let (mut on_branch, origin) = self.walk(leaf, follow_compaction);
         self.add_parallel_calls(leaf, &mut on_branch);
         let chosen = || {
             self.entries
@@ -164,7 +177,12 @@ impl Index {
                 .collect(),
             leaf_offset: self.entries[leaf].offset,
             leaf_uuid: self.entries[leaf].id.text(),
-            broken_at,
+            asides: chosen().filter(|entry| entry.role == Role::Aside).count(),
+            cut_by_compaction: matches!(origin, Origin::Compaction),
+            broken_at: match origin {
+                Origin::Break(uuid) => Some(uuid),
+                Origin::First | Origin::Compaction => None,
+            },
         })
     }
 
@@ -197,7 +215,7 @@ impl Index {
             .and_then(position)
     }
 
-    fn walk(&self, leaf: usize, follow_compaction: bool) -> (Vec<bool>, Option<String>) {
+    fn walk(&self, leaf: usize, follow_compaction: bool) -> (Vec<bool>, Origin) {
         let mut on_branch = vec![false; self.entries.len()];
         let mut position = leaf;
         loop {
@@ -205,13 +223,14 @@ impl Index {
             let entry = &self.entries[position];
             let logical = || entry.logical_parent.as_ref().filter(|_| follow_compaction);
             let Some(parent) = entry.parent.as_ref().or_else(logical) else {
-                return (on_branch, None);
+                return (on_branch, Origin::First);
             };
             match self.positions.get(parent) {
                 Some(next) if !on_branch[*next as usize] => position = *next as usize,
+                // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
+                None if entry.parent.is_none() => return (on_branch, Origin::Compaction),
                 // A circle is damage; what was gathered so far is all that there is.
-                Some(_) => return (on_branch, Some(parent.text())),
-                None => return (on_branch, Some(parent.text())),
+                Some(_) | None => return (on_branch, Origin::Break(parent.text())),
             }
         }
     }
@@ -275,6 +294,18 @@ impl Selection {
         &self.leaf_uuid
     }
 
+    /// How many commands of the agent's own, and their output, are on it.
+    #[must_use]
+    pub fn asides(&self) -> usize {
+        self.asides
+    }
+
+    /// Whether it begins with a compaction whose past is not in this file.
+    #[must_use]
+    pub fn cut_by_compaction(&self) -> bool {
+        self.cut_by_compaction
+    }
+
     /// The uuid of a parent that is named and not there.
     #[must_use]
     pub fn broken_at(&self) -> Option<&str> {
@@ -300,6 +331,7 @@ fn role_of(record: &Record<'_>, header: &RecordHeader) -> Role {
         RecordKind::Assistant => Role::Assistant,
         RecordKind::User if record.is_human_prompt(header) => Role::Prompt,
         RecordKind::User if header.has_tool_use_result => Role::ToolResult,
+        RecordKind::User if record.is_aside(header) => Role::Aside,
         RecordKind::User => Role::OtherUser,
         _ => Role::Other,
     }

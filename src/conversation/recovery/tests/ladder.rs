@@ -35,11 +35,19 @@ pub(super) fn other() -> StepFailure {
 }
 
 pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
-    Some(OnDisk { turns, whole: true })
+    Some(OnDisk {
+        turns,
+        turns_at_most: turns,
+        whole: true,
+    })
 }
 
 pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
-    Some(OnDisk { turns, whole: false })
+    Some(OnDisk {
+        turns,
+        turns_at_most: turns,
+        whole: false,
+    })
 }
 
 pub(super) fn source(id: &str, turns_after: u64) -> Source {
@@ -128,6 +136,16 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
             _ => {
                 if let Some(failure) = facts.failures.get(name.as_str()) {
                     climb.failed(failure);
+                    continue;
+                }
+                if climb.can_be_short(&step)
+                    && facts
+                        .disk
+                        .head
+                        .as_ref()
+                        .is_some_and(|file| climb.falls_short(file))
+                    && !climb.opened_short(facts.disk.clone())
+                {
                     continue;
                 }
                 let id = match &step {

@@ -10,7 +10,11 @@ use crate::conversation::recovery::*;
 
 fn file() -> impl Strategy<Value = Option<OnDisk>> {
     proptest::option::of(
-        (0..30_u64, prop::bool::weighted(0.8)).prop_map(|(turns, whole)| OnDisk { turns, whole }),
+        (0..30_u64, prop::bool::weighted(0.8)).prop_map(|(turns, whole)| OnDisk {
+            turns,
+            turns_at_most: turns,
+            whole,
+        }),
     )
 }
 
@@ -93,12 +97,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_climb_ends_and_tries_nothing_twice((goal, facts) in any_case()) {
+    fn every_climb_ends_and_tries_nothing_twice_but_a_damaged_head((goal, facts) in any_case()) {
         let climbed = climb(goal, &facts);
         let mut steps = climbed.steps.clone();
+        // It was left for what would have kept more, and is taken up again when none of that worked.
+        let reopened = [Via::Resume, Via::Load, Via::FreshProcess];
+        let damaged = facts.disk.head.as_ref().is_some_and(|file| !file.whole || file.turns == 0);
+        if let Ok(resumed) = &climbed.end && damaged && reopened.contains(&resumed.via) {
+            steps.pop();
+        }
+        let tried = steps.len();
         steps.sort();
         steps.dedup();
-        prop_assert_eq!(steps.len(), climbed.steps.len());
+        prop_assert_eq!(steps.len(), tried);
     }
 
     #[test]

@@ -1,0 +1,160 @@
+//! Transcripts that hold less than was said in them, and that the agent resumes all the same.
+
+use std::fs;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, Via};
+use serde_json::json;
+
+use crate::home::Home;
+use crate::support::{App, refused};
+
+/// Breaks a transcript in its middle: the record of the first message with `text` is no JSON any more.
+pub(crate) fn tear(home: &Home, upstream_id: &str, text: &str) {
+    rewrite(home, upstream_id, |lines| {
+        let torn = lines.iter().position(|line| line.contains(text)).unwrap();
+        lines[torn].replace_range(1..20, "@");
+    });
+}
+
+fn rewrite(home: &Home, upstream_id: &str, change: impl FnOnce(&mut Vec<String>)) {
+    let path = home.transcript(upstream_id).unwrap();
+    let mut lines: Vec<String> = fs::read_to_string(&path)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    change(&mut lines);
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(&path, text).unwrap();
+}
+
+/// A conversation of three turns, `one` to `three`, that rests in a closed session; and the id of that.
+async fn three_turns(home: &Home, app: &App) -> (ConversationId, String) {
+    let id = app.make(&home.project()).await;
+    for text in ["one", "two", "three"] {
+        app.send(id, text).await;
+    }
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    (id, head.as_str().to_owned())
+}
+
+#[tokio::test]
+async fn a_whole_transcript_is_full() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, _) = three_turns(&home, &app).await;
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Full, 0)
+    );
+}
+
+/// A record in the middle is torn, and the agent goes on with what stands behind it, without a word: we say so.
+#[tokio::test]
+async fn a_torn_record_in_the_middle_is_partial() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, head) = three_turns(&home, &app).await;
+    tear(&home, &head, "echo: one");
+    let strict = json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
+    let error = refused(
+        app.call("conversation/prompt", strict).await,
+        ErrorKind::NotResumable,
+        "could not be brought back",
+    );
+    assert!(
+        error.details["attempts"]
+            .to_string()
+            .contains("2 of 3 can be read"),
+        "{error:?}"
+    );
+    let turn = app.send(id, "go on").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Partial, 1)
+    );
+    assert_eq!(turn.upstream_id.as_str(), head);
+    assert_eq!(app.remembered(id).await, ["two", "three", "go on"]);
+}
+
+/// What keeps more is taken instead: the session that this one was branched off, up to there.
+#[tokio::test]
+async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    app.fork(id, true).await.unwrap();
+    let head = app.send(id, "three").await.upstream_id;
+    app.close(id).await;
+    tear(&home, head.as_str(), "echo: two");
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    let tried: Vec<(Via, bool)> = resumed
+        .attempts
+        .iter()
+        .map(|attempt| (attempt.via, attempt.error.is_none()))
+        .collect();
+    assert_eq!(tried, [(Via::Resume, false), (Via::OlderLink, true)]);
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 1));
+    assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
+}
+
+/// The last turn did not reach the disk, or was cut off: fewer turns, and nothing else wrong.
+#[tokio::test]
+async fn a_lost_tail_is_partial() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, head) = three_turns(&home, &app).await;
+    rewrite(&home, &head, |lines| {
+        let prompt = lines.iter().position(|line| line.contains("three")).unwrap();
+        lines.truncate(prompt);
+    });
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Partial, 1)
+    );
+    assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
+}
+
+/// An empty file, and one of garbage alone: the agent has nothing to resume, and nothing starts anew in silence.
+#[tokio::test]
+async fn an_empty_transcript_is_not_resumed() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for garbage in ["", "@@@\n{\n"] {
+        let (id, head) = three_turns(&home, &app).await;
+        fs::write(home.transcript(&head).unwrap(), garbage).unwrap();
+        let error = refused(
+            app.try_send(id, "go on").await,
+            ErrorKind::NotResumable,
+            "could not be brought back",
+        );
+        assert!(error.details["attempts"].to_string().contains(&head), "{error:?}");
+        assert_eq!(app.get(id).await.head.unwrap().as_str(), head);
+    }
+}
+
+/// A branch of a damaged session has what the session still has, and no more.
+#[tokio::test]
+async fn a_branch_of_a_damaged_session_is_partial() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, head) = three_turns(&home, &app).await;
+    tear(&home, &head, "echo: one");
+    let fork = app.fork(id, false).await.unwrap();
+    assert_eq!(fork.fidelity, Fidelity::Partial);
+    assert_eq!(app.remembered(fork.conversation.id).await, ["two", "three"]);
+}
