@@ -83,7 +83,7 @@ pub(super) fn on_disk(
         } else {
             turns + branch.asides as u64
         },
-        whole: branch.broken_at.is_none(),
+        breaks: branch.breaks as u64,
     })
 }
 

@@ -73,24 +73,24 @@ pub struct OnDisk {
     /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
     /// command, and what a compaction has cut off may be anything.
     pub turns_at_most: u64,
-    /// Whether it can be read to its beginning without a break.
-    pub whole: bool,
+    /// How many records are missing from its middle, each with some part of a turn.
+    pub breaks: u64,
 }
 
 impl OnDisk {
     /// Whether it is a history that a copy would keep.
     fn usable(&self) -> bool {
-        self.whole && self.turns > 0
+        self.breaks == 0 && self.turns > 0
     }
 
-    /// How many of the turns that were acknowledged on it are lost, as far as it shows: at least one where it breaks
-    /// off, since what stood before the break may be what nobody counted.
+    /// How many of the turns that were acknowledged on it are lost, or not whole, as far as it shows. A record that is
+    /// missing takes at least a part of a turn along.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
-        if self.whole && self.turns_at_most >= acknowledged {
+        if self.breaks == 0 && self.turns_at_most >= acknowledged {
             return 0;
         }
-        acknowledged.saturating_sub(self.turns).max(1)
+        acknowledged.saturating_sub(self.turns).max(self.breaks).max(1)
     }
 }
 
@@ -328,10 +328,7 @@ impl Climb {
         self.attempts.push(Attempt {
             upstream_id: step_target(&step),
             via: step_via(&step),
-            error: Some(format!(
-                "its transcript has lost turns: {kept} of {} can be read",
-                self.turns_of_head()
-            )),
+            error: Some(self.loss()),
         });
         self.current = None;
         self.stage = Stage::Rest;
@@ -567,6 +564,21 @@ impl Climb {
         } else {
             (nearest + on_head).max(readable)
         }
+    }
+
+    /// What is wrong with the head's transcript, in words.
+    fn loss(&self) -> String {
+        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+        let (turns, breaks) = file.map_or((0, 0), |file| (file.turns, file.breaks));
+        let damage = match breaks {
+            0 => String::new(),
+            1 => "is damaged (a record is missing from its middle) and ".to_owned(),
+            _ => format!("is damaged ({breaks} records are missing from its middle) and "),
+        };
+        format!(
+            "its transcript {damage}holds {turns} of {} turns",
+            self.turns_of_head()
+        )
     }
 
     /// Turns that the head's own transcript should hold, as far as anything tells.

@@ -41,7 +41,9 @@ pub struct Branch {
     pub cut_by_compaction: bool,
     /// The uuid of the branch's last record; none in a transcript without chain records.
     pub leaf_uuid: Option<String>,
-    /// The uuid of a parent that is named and not there: history is missing before it.
+    /// How often a parent is named that is not there: each time something is lost.
+    pub breaks: usize,
+    /// The uuid of the last such parent.
     pub broken_at: Option<String>,
 }
 
@@ -83,6 +85,7 @@ pub fn read_branch<R: BufRead + Seek>(mut reader: R, options: &BranchOptions) ->
         asides: selection.asides(),
         cut_by_compaction: selection.cut_by_compaction(),
         leaf_uuid: Some(selection.leaf_uuid().to_owned()),
+        breaks: selection.breaks(),
         broken_at: selection.broken_at().map(str::to_owned),
     })
 }

@@ -54,7 +54,7 @@ async fn a_whole_transcript_is_full() {
     );
 }
 
-/// A record in the middle is torn, and the agent goes on with what stands behind it, without a word: we say so.
+/// A record in the middle is torn, and the agent goes on without it and without a word: we say so.
 #[tokio::test]
 async fn a_torn_record_in_the_middle_is_partial() {
     let home = Home::new();
@@ -71,7 +71,7 @@ async fn a_torn_record_in_the_middle_is_partial() {
     assert!(
         error.details["attempts"]
             .to_string()
-            .contains("2 of 3 can be read"),
+            .contains("a record is missing from its middle"),
         "{error:?}"
     );
     let turn = app.send(id, "go on").await;
@@ -81,7 +81,22 @@ async fn a_torn_record_in_the_middle_is_partial() {
         (Via::Resume, Fidelity::Partial, 1)
     );
     assert_eq!(turn.upstream_id.as_str(), head);
-    assert_eq!(app.remembered(id).await, ["two", "three", "go on"]);
+    let told: Vec<(String, String)> = app
+        .recall(id)
+        .await
+        .into_iter()
+        .map(|turn| (turn.user, turn.assistant))
+        .collect();
+    let expected = [
+        ("one", ""),
+        ("two", "echo: two"),
+        ("three", "echo: three"),
+        ("go on", "echo: go on"),
+    ];
+    assert_eq!(
+        told,
+        expected.map(|(user, assistant)| (user.to_owned(), assistant.to_owned()))
+    );
 }
 
 /// What keeps more is taken instead: the session that this one was branched off, up to there.
@@ -96,7 +111,8 @@ async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     app.fork(id, true).await.unwrap();
     let head = app.send(id, "three").await.upstream_id;
     app.close(id).await;
-    tear(&home, head.as_str(), "echo: two");
+    tear(&home, head.as_str(), r#""one""#);
+    tear(&home, head.as_str(), r#""two""#);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
     let tried: Vec<(Via, bool)> = resumed
         .attempts
@@ -156,5 +172,8 @@ async fn a_branch_of_a_damaged_session_is_partial() {
     tear(&home, &head, "echo: one");
     let fork = app.fork(id, false).await.unwrap();
     assert_eq!(fork.fidelity, Fidelity::Partial);
-    assert_eq!(app.remembered(fork.conversation.id).await, ["two", "three"]);
+    assert_eq!(
+        app.remembered(fork.conversation.id).await,
+        ["one", "two", "three"]
+    );
 }

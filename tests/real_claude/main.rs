@@ -13,6 +13,7 @@ mod support;
 mod branches;
 mod bridge;
 mod contract;
+mod damage;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]

@@ -530,7 +530,7 @@ fn a_damaged_head_is_left_for_what_keeps_more() {
     let attempts = climbed.end.unwrap().attempts;
     assert_eq!(
         attempts[0].error.as_deref(),
-        Some("its transcript has lost turns: 1 of 4 can be read")
+        Some("its transcript is damaged (a record is missing from its middle) and holds 1 of 4 turns")
     );
     // When that does not work either, the damaged one is better than nothing.
     let failing = facts(

@@ -28,17 +28,16 @@ pub struct Selection {
     leaf_uuid: String,
     asides: usize,
     cut_by_compaction: bool,
+    breaks: usize,
     broken_at: Option<String>,
 }
 
-/// Why a walk along the parents ended.
-enum Origin {
-    /// At a record without a parent.
-    First,
-    /// At a compaction whose past is not in this file.
-    Compaction,
-    /// At a parent that is named and not there, or at a circle.
-    Break(String),
+/// What a walk along the parents found.
+struct Walk {
+    on_branch: Vec<bool>,
+    cut_by_compaction: bool,
+    /// The parents that are named and not there, or close a circle, nearest to the leaf first.
+    broken_at: Vec<RecordId>,
 }
 
 #[derive(Debug)]
@@ -160,7 +159,11 @@ impl Index {
             Some(uuid) => *self.positions.get(&RecordId::new(uuid))? as usize,
             None => self.live_leaf()?,
         };
-        let (mut on_branch, origin) = self.walk(leaf, follow_compaction);
+        let Walk {
+            mut on_branch,
+            cut_by_compaction,
+            broken_at,
+        } = self.walk(leaf, follow_compaction);
         self.add_parallel_calls(leaf, &mut on_branch);
         let chosen = || {
             self.entries
@@ -178,11 +181,9 @@ impl Index {
             leaf_offset: self.entries[leaf].offset,
             leaf_uuid: self.entries[leaf].id.text(),
             asides: chosen().filter(|entry| entry.role == Role::Aside).count(),
-            cut_by_compaction: matches!(origin, Origin::Compaction),
-            broken_at: match origin {
-                Origin::Break(uuid) => Some(uuid),
-                Origin::First | Origin::Compaction => None,
-            },
+            cut_by_compaction,
+            breaks: broken_at.len(),
+            broken_at: broken_at.first().map(RecordId::text),
         })
     }
 
@@ -215,23 +216,45 @@ impl Index {
             .and_then(position)
     }
 
-    fn walk(&self, leaf: usize, follow_compaction: bool) -> (Vec<bool>, Origin) {
-        let mut on_branch = vec![false; self.entries.len()];
+    /// Goes from `leaf` to the beginning.
+    ///
+    /// Where a parent is named and not there it goes on with the record that stands before, as Claude Code was seen to
+    /// do (2.1.316): what is lost is the damaged record alone, not all that came before it.
+    fn walk(&self, leaf: usize, follow_compaction: bool) -> Walk {
+        let mut walk = Walk {
+            on_branch: vec![false; self.entries.len()],
+            cut_by_compaction: false,
+            broken_at: Vec::new(),
+        };
         let mut position = leaf;
         loop {
-            on_branch[position] = true;
+            walk.on_branch[position] = true;
             let entry = &self.entries[position];
             let logical = || entry.logical_parent.as_ref().filter(|_| follow_compaction);
             let Some(parent) = entry.parent.as_ref().or_else(logical) else {
-                return (on_branch, Origin::First);
+                return walk;
             };
-            match self.positions.get(parent) {
-                Some(next) if !on_branch[*next as usize] => position = *next as usize,
+            position = match self.positions.get(parent).map(|next| *next as usize) {
+                Some(next) if !walk.on_branch[next] => next,
                 // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
-                None if entry.parent.is_none() => return (on_branch, Origin::Compaction),
+                None if entry.parent.is_none() => {
+                    walk.cut_by_compaction = true;
+                    return walk;
+                }
                 // A circle is damage; what was gathered so far is all that there is.
-                Some(_) | None => return (on_branch, Origin::Break(parent.text())),
-            }
+                Some(_) => {
+                    walk.broken_at.push(parent.clone());
+                    return walk;
+                }
+                None => {
+                    walk.broken_at.push(parent.clone());
+                    let before = (0..position)
+                        .rev()
+                        .find(|before| !self.entries[*before].is_sidechain && !walk.on_branch[*before]);
+                    let Some(before) = before else { return walk };
+                    before
+                }
+            };
         }
     }
 
@@ -306,7 +329,13 @@ impl Selection {
         self.cut_by_compaction
     }
 
-    /// The uuid of a parent that is named and not there.
+    /// How often a parent is named that is not there: each time something is lost.
+    #[must_use]
+    pub fn breaks(&self) -> usize {
+        self.breaks
+    }
+
+    /// The uuid of the last parent that is named and not there.
     #[must_use]
     pub fn broken_at(&self) -> Option<&str> {
         self.broken_at.as_deref()

@@ -311,15 +311,18 @@ fn a_whole_record_counts_without_its_newline() {
 }
 
 #[test]
-fn a_missing_parent_is_told_and_a_circle_ends() {
+fn a_missing_parent_is_told_and_joined_to_what_stands_before_and_a_circle_ends() {
     let broken = Script::default()
-        .prompt("u1", "", "lost")
-        .prompt("u2", "missing", "kept")
+        .prompt("u1", "", "one")
+        .line("@ the reply to it @")
+        .prompt("u2", "missing", "two")
         .live();
     assert_eq!(
-        (said(&broken), broken.broken_at.as_deref()),
-        (vec![("kept", "")], Some("missing"))
+        (said(&broken), broken.breaks, broken.broken_at.as_deref()),
+        (vec![("one", ""), ("two", "")], 1, Some("missing"))
     );
+    let first = Script::default().prompt("u2", "missing", "two").live();
+    assert_eq!((said(&first), first.breaks), (vec![("two", "")], 1));
     let circle = Script::default()
         .prompt("u1", "a1", "round")
         .text("a1", "u1", "and round")

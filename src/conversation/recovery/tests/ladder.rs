@@ -38,7 +38,7 @@ pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
         turns,
         turns_at_most: turns,
-        whole: true,
+        breaks: 0,
     })
 }
 
@@ -46,7 +46,7 @@ pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
         turns,
         turns_at_most: turns,
-        whole: false,
+        breaks: 1,
     })
 }
 
