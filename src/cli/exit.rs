@@ -29,6 +29,8 @@ pub(super) enum Exit {
     Agent,
     /// A usage limit.
     Limited,
+    /// A signal of this number stopped it before its end.
+    Stopped(u8),
 }
 
 impl Exit {
@@ -43,6 +45,8 @@ impl Exit {
             Self::Busy => 5,
             Self::Agent => 6,
             Self::Limited => 7,
+            // As a shell tells of a program that a signal ended.
+            Self::Stopped(signal) => 128 + signal,
         }
     }
 

@@ -41,6 +41,12 @@ impl Problem {
         self
     }
 
+    /// The same, with another code.
+    pub(super) fn with_exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
     /// A file or folder could not be used.
     pub(super) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
         Self::new(

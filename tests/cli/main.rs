@@ -6,6 +6,7 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod demo;
 mod stub;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -12,6 +12,7 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::TurnResult;
 use serde::Deserialize;
+use tokio::task::JoinHandle;
 
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
@@ -33,6 +34,8 @@ pub(super) struct Stage<'a> {
     pub(super) project: PathBuf,
     steps: u32,
     failed: u32,
+    /// A connection that is being made, which may be starting a daemon.
+    connecting: Option<JoinHandle<Outcome<Daemon>>>,
 }
 
 /// What came of a prompt.
@@ -62,7 +65,28 @@ impl<'a> Stage<'a> {
             project,
             steps: 0,
             failed: 0,
+            connecting: None,
         })
+    }
+
+    /// Connects to the daemon, and starts it when none runs. A start that has begun is brought to its end also when
+    /// this is dropped, so that no daemon comes up unseen: see [`settle`](Self::settle).
+    pub(super) async fn connect(&mut self) -> Outcome<Daemon> {
+        let reach = self.reach.clone();
+        let connecting = self
+            .connecting
+            .insert(tokio::spawn(async move { reach.connect().await }));
+        let connected = connecting.await;
+        self.connecting = None;
+        connected.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?
+    }
+
+    /// Waits for the end of a start that was begun.
+    pub(super) async fn settle(&mut self) {
+        if let Some(connecting) = self.connecting.take() {
+            // Whether it worked shows when the daemon is looked for.
+            drop(connecting.await);
+        }
     }
 
     /// How many checks failed so far.

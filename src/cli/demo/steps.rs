@@ -72,7 +72,7 @@ struct Play {
 pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
     stage.line("The main job: one conversation that outlives the sessions under it.")?;
     stage.line("The loopback agent plays the coding agent; [[words in brackets]] tell it what to do.")?;
-    let daemon = stage.reach.connect().await?;
+    let daemon = stage.connect().await?;
     let mut play = begin(stage, &daemon).await?;
 
     macro_rules! step {
@@ -107,7 +107,7 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
         "The daemon is killed in the middle of a turn",
         killed(stage, &daemon, &mut play)
     );
-    let daemon = stage.reach.connect().await?;
+    let daemon = stage.connect().await?;
     step!(
         "Any id that it ever had still leads to it",
         by_old_id(stage, &daemon, &mut play)
@@ -273,7 +273,7 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
     daemon.closed().await;
     start::wait_for_end(&stage.reach.paths).await?;
 
-    let daemon = stage.reach.connect().await?;
+    let daemon = stage.connect().await?;
     let again = DaemonRpcClient::status(&daemon).await?;
     stage.check(again.pid != status.pid, "another daemon was started and answers")?;
     let state = conversation(&daemon, play).await?.state;
