@@ -63,12 +63,12 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// What a conversation is doing.
+/// What a conversation is doing, in the wire's own words, so that what is read here can be looked up there.
 pub(super) fn state(state: ConversationState) -> &'static str {
     match state {
         ConversationState::Idle => "idle",
-        ConversationState::Prompting => "running",
-        ConversationState::Awaiting => "asking",
+        ConversationState::Prompting => "prompting",
+        ConversationState::Awaiting => "awaiting",
         ConversationState::Cancelling => "cancelling",
         ConversationState::Limited => "limited",
         ConversationState::Interrupted => "interrupted",
@@ -149,14 +149,14 @@ pub(super) fn fidelity(fidelity: Fidelity) -> &'static str {
 pub(super) fn via(via: Via) -> &'static str {
     match via {
         Via::Live => "it was still open",
-        Via::Resume => "resumed",
-        Via::Load => "loaded",
-        Via::FreshProcess => "resumed in a new process",
+        Via::Resume => "the agent resumed it",
+        Via::Load => "the agent loaded it",
+        Via::FreshProcess => "a new process of the agent resumed it",
         Via::Located => "found in another folder",
         Via::Archive => "restored from the kept copy",
         Via::Copied => "an exact copy under a new id",
         Via::Rebuilt => "a repaired copy under a new id",
-        Via::OlderLink => "an older session of the chain",
+        Via::OlderLink => "an older state of the history",
         Via::Text => "a new session that was told the history in words",
         Via::Fresh => "a new session",
     }
@@ -168,13 +168,13 @@ pub(super) fn resumed(resumed: &Resumed) -> String {
     let id = short(resumed.upstream_id.as_str());
     let missing = count(resumed.missing_turns, "turn", "turns");
     match resumed.fidelity {
-        Fidelity::Full => format!("resumed from {id} ({how}), nothing missing"),
-        Fidelity::Partial => format!("resumed from {id} ({how}), {missing} missing"),
+        Fidelity::Full => format!("back in session {id} ({how}), nothing missing"),
+        Fidelity::Partial => format!("back in session {id} ({how}), {missing} missing"),
         Fidelity::Text if resumed.missing_turns == 0 => {
-            format!("resumed from {id} ({how}): text only, without tool calls")
+            format!("back in session {id} ({how}): text only, without tool calls")
         }
         Fidelity::Text => {
-            format!("resumed from {id} ({how}): text only, without tool calls, {missing} missing")
+            format!("back in session {id} ({how}): text only, without tool calls, {missing} missing")
         }
         Fidelity::None => format!("started afresh as {id}, without the history ({missing})"),
     }

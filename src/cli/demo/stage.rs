@@ -136,11 +136,16 @@ impl<'a> Stage<'a> {
         self.tell(&format!("> {text}"))?;
         let said = say(daemon, conversation, text).await?;
         let look = self.output.look;
-        let mut words = one_line(&said.words);
-        if let Some(failure) = &said.turn.failure {
-            words = format!("{words} [{}]", one_line(&failure.message));
+        let words = one_line(&said.words);
+        if !words.is_empty() {
+            self.tell(&look.paint(DIM, &format!("< {words}")))?;
         }
-        self.tell(&look.paint(DIM, &format!("< {}", words.trim())))?;
+        // An agent may say in words what it also fails with.
+        if let Some(failure) = &said.turn.failure
+            && one_line(&failure.message) != words
+        {
+            self.tell(&look.paint(DIM, &format!("! {}", one_line(&failure.message))))?;
+        }
         Ok(said)
     }
 
@@ -150,8 +155,9 @@ impl<'a> Stage<'a> {
         daemon: &Daemon,
         conversation: &ConversationRef,
     ) -> Outcome<Vec<Recalled>> {
+        self.tell(&format!("> {RECALL}"))?;
         let said = say(daemon, conversation, RECALL).await?;
-        serde_json::from_str(said.words.trim()).map_err(|error| {
+        let recalled: Vec<Recalled> = serde_json::from_str(said.words.trim()).map_err(|error| {
             Problem::new(
                 Exit::Failed,
                 format!(
@@ -159,7 +165,12 @@ impl<'a> Stage<'a> {
                     said.words
                 ),
             )
-        })
+        })?;
+        let last = recalled.last().map_or("", |turn| turn.user.as_str());
+        let told = format!("< {} turns, the last is {:?}", recalled.len(), one_line(last));
+        let told = self.output.look.paint(DIM, &told);
+        self.tell(&told)?;
+        Ok(recalled)
     }
 }
 

@@ -4,9 +4,9 @@
 //! stage's.
 
 use bridge_protocol::ConversationRef;
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Fidelity, Resumed, Via};
+use bridge_protocol::link::{Fidelity, Link, Resumed, Via};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 use bridge_protocol::turn::{FailureKind, StopReason};
@@ -30,7 +30,7 @@ mod tests;
 /// What the agent should remember.
 #[derive(Clone, Debug, Default)]
 struct History {
-    /// The prompts of the turns that ended well, in order.
+    /// The prompts of the turns that ended well, in order, the questions for the history among them.
     prompts: Vec<String>,
     /// Prompts of turns that were cut short: the agent may remember them or not.
     cut_short: Vec<String>,
@@ -49,12 +49,21 @@ impl History {
         ))
     }
 
+    /// What is said of the turns that were cut short and are remembered all the same.
+    fn beside(&self, recalled: &[Recalled]) -> String {
+        match recalled.len() - self.kept(recalled).len() {
+            0 => String::new(),
+            1 => ", and the one that was cut short".to_owned(),
+            more => format!(", and {more} that were cut short"),
+        }
+    }
+
     /// What is remembered of the turns that ended well.
     fn kept(&self, recalled: &[Recalled]) -> Vec<String> {
         recalled
             .iter()
             .map(|turn| turn.user.clone())
-            .filter(|user| user != RECALL && !self.cut_short.contains(user))
+            .filter(|user| !self.cut_short.contains(user))
             .collect()
     }
 }
@@ -71,7 +80,10 @@ struct Play {
 /// When there is no daemon to play with, or the output cannot be written.
 pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
     stage.line("The main job: one conversation that outlives the sessions under it.")?;
-    stage.line("The loopback agent plays the coding agent; [[words in brackets]] tell it what to do.")?;
+    stage.line("")?;
+    stage.line("A small built-in agent plays the coding agent. Lines with > are prompts to it, lines with < its answers;")?;
+    stage.line("[[words in brackets]] make it misbehave. The prompt [[recall]] asks it which turns it has before it: that")?;
+    stage.line("is the proof in each step, and a turn itself, so that it is counted the next time.")?;
     let daemon = stage.connect().await?;
     let mut play = begin(stage, &daemon).await?;
 
@@ -86,9 +98,12 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
             }
         }};
     }
-    step!("A usage limit, and its reset", limit(stage, &daemon, &mut play));
     step!(
-        "A usage limit after which the session is gone",
+        "A usage limit, and the same prompt after its reset",
+        limit(stage, &daemon, &mut play)
+    );
+    step!(
+        "A usage limit, after which the agent refuses the session",
         limit_and_gone(stage, &daemon, &mut play)
     );
     step!(
@@ -96,11 +111,11 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
         crash(stage, &daemon, &mut play)
     );
     step!(
-        "The agent forgets the session",
+        "The agent refuses the session for no reason at all",
         forgotten(stage, &daemon, &mut play)
     );
     step!(
-        "The agent loses the session and its transcript",
+        "The session's transcript is deleted",
         lost(stage, &daemon, &mut play)
     );
     step!(
@@ -112,16 +127,55 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
         "Any id that it ever had still leads to it",
         by_old_id(stage, &daemon, &mut play)
     );
-    step!("A fork beside it", fork_beside(stage, &daemon, &play));
-    step!("A fork in place", fork_in_place(stage, &daemon, &mut play));
+    step!(
+        "A fork beside it: a second conversation with the same past",
+        fork_beside(stage, &daemon, &mut play)
+    );
+    step!(
+        "A fork in place: the conversation goes on in a new session",
+        fork_in_place(stage, &daemon, &mut play)
+    );
 
     stage.step("What the conversation looks like now")?;
+    let look = stage.output.look;
+    let sign = look.sign("●", "*");
+    stage
+        .tell("Each line is a session of the agent, with the turns that ran on it and how it came to be.")?;
+    stage.tell(&format!("{sign} is the one in which a conversation goes on.\n"))?;
     let root = daemon.get(play.id.clone()).await?.conversation;
     let family = gather(&daemon, root).await?;
     for line in draw(&family, stage.output.look) {
         stage.tell(&line)?;
     }
-    Ok(())
+    let turns = turns_on_the_way(&family.links);
+    // Where the history was retold in words, its turns are one long one for the agent.
+    let retold = family
+        .entries
+        .iter()
+        .any(|entry| entry.fidelity == Fidelity::Text);
+    if retold {
+        return Ok(());
+    }
+    stage.check(
+        turns == count_of(&play.history.prompts),
+        &format!("the sessions from the first down to {sign} hold {turns} turns: as many as the agent has before it now"),
+    )
+}
+
+/// The turns of the head and of the sessions whose history it carries.
+fn turns_on_the_way(links: &[Link]) -> u64 {
+    let mut turns = 0;
+    let mut at = links.last();
+    // Each comes before the one that carries its history, so that this ends.
+    let mut left = links.len();
+    while let Some(link) = at.filter(|_| left > 0) {
+        left -= 1;
+        turns += link.turns;
+        at = links
+            .iter()
+            .find(|other| link.from_upstream_id.as_ref() == Some(&other.upstream_id));
+    }
+    turns
 }
 
 async fn begin(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Play> {
@@ -139,7 +193,7 @@ async fn begin(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Play> {
         )
         .await?;
     let conversation = answer.conversation;
-    stage.tell(&format!("its id, for good: {}", conversation.id))?;
+    stage.tell(&format!("the conversation's id, for good: {}", conversation.id))?;
     let mut play = Play {
         id: conversation.id.into(),
         history: History::default(),
@@ -152,7 +206,7 @@ async fn begin(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Play> {
         "[[tool read {\"path\":\"a.rs\"}]][[say I have read a.rs]]",
     )
     .await?;
-    whole(stage, daemon, &play).await?;
+    whole(stage, daemon, &mut play).await?;
     Ok(play)
 }
 
@@ -163,10 +217,7 @@ async fn limit(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outco
     wait_for_reset(stage, &limited).await?;
     ends_well(stage, daemon, play, prompt).await?;
     let after = head(daemon, play).await?;
-    stage.check(
-        before == after,
-        "a limit is not a new conversation: the session is the same",
-    )?;
+    stage.check(before == after, "it went on in the same session")?;
     whole(stage, daemon, play).await
 }
 
@@ -180,13 +231,13 @@ async fn limit_and_gone(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play)
 }
 
 async fn crash(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
-    let prompt = "[[say Half of the wor]][[crash]]";
+    let prompt = "Write the second part [[crash]]";
     play.history.cut_short.push(prompt.to_owned());
     let crashed = stage.say(daemon, &play.id, prompt).await?;
     let kind = crashed.turn.failure.as_ref().map(|failure| failure.kind);
     stage.check(
         kind == Some(FailureKind::AgentDied),
-        "the turn ends at once, and tells that the agent died",
+        "the turn has ended, and says that the agent died",
     )?;
     let said = ends_well(stage, daemon, play, "Go on after the crash").await?;
     resumed_in_full(stage, said.turn.resumed.as_ref())?;
@@ -207,21 +258,19 @@ async fn lost(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcom
     let Some(resumed) = said.turn.resumed.clone() else {
         return stage.check(false, "it is told how the session was brought back");
     };
-    stage.tell(&words::resumed(&resumed))?;
     let honest = matches!(resumed.fidelity, Fidelity::Partial | Fidelity::Text) && resumed.missing_turns > 0;
-    stage.check(honest, "what is missing is told, not hidden")?;
+    stage.check(
+        honest,
+        &format!("the loss is told, not hidden: {}", words::resumed(&resumed)),
+    )?;
     let recalled = stage.recall(daemon, &play.id).await?;
     if resumed.fidelity == Fidelity::Text {
         // The history stands in words at the beginning of the turn.
         let retold = recalled.first().is_some_and(|turn| turn.user.contains("heron"));
         stage.check(retold, "the history was told to the new session in words")?;
         play.history = History::default();
-        play.history.prompts.extend(
-            recalled
-                .iter()
-                .map(|turn| turn.user.clone())
-                .filter(|user| user != RECALL),
-        );
+        let prompts = recalled.into_iter().map(|turn| turn.user);
+        play.history.prompts.extend(prompts.chain([RECALL.to_owned()]));
         return Ok(());
     }
     let mut kept = play.history.kept(&recalled);
@@ -230,16 +279,19 @@ async fn lost(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcom
         newest.as_deref() == Some("Go on with what is left"),
         "the new prompt stands once, at the end",
     )?;
-    let as_it_was = play.history.prompts.starts_with(&kept) && !kept.is_empty();
+    let before = count_of(&play.history.prompts);
+    let missing = before.saturating_sub(count_of(&kept));
     stage.check(
-        as_it_was,
+        play.history.prompts.starts_with(&kept) && !kept.is_empty() && missing == resumed.missing_turns,
         &format!(
-            "an older state goes on: {} of {} turns are there, in order",
+            "of the {} before it, the agent has the first {}, in order{}: {missing} missing, as was told",
+            words::count(before, "turn", "turns"),
             kept.len(),
-            play.history.prompts.len()
+            play.history.beside(&recalled),
         ),
     )?;
     kept.extend(newest);
+    kept.push(RECALL.to_owned());
     play.history.prompts = kept;
     Ok(())
 }
@@ -268,7 +320,7 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
             &format!("the turn is still running when it should be: {ended:?}"),
         );
     }
-    stage.tell(&format!("kill -9 {}", status.pid))?;
+    stage.tell(&format!("$ kill -9 {}    (the daemon's process)", status.pid))?;
     kill(status.pid)?;
     daemon.closed().await;
     start::wait_for_end(&stage.reach.paths).await?;
@@ -277,7 +329,13 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
     let again = DaemonRpcClient::status(&daemon).await?;
     stage.check(again.pid != status.pid, "another daemon was started and answers")?;
     let state = conversation(&daemon, play).await?.state;
-    stage.tell(&format!("the conversation is {}", words::state(state)))?;
+    stage.check(
+        state == ConversationState::Interrupted,
+        &format!(
+            "it knows that the turn was cut short: the conversation is {}",
+            words::state(state)
+        ),
+    )?;
     let said = ends_well(stage, &daemon, play, "Go on after the kill").await?;
     resumed_in_full(stage, said.turn.resumed.as_ref())?;
     whole(stage, &daemon, play).await
@@ -290,7 +348,7 @@ async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> O
         return stage.check(false, "the lineage knows the first session");
     };
     let old_id = ConversationRef::new(oldest.upstream_id.as_str());
-    stage.tell(&format!("its first session was {old_id}"))?;
+    stage.tell(&format!("the id of its very first session was {old_id}"))?;
     let id = conversation(daemon, play).await?.id;
     ConversationRpcClient::close(daemon, play.id.clone()).await?;
     let answer = daemon.resume(old_id.clone(), None).await?;
@@ -305,7 +363,7 @@ async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> O
     whole(stage, daemon, play).await
 }
 
-async fn fork_beside(stage: &mut Stage<'_>, daemon: &Daemon, play: &Play) -> Outcome {
+async fn fork_beside(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
     let answer = daemon
         .fork(
             play.id.clone(),
@@ -332,8 +390,8 @@ async fn fork_beside(stage: &mut Stage<'_>, daemon: &Daemon, play: &Play) -> Out
         history: play.history.clone(),
     };
     ends_well(stage, daemon, &mut branch, "Only on the branch").await?;
-    whole(stage, daemon, &branch).await?;
-    stage.tell("and the conversation that it came from:")?;
+    whole(stage, daemon, &mut branch).await?;
+    stage.tell("and the conversation that it came from, without the branch's turns:")?;
     whole(stage, daemon, play).await
 }
 
@@ -372,30 +430,31 @@ fn ended_well(stage: &mut Stage<'_>, said: &Said) -> Outcome {
     stage.check(false, &format!("the turn ends well: {:?}", said.turn))
 }
 
-/// Checks that the agent runs on the whole history.
-async fn whole(stage: &mut Stage<'_>, daemon: &Daemon, play: &Play) -> Outcome {
+/// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.
+async fn whole(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
     let recalled = stage.recall(daemon, &play.id).await?;
-    match play.history.fault(&recalled) {
-        None => {
-            let turns = words::count(
-                u64::try_from(play.history.prompts.len()).unwrap_or(u64::MAX),
-                "turn",
-                "turns",
-            );
-            stage.check(
-                true,
-                &format!("the agent has the whole history before it: {turns}"),
-            )
-        }
+    let fault = play.history.fault(&recalled);
+    let turns = words::count(count_of(&play.history.prompts), "turn", "turns");
+    let beside = play.history.beside(&recalled);
+    play.history.prompts.push(RECALL.to_owned());
+    match fault {
+        None => stage.check(
+            true,
+            &format!("the agent has the whole history before it: {turns}, in order{beside}"),
+        ),
         Some(fault) => stage.check(false, &fault),
     }
+}
+
+fn count_of(prompts: &[String]) -> u64 {
+    u64::try_from(prompts.len()).unwrap_or(u64::MAX)
 }
 
 /// Checks that the conversation went on by an exact copy under a new id.
 async fn copied(
     stage: &mut Stage<'_>,
     daemon: &Daemon,
-    play: &Play,
+    play: &mut Play,
     before: &Conversation,
     said: &Said,
 ) -> Outcome {
@@ -403,18 +462,14 @@ async fn copied(
     let via = said.turn.resumed.as_ref().map(|resumed| resumed.via);
     stage.check(
         via == Some(Via::Copied),
-        "it goes on with an exact copy under a new id",
+        "the agent was given an exact copy of the transcript under a new id",
     )?;
     let after = conversation(daemon, play).await?;
     stage.check(
         after.id == before.id && after.head != before.head && after.chain_length == before.chain_length + 1,
         &format!(
-            "the conversation is the same, its chain has {} now",
-            words::count(
-                u64::try_from(after.chain_length).unwrap_or(u64::MAX),
-                "link",
-                "links"
-            )
+            "the conversation is the same; {} sessions are in its chain now",
+            after.chain_length
         ),
     )?;
     whole(stage, daemon, play).await

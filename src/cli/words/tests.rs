@@ -1,10 +1,11 @@
 //! Words for times and for what was lost.
 
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{age, moment, resumed, short};
+use super::{age, moment, resumed, short, state};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -47,19 +48,19 @@ fn what_was_lost_is_told() {
             Via::Resume,
             Fidelity::Full,
             0,
-            "resumed from 0123abcd (resumed), nothing missing",
+            "back in session 0123abcd (the agent resumed it), nothing missing",
         ),
         (
             Via::OlderLink,
             Fidelity::Partial,
             2,
-            "resumed from 0123abcd (an older session of the chain), 2 turns missing",
+            "back in session 0123abcd (an older state of the history), 2 turns missing",
         ),
         (
             Via::Text,
             Fidelity::Text,
             1,
-            "resumed from 0123abcd (a new session that was told the history in words): text only, without tool calls, \
+            "back in session 0123abcd (a new session that was told the history in words): text only, without tool calls, \
              1 turn missing",
         ),
     ];
@@ -79,4 +80,21 @@ fn what_was_lost_is_told() {
 fn short_ids_may_be_short_already() {
     assert_eq!(short("up-1"), "up-1");
     assert_eq!(short("0123456789"), "01234567");
+}
+
+#[test]
+fn states_have_the_names_that_they_have_on_the_wire() {
+    use ConversationState::{Awaiting, Cancelling, Failed, Idle, Interrupted, Limited, Moving, Prompting};
+    for of_the_wire in [
+        Awaiting,
+        Cancelling,
+        Failed,
+        Idle,
+        Interrupted,
+        Limited,
+        Moving,
+        Prompting,
+    ] {
+        assert_eq!(serde_json::json!(of_the_wire), state(of_the_wire));
+    }
 }

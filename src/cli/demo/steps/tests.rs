@@ -14,16 +14,17 @@ fn recalled(users: &[&str]) -> Vec<Recalled> {
 #[test]
 fn only_the_whole_history_once_and_in_order_is_right() {
     let history = History {
-        prompts: vec!["one".to_owned(), "two".to_owned()],
+        prompts: vec!["one".to_owned(), RECALL.to_owned(), "two".to_owned()],
         cut_short: vec!["crashed".to_owned()],
     };
-    let table: [(&[&str], bool); 7] = [
-        (&["one", "two"], true),
-        (&["one", RECALL, "crashed", "two", RECALL], true),
+    let table: [(&[&str], bool); 8] = [
+        (&["one", RECALL, "two"], true),
+        (&["one", RECALL, "crashed", "two"], true),
+        (&["one", "two"], false),
         (&["one"], false),
-        (&["two", "one"], false),
-        (&["one", "two", "two"], false),
-        (&["one", "two", "three"], false),
+        (&["two", RECALL, "one"], false),
+        (&["one", RECALL, "two", "two"], false),
+        (&["one", RECALL, "two", RECALL], false),
         (&[], false),
     ];
     for (users, right) in table {
