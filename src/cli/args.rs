@@ -68,7 +68,7 @@ pub(super) enum Command {
     Chain(One),
     /// Show everything that ever happened to the chain
     Lineage(One),
-    /// Draw the conversation's links and forks
+    /// Draw the conversation with its sessions, its forks, and what it was forked from
     Tree(One),
     /// Answer a question of the agent
     Answer(Answer),

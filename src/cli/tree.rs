@@ -26,6 +26,8 @@ pub(super) struct Family {
     pub(super) entries: Vec<LineageEntry>,
     /// The conversations that branched off it, oldest first.
     pub(super) forks: Vec<Family>,
+    /// Whether it is the one that was asked for, where the picture shows more than what came of it.
+    pub(super) asked_for: bool,
 }
 
 /// One upstream session as it is drawn.
@@ -91,8 +93,13 @@ fn heading(family: &Family, look: Look) -> String {
         format!(" {title:?}")
     };
     let about = format!("{}, {}", conversation.agent, words::state(conversation.state));
+    let asked_for = if family.asked_for {
+        format!("  {}", look.paint(ATTENTION, "<- asked for"))
+    } else {
+        String::new()
+    };
     format!(
-        "conversation {id}{title} {}",
+        "conversation {id}{title} {}{asked_for}",
         look.paint(DIM, &format!("({})", one_line(&about)))
     )
 }

@@ -11,8 +11,10 @@ use serde::Serialize;
 use super::{Context, conversation_ref};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::output::DIM;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::tree::{Family, draw};
+use crate::cli::words;
 
 /// Conversations that are asked for at once; the daemon's own limit of a page.
 const PAGE: u32 = 500;
@@ -26,22 +28,72 @@ struct Member<'a> {
     conversation: &'a Conversation,
     links: &'a [Link],
     entries: &'a [LineageEntry],
+    #[serde(rename = "askedFor")]
+    asked_for: bool,
 }
 
 /// Draws the conversation's links and forks.
 pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.reach.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let root = daemon.get(conversation).await?.conversation;
-    let family = gather(&daemon, root).await?;
+    let asked_for = daemon.get(conversation).await?.conversation;
+    let trunk = trunk(&daemon, asked_for.clone()).await?;
+    let mut family = gather(&daemon, trunk.conversation).await?;
+    if family.conversation.id != asked_for.id {
+        mark(&mut family, asked_for.id);
+    }
     if context.output.json {
-        return print_members(context, &family).map(|()| Exit::Done);
+        return print_members(context, &family, asked_for.id).map(|()| Exit::Done);
     }
     let look = context.output.look;
+    if let Some(parent) = trunk.gone {
+        let line = format!("conversation {} (deleted)", words::short_id(parent));
+        context.output.line(&look.paint(DIM, &line))?;
+    }
     for line in draw(&family, look) {
         context.output.line(&line)?;
     }
     Ok(Exit::Done)
+}
+
+/// Where a family begins.
+struct Trunk {
+    /// The first conversation that is still there.
+    conversation: Conversation,
+    /// The deleted one that it branched off.
+    gone: Option<ConversationId>,
+}
+
+/// Climbs from a fork to the conversation that everything came from.
+async fn trunk(daemon: &Daemon, mut conversation: Conversation) -> Outcome<Trunk> {
+    for _ in 0..LARGEST_FAMILY {
+        let Some(parent) = conversation.parent.as_ref() else {
+            break;
+        };
+        let parent = parent.conversation_id;
+        match daemon.get(parent.into()).await.map_err(Problem::from) {
+            Ok(answer) => conversation = answer.conversation,
+            Err(problem) if problem.exit == Exit::NotFound => {
+                return Ok(Trunk {
+                    conversation,
+                    gone: Some(parent),
+                });
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(Trunk {
+        conversation,
+        gone: None,
+    })
+}
+
+/// Marks the conversation that was asked for.
+fn mark(family: &mut Family, id: ConversationId) {
+    family.asked_for = family.conversation.id == id;
+    for fork in &mut family.forks {
+        mark(fork, id);
+    }
 }
 
 /// The conversation with everything that branched off it.
@@ -128,20 +180,22 @@ async fn member(daemon: &Daemon, conversation: Conversation) -> Outcome<Family> 
         links,
         entries,
         forks: Vec::new(),
+        asked_for: false,
     })
 }
 
-fn print_members(context: &mut Context<'_>, family: &Family) -> Outcome {
+fn print_members(context: &mut Context<'_>, family: &Family, asked_for: ConversationId) -> Outcome {
     let member = Member {
         conversation: &family.conversation,
         links: &family.links,
         entries: &family.entries,
+        asked_for: family.conversation.id == asked_for,
     };
     let json =
         serde_json::to_string(&member).map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
     context.output.line(&json)?;
     for fork in &family.forks {
-        print_members(context, fork)?;
+        print_members(context, fork, asked_for)?;
     }
     Ok(())
 }

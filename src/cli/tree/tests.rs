@@ -79,6 +79,7 @@ fn family(digit: char, links: Vec<Link>, entries: Vec<LineageEntry>, forks: Vec<
         links,
         entries,
         forks,
+        asked_for: false,
     }
 }
 
@@ -213,4 +214,33 @@ fn signs_are_unicode_where_they_can_be_shown() {
         ..Look::default()
     };
     assert!(draw(&family, look)[1].starts_with("● a"));
+}
+
+#[test]
+fn a_fork_is_drawn_where_it_came_from_and_marked() {
+    let side = family(
+        '2',
+        vec![link("s", 1)],
+        vec![entry("s", LineageReason::Forked, Some("a"))],
+        vec![],
+    );
+    let side = Family {
+        asked_for: true,
+        ..side
+    };
+    let family = family(
+        '1',
+        vec![link("a", 2)],
+        vec![entry("a", LineageReason::Created, None)],
+        vec![side],
+    );
+    check(
+        &family,
+        r#"
+conversation 11111111 "T" (loopback, idle)
+* a created, 2 turns  <- head
+`-conversation 22222222 "T" (loopback, idle)  <- asked for
+  * s forked, carries the history, full, 1 turn  <- head
+"#,
+    );
 }
