@@ -34,7 +34,14 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
             settings,
             None,
         )
-        .await?;
+        .await
+        .map_err(|error| match Problem::from(error) {
+            // Only the agent can be unknown here.
+            problem if problem.exit == Exit::NotFound => {
+                problem.hint("sessionctl agents shows which agents there are and what was found")
+            }
+            problem => problem,
+        })?;
     if context.output.json {
         context.answer(&daemon, "conversation/new")?;
     } else {
