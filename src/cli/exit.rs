@@ -50,6 +50,20 @@ impl Exit {
         }
     }
 
+    /// How a program is told of it, where no error of the daemon says it better. Named as the wire names such things.
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Done | Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::NoDaemon => "noDaemon",
+            Self::NotFound => "notFound",
+            Self::Busy => "busy",
+            Self::Agent => "agentError",
+            Self::Limited => "limited",
+            Self::Stopped(_) => "stopped",
+        }
+    }
+
     /// The code for an error of the daemon.
     pub(super) const fn of_error(kind: ErrorKind) -> Self {
         match kind {

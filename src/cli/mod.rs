@@ -37,8 +37,14 @@ use crate::paths::{Environment, Paths};
 ///
 /// Starts a runtime of its own, so that it must not be called from within one.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(args) {
+    let args: Vec<OsString> = args.collect();
+    let arguments = match Arguments::try_parse_from(&args) {
         Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && args.iter().any(|arg| arg == "--json") => {
+            let problem = wrong_call(&error);
+            Output::of_this_process(true).problem(&problem);
+            return problem.exit.into();
+        }
         Err(error) => {
             let exit = if error.use_stderr() {
                 Exit::Usage
@@ -60,6 +66,14 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     exit.into()
+}
+
+/// A call that could not be understood, for a program: the first line says what is wrong, the rest how it is called.
+fn wrong_call(error: &clap::Error) -> Problem {
+    let told = error.render().to_string();
+    let first = told.lines().next().unwrap_or_default();
+    Problem::new(Exit::Usage, first.trim_start_matches("error: "))
+        .hint("sessionctl help tells the commands and their options")
 }
 
 fn carry_out(arguments: Arguments, output: &mut Output) -> Outcome<Exit> {

@@ -131,8 +131,16 @@ impl Output {
             .map_err(|error| Problem::writing(&error))
     }
 
-    /// Tells a problem on standard error. One that cannot be told there has nowhere else to go.
+    /// Tells a problem on standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
+    /// be told there has nowhere else to go.
     pub(super) fn problem(&mut self, problem: &Problem) {
+        if self.json {
+            let line = problem.json().map(|json| format!("{json}\n"));
+            if self.notes.write_all(line.unwrap_or_default().as_bytes()).is_err() {
+                tracing::debug!("standard error is closed");
+            }
+            return;
+        }
         let Some(message) = &problem.message else { return };
         let message = one_line(message);
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));

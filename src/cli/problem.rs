@@ -7,12 +7,14 @@ use std::path::Path;
 
 use bridge_protocol::{BridgeError, ErrorKind};
 use jsonrpsee::core::client::Error as ClientError;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::exit::Exit;
 use crate::paths::PathsError;
 
 /// Why a command did not work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Problem {
     /// The code that the process ends with.
     pub(super) exit: Exit,
@@ -20,6 +22,31 @@ pub(super) struct Problem {
     pub(super) message: Option<String>,
     /// What to do next.
     pub(super) hint: Option<String>,
+    /// The daemon's error, where it was one: its code and data are for programs.
+    error: Option<Box<BridgeError>>,
+    /// For programs, what is known beside a problem that no error of the daemon made.
+    details: Option<Value>,
+}
+
+/// A problem as `--json` tells it.
+#[derive(Serialize)]
+struct Told<'a> {
+    error: ToldError<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToldError<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<i32>,
+    kind: Value,
+    message: &'a str,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+    exit_code: u8,
 }
 
 /// What a step of a command gives.
@@ -32,7 +59,33 @@ impl Problem {
             exit,
             message: Some(message.into()),
             hint: None,
+            error: None,
+            details: None,
         }
+    }
+
+    /// The same, with what a program needs to act on it.
+    pub(super) fn details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// The problem as one line of JSON; nothing when there is nobody to tell.
+    pub(super) fn json(&self) -> Option<String> {
+        let message = self.message.as_deref()?;
+        let error = self.error.as_deref();
+        let told = Told {
+            error: ToldError {
+                code: error.map(|error| error.kind.code()),
+                kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
+                message,
+                retryable: error.is_some_and(|error| error.retryable),
+                data: error.map(BridgeError::data).or_else(|| self.details.clone()),
+                hint: self.hint.as_deref(),
+                exit_code: self.exit.code(),
+            },
+        };
+        serde_json::to_string(&told).ok()
     }
 
     /// The same, with what to do next.
@@ -62,6 +115,8 @@ impl Problem {
                 exit: Exit::Done,
                 message: None,
                 hint: None,
+                error: None,
+                details: None,
             };
         }
         Self::new(Exit::Failed, format!("could not write the output: {error}"))
@@ -79,7 +134,9 @@ impl From<BridgeError> for Problem {
         Self {
             exit: Exit::of_error(error.kind),
             hint: hint_for(error.kind).map(str::to_owned),
-            message: Some(error.message),
+            message: Some(error.message.clone()),
+            error: Some(Box::new(error)),
+            details: None,
         }
     }
 }
@@ -142,6 +199,7 @@ mod tests {
     use std::io;
 
     use bridge_protocol::{BridgeError, ErrorKind};
+    use serde_json::json;
 
     use super::{Exit, Problem};
 
@@ -166,5 +224,24 @@ mod tests {
             assert_eq!(problem.hint.is_some(), hinted, "{kind:?}");
             assert_eq!(problem.message.as_deref(), Some("no"));
         }
+    }
+
+    #[test]
+    fn programs_are_told_what_people_are_told_and_more() {
+        let error = BridgeError::new(ErrorKind::Conflict, "no").with("undoId", "u-1");
+        let told: serde_json::Value =
+            serde_json::from_str(&Problem::from(error).hint("look again").json().unwrap()).unwrap();
+        assert_eq!(
+            told,
+            json!({"error": {"code": 1012, "kind": "conflict", "message": "no", "retryable": false,
+                "data": {"kind": "conflict", "retryable": false, "undoId": "u-1"}, "hint": "look again",
+                "exitCode": 5}})
+        );
+        let told: serde_json::Value =
+            serde_json::from_str(&Problem::new(Exit::NoDaemon, "none").json().unwrap()).unwrap();
+        assert_eq!(
+            told,
+            json!({"error": {"kind": "noDaemon", "message": "none", "retryable": false, "exitCode": 3}})
+        );
     }
 }

@@ -7,7 +7,9 @@
 )]
 
 mod demo;
+mod home;
 mod stub;
+mod whole;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;

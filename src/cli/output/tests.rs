@@ -47,7 +47,7 @@ fn output(answers: impl io::Write + Send + 'static, notes: impl io::Write + Send
     Output {
         look: Look::default(),
         note_look: Look::default(),
-        json: true,
+        json: false,
         answers: Box::new(answers),
         notes: Box::new(notes),
     }
@@ -69,6 +69,18 @@ fn a_problem_is_one_line_and_a_hint() {
     let mut output = output(io::sink(), notes.clone());
     output.problem(&Problem::new(Exit::Failed, "no\nsuch \u{1b}[31mthing").hint("look"));
     assert_eq!(notes.read(), "error: no such [31mthing\nhint: look\n");
+}
+
+#[test]
+fn a_problem_is_one_line_of_json_for_programs() {
+    let notes = Page::default();
+    let mut output = output(io::sink(), notes.clone());
+    output.json = true;
+    output.problem(&Problem::new(Exit::Failed, "no\nsuch thing"));
+    assert_eq!(
+        notes.read(),
+        "{\"error\":{\"kind\":\"failed\",\"message\":\"no\\nsuch thing\",\"retryable\":false,\"exitCode\":1}}\n"
+    );
 }
 
 #[test]

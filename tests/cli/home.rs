@@ -1,0 +1,44 @@
+//! A home with a real daemon in it, which the first command starts.
+
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// The home. Its daemon ends when it is dropped.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        super::sessionctl(self.folder.path(), arguments)
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What a command that must work prints, without the line end.
+    #[track_caller]
+    pub(crate) fn said(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+        super::text(&output.stdout).trim_end().to_owned()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let stopped = self.run(&["stop"]);
+        assert!(
+            stopped.status.success() || std::thread::panicking(),
+            "{stopped:?}"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! The command line with a real daemon and the built-in agent: what only both together show.
+
+use serde_json::{Value, json};
+
+use super::home::Home;
+use super::text;
+
+#[test]
+fn an_unknown_agent_is_told_with_those_that_are_known() {
+    let home = Home::new();
+    let output = home.run(&["new", "--agent", "zork"]);
+    assert_eq!(output.status.code(), Some(4));
+    let told = text(&output.stderr);
+    assert!(told.contains("known are: loopback"), "{told}");
+    assert!(told.contains("hint: sessionctl agents"), "{told}");
+}
+
+#[test]
+fn the_tree_of_a_fork_begins_with_what_it_came_from() {
+    let home = Home::new();
+    let root = home.said(&["new", "--title", "Root"]);
+    home.said(&["send", &root, "hello"]);
+    let fork = home.said(&["fork", &root, "--title", "Fork"]);
+    let tree = home.said(&["tree", &fork]);
+    let lines: Vec<&str> = tree.lines().collect();
+    assert!(
+        lines[0].contains("\"Root\"") && !lines[0].contains("asked for"),
+        "{tree}"
+    );
+    assert!(
+        lines[2].contains("\"Fork\"") && lines[2].ends_with("<- asked for"),
+        "{tree}"
+    );
+    assert!(!home.said(&["tree", &root]).contains("asked for"));
+
+    home.said(&["rm", &root]);
+    let tree = home.said(&["tree", &fork]);
+    assert!(
+        tree.starts_with(&format!("conversation {} (deleted)\n", &root[..8])),
+        "{tree}"
+    );
+}
+
+#[test]
+fn with_json_an_error_is_json_too() {
+    let home = Home::new();
+    let table = [
+        (
+            &["--json", "show", "5d0c2a"][..],
+            4,
+            json!("notFound"),
+            json!(1001),
+        ),
+        (&["--json", "show", "."], 4, json!("notFound"), Value::Null),
+        (&["--json", "nonsense"], 2, json!("usage"), Value::Null),
+        (
+            &["new", "--cwd", "/no/such/folder", "--json"],
+            1,
+            json!("invalidCwd"),
+            json!(1004),
+        ),
+    ];
+    for (arguments, code, kind, wire_code) in table {
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+        let told = text(&output.stderr);
+        assert_eq!(told.lines().count(), 1, "{told}");
+        let error = &serde_json::from_str::<Value>(&told).unwrap()["error"];
+        assert_eq!((&error["kind"], &error["code"]), (&kind, &wire_code), "{told}");
+        assert_eq!(error["exitCode"], code, "{told}");
+        assert!(
+            error["message"].is_string() && error["hint"].is_string(),
+            "{told}"
+        );
+        assert!(error["retryable"].is_boolean(), "{told}");
+    }
+}
