@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Conversations with coding agents that outlive their sessions.
 #[derive(Debug, Parser)]
@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
     after_help = "CONV is a conversation's id, a prefix of it of 6 characters or more, any upstream id that it ever \
                   held, or . for the newest conversation of this folder.\n\n\
                   Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 not found, 5 busy or conflict, \
-                  6 agent failure, 7 limited."
+                  6 agent failure, 7 limited, 8 the agent asks and nobody is there to answer."
 )]
 pub(super) struct Arguments {
     /// Options that every command takes.
@@ -153,6 +153,20 @@ pub(super) struct Send {
     /// Wait in line while another turn runs
     #[arg(long)]
     pub(super) queue: bool,
+    /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
+    #[arg(long, value_name = "WHAT")]
+    pub(super) on_question: Option<OnQuestion>,
+}
+
+/// What to do with a question of the agent when nobody is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnQuestion {
+    /// Leave it open and exit with 8; the turn waits for `sessionctl answer`
+    Leave,
+    /// Wait until somebody else has answered it
+    Wait,
+    /// Refuse what is asked for, and go on
+    Deny,
 }
 
 /// `cancel`.

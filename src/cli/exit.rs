@@ -29,6 +29,8 @@ pub(super) enum Exit {
     Agent,
     /// A usage limit.
     Limited,
+    /// A question of the agent was left open, for somebody to answer.
+    Asked,
     /// A signal of this number stopped it before its end.
     Stopped(u8),
 }
@@ -45,6 +47,7 @@ impl Exit {
             Self::Busy => 5,
             Self::Agent => 6,
             Self::Limited => 7,
+            Self::Asked => 8,
             // As a shell tells of a program that a signal ended.
             Self::Stopped(signal) => 128 + signal,
         }
@@ -60,6 +63,7 @@ impl Exit {
             Self::Busy => "busy",
             Self::Agent => "agentError",
             Self::Limited => "limited",
+            Self::Asked => "questionOpen",
             Self::Stopped(_) => "stopped",
         }
     }

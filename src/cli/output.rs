@@ -123,8 +123,11 @@ impl Output {
         }
     }
 
-    /// Writes one line to standard error.
+    /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
+        if self.json {
+            return Ok(());
+        }
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())

@@ -5,9 +5,12 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::turn::Interrupt;
+use bridge_protocol::turn::{Interrupt, InterruptKind};
+use rustix::termios::{QueueSelector, tcflush};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -22,7 +25,21 @@ const TYPED_AHEAD_LINES: usize = 1;
 
 /// A person at a terminal.
 pub(super) struct Person {
-    lines: mpsc::Receiver<String>,
+    /// Asks the thread that reads for one more line. What is typed while no question is open is left to whoever reads
+    /// the terminal next, and a command in the background is not stopped for reading.
+    wanted: mpsc::Sender<()>,
+    lines: mpsc::Receiver<Typed>,
+    /// The terminal; nothing where it cannot be asked to forget.
+    terminal: Option<OwnedFd>,
+    /// When the question was asked that is to be answered.
+    asked_at: Instant,
+}
+
+/// A line, and when it was typed.
+pub(super) struct Typed {
+    /// The line, without its end.
+    pub(super) text: String,
+    at: Instant,
 }
 
 /// One way to answer.
@@ -34,6 +51,9 @@ pub(super) struct Choice {
     /// What it is called.
     #[serde(default)]
     pub(super) name: String,
+    /// ACP's kind of the option.
+    #[serde(default)]
+    pub(super) kind: String,
 }
 
 #[derive(Deserialize)]
@@ -53,29 +73,66 @@ impl Person {
         if !io::stderr().is_terminal() {
             return None;
         }
-        let source: Box<dyn Read + Send> = match File::open("/dev/tty") {
-            Ok(terminal) => Box::new(terminal),
-            Err(_) if stdin_is_free && io::stdin().is_terminal() => Box::new(io::stdin()),
+        let (source, terminal): (Box<dyn Read + Send>, _) = match File::open("/dev/tty") {
+            Ok(terminal) => {
+                let same = terminal.try_clone().ok().map(OwnedFd::from);
+                (Box::new(terminal), same)
+            }
+            Err(_) if stdin_is_free && io::stdin().is_terminal() => (Box::new(io::stdin()), None),
             Err(error) => {
                 tracing::debug!(%error, "there is no terminal to ask at");
                 return None;
             }
         };
+        let (wanted, mut wishes) = mpsc::channel(TYPED_AHEAD_LINES);
         let (sender, lines) = mpsc::channel(TYPED_AHEAD_LINES);
         // Reading a terminal cannot be interrupted: a thread of its own does it, and ends with the process.
         std::thread::spawn(move || {
-            for line in BufReader::new(source).lines() {
-                let Ok(line) = line else { break };
-                if sender.blocking_send(line).is_err() {
+            let mut typed = BufReader::new(source).lines();
+            while wishes.blocking_recv().is_some() {
+                let Some(Ok(text)) = typed.next() else { break };
+                let at = Instant::now();
+                if sender.blocking_send(Typed { text, at }).is_err() {
                     break;
                 }
             }
         });
-        Some(Self { lines })
+        Some(Self {
+            wanted,
+            lines,
+            terminal,
+            asked_at: Instant::now(),
+        })
+    }
+
+    /// Begins to listen for the answer to a question that is about to be shown. What was typed until now was not meant
+    /// for it and is forgotten; a line that is on its way already is told apart by [`knew`](Self::knew).
+    pub(super) fn listen(&mut self) {
+        if let Some(terminal) = &self.terminal
+            && let Err(error) = tcflush(terminal, QueueSelector::IFlush)
+        {
+            tracing::debug!(%error, "the terminal does not forget");
+        }
+        while self.lines.try_recv().is_ok() {}
+        self.asked_at = Instant::now();
+        self.listen_on();
+    }
+
+    /// Listens for one more line.
+    pub(super) fn listen_on(&self) {
+        if self.wanted.try_send(()).is_err() {
+            // It listens already, or the terminal is closed, which the next line tells.
+            tracing::trace!("no further line can be asked for");
+        }
+    }
+
+    /// Whether whoever typed the line could have read the question.
+    pub(super) fn knew(&self, line: &Typed) -> bool {
+        line.at >= self.asked_at
     }
 
     /// The next line that is typed; nothing once the terminal is closed. Safe to be dropped before it is ready.
-    pub(super) async fn line(&mut self) -> Option<String> {
+    pub(super) async fn line(&mut self) -> Option<Typed> {
         self.lines.recv().await
     }
 }
@@ -137,6 +194,38 @@ pub(super) fn pick(choices: &[Choice], typed: &str) -> Option<String> {
                 .find(|choice| choice.option_id == typed || choice.name.eq_ignore_ascii_case(typed))
         })
         .map(|choice| choice.option_id.clone())
+}
+
+/// The command that answers a question, with what it may be answered.
+pub(super) fn command(conversation: &str, interrupt: &Interrupt) -> String {
+    let ids: Vec<String> = choices(interrupt)
+        .into_iter()
+        .map(|choice| choice.option_id)
+        .collect();
+    let id = one_line(interrupt.id.as_str());
+    if ids.is_empty() {
+        return format!("answer with: sessionctl answer {conversation} {id} '{{…}}' (an ACP outcome)");
+    }
+    format!(
+        "answer with: sessionctl answer {conversation} {id} OPTION (one of: {})",
+        one_line(&ids.join(", "))
+    )
+}
+
+/// ACP's outcome that grants nothing: the option that refuses this once, else one that refuses, else none at all.
+pub(super) fn refusal(interrupt: &Interrupt) -> RawJson {
+    if interrupt.kind == InterruptKind::Elicitation {
+        return RawJson::from(json!({"action": "decline"}));
+    }
+    let choices = choices(interrupt);
+    let refusing = choices
+        .iter()
+        .find(|choice| choice.kind == "reject_once")
+        .or_else(|| choices.iter().find(|choice| choice.kind.starts_with("reject")));
+    RawJson::from(match refusing {
+        Some(choice) => json!({"outcome": "selected", "optionId": choice.option_id}),
+        None => json!({"outcome": "cancelled"}),
+    })
 }
 
 /// ACP's outcome for what `sessionctl answer` is given: an option's id, `cancel`, or a whole outcome.

@@ -131,9 +131,38 @@ fn failures_have_their_codes_and_say_what_to_do() {
 }
 
 #[test]
-fn without_a_terminal_a_question_tells_how_it_is_answered() {
+fn without_a_terminal_a_question_is_left_open_and_told() {
     let stub = Stub::start();
-    let mut child = sessionctl(&stub.home(), &["send", ID, "ask"])
+    let output = run(&stub.home(), &["send", ID, "ask"]);
+    check(&output, 8, "");
+    let told = text(&output.stderr);
+    let how = format!("sessionctl answer {ID} int-1 OPTION (one of: allow_once)");
+    assert!(told.contains("rm a.rs") && told.contains(&how), "{told}");
+    assert_eq!(stub.calls_of("conversation/respond"), Vec::<Value>::new());
+    assert_eq!(stub.calls_of("conversation/cancel"), Vec::<Value>::new());
+
+    let output = run(&stub.home(), &["send", ID, "ask", "--json"]);
+    assert_eq!(output.status.code(), Some(8));
+    let error: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
+    assert_eq!(error["error"]["kind"], "questionOpen");
+    assert_eq!(error["error"]["data"]["interruptId"], "int-1");
+}
+
+#[test]
+fn a_question_may_be_denied_without_asking() {
+    let stub = Stub::start();
+    let output = run(&stub.home(), &["send", ID, "ask", "--on-question", "deny"]);
+    check(&output, 0, "");
+    assert_eq!(
+        stub.calls_of("conversation/respond")[0]["outcome"],
+        json!({"outcome": "cancelled"})
+    );
+}
+
+#[test]
+fn a_question_may_be_left_to_somebody_else() {
+    let stub = Stub::start();
+    let mut child = sessionctl(&stub.home(), &["send", ID, "ask", "--on-question", "wait"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -144,12 +173,6 @@ fn without_a_terminal_a_question_tells_how_it_is_answered() {
         line.clear();
         assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is told");
     }
-    assert!(
-        line.contains(&format!(
-            "sessionctl answer {ID} int-1 OPTION (one of: allow_once)"
-        )),
-        "{line}"
-    );
     check(&run(&stub.home(), &["answer", ID, "int-1", "allow_once"]), 0, "");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(

@@ -1,5 +1,8 @@
 //! The command line with a real daemon and the built-in agent: what only both together show.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use super::home::Home;
@@ -75,4 +78,44 @@ fn with_json_an_error_is_json_too() {
         );
         assert!(error["retryable"].is_boolean(), "{told}");
     }
+}
+
+#[test]
+fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let asked = home.run(&["send", &id, "[[ask First?]] [[say First is done]]"]);
+    assert_eq!(asked.status.code(), Some(8), "{asked:?}");
+
+    let busy = home.run(&["send", &id, "Second"]);
+    assert_eq!(busy.status.code(), Some(5), "{busy:?}");
+    let told = text(&busy.stderr);
+    assert!(
+        told.contains("the turn that is running waits for an answer: First?"),
+        "{told}"
+    );
+
+    // In line: it must not end for the other turn's question, and stream nothing of that turn.
+    let mut waiting = home
+        .command(&["send", "--queue", &id, "Second"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut notes = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    let mut until = |words: &str| {
+        notes
+            .by_ref()
+            .map(Result::unwrap)
+            .find(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("{words} is told"))
+    };
+    until("another turn is running; this prompt waits in line behind it");
+    until("the turn that is running waits for an answer: First?");
+    let how = until("sessionctl answer");
+    let interrupt = how.split(' ').skip_while(|word| *word != id).nth(1).unwrap();
+    home.said(&["answer", &id, interrupt, "allow_once"]);
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stdout), "echo: Second\n");
 }

@@ -34,12 +34,8 @@ pub(super) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit>
         for line in question::lines(interrupt) {
             context.output.line(&line)?;
         }
-        let how = format!(
-            "  answer with: sessionctl answer {} {} OPTION",
-            words::short_id(answer.conversation.id),
-            interrupt.id
-        );
-        context.output.line(&look.paint(ATTENTION, &how))?;
+        let how = question::command(&words::short_id(answer.conversation.id), interrupt);
+        context.output.line(&look.paint(ATTENTION, &format!("  {how}")))?;
     }
     Ok(Exit::Done)
 }

@@ -4,19 +4,19 @@ use std::io::Read;
 use std::pin::pin;
 use std::time::Duration;
 
-use bridge_protocol::TurnId;
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::TurnResult;
+use bridge_protocol::{ConversationRef, TurnId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::view::{View, problem_of};
 use super::{Context, conversation_ref};
-use crate::cli::args::Send;
+use crate::cli::args::{OnQuestion, Send};
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
@@ -37,6 +37,8 @@ const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(10);
 struct OwnTurn {
     id: Option<TurnId>,
     ended: bool,
+    /// Whether another turn runs, behind which it waits.
+    behind_another: bool,
 }
 
 /// Sends a prompt and follows the turn to its end.
@@ -59,14 +61,15 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     // Subscribed first, so that nothing of the turn is missed.
     let mut follower = Follower::start(&daemon, conversation.clone()).await?;
     let json = context.output.json;
-    let person = if json { None } else { Person::find(!reads_stdin) };
+    let nobody = json || options.on_question.is_some();
+    let person = if nobody { None } else { Person::find(!reads_stdin) };
     let note_look = context.output.note_look;
     let mut view = View::new(
         &daemon,
         context.output,
         conversation.clone(),
-        &options.conversation,
         person,
+        options.on_question.unwrap_or(OnQuestion::Leave),
     );
 
     let on_busy = options.queue.then_some(OnBusy::Queue);
@@ -83,25 +86,27 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
         }
         tokio::select! {
             biased;
-            followed = follower.next(), if !own.ended => {
-                let followed = followed?;
+            followed = follower.next(), if !own.ended || result.is_none() => {
+                let followed = followed.map_err(|problem| lost(problem, &conversation))?;
                 if json {
                     view.raw(&followed.raw)?;
                 }
                 own.follow(&followed, &prompt, options.queue, &mut view, json)?;
+                view.unattended().await?;
             }
             ended = &mut answer, if result.is_none() => {
-                result = Some(ended.map_err(Problem::from));
+                result = Some(ended.map_err(|error| lost(error.into(), &conversation)));
             }
             line = view.typed(), if view.asks() => view.take_line(line).await?,
             _ = interrupts.recv() => {
+                view.end_turn()?;
                 if cancelling.is_some() {
-                    view.note("the turn goes on in the daemon; sessionctl attach follows it")?;
-                    return Ok(Exit::Failed);
+                    return Err(Problem::new(Exit::Failed, "left before the turn has ended")
+                        .hint(format!("it goes on in the daemon; sessionctl attach {conversation} follows it")));
                 }
                 if options.queue && own.id.is_none() {
-                    view.note("the prompt still waits in line; sessionctl cancel --queued takes it out")?;
-                    return Ok(Exit::Failed);
+                    return Err(Problem::new(Exit::Failed, "left while the prompt waits in line")
+                        .hint(format!("sessionctl cancel {conversation} --queued takes it out, and stops the running turn")));
                 }
                 view.note(&note_look.paint(DIM, "cancelling; Ctrl-C again leaves at once"))?;
                 cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None)));
@@ -146,32 +151,59 @@ impl OwnTurn {
         view: &mut View<'_>,
         json: bool,
     ) -> Outcome {
-        match &followed.envelope.event {
+        let event = &followed.envelope.event;
+        match event {
             Event::PromptAccepted {
                 turn_id,
                 prompt: accepted,
-                // Without a line to wait in, no other prompt can be accepted while this one waits for its answer.
-            } if self.id.is_none() && (!queued || accepted.to_text() == prompt.to_text()) => {
+                // Without a line to wait in, no other prompt can be accepted while this one waits for its answer. With
+                // one, somebody else's may have the same words: then that turn ends, and this one's answer has not come.
+            } if (self.id.is_none() || self.ended) && (!queued || accepted.to_text() == prompt.to_text()) => {
                 self.id = Some(turn_id.clone());
+                self.ended = false;
             }
-            Event::Update { turn_id, update } if turn_id.is_some() && *turn_id == self.id && !json => {
-                view.update(update)?;
+            Event::PromptAccepted { .. } if self.id.is_none() => self.behind_another = true,
+            Event::Update { turn_id, update } if turn_id.is_some() && *turn_id == self.id => {
+                return if json { Ok(()) } else { view.update(update) };
             }
             Event::TurnEnded { turn } if Some(&turn.turn_id) == self.id.as_ref() => self.ended = true,
+            Event::TurnEnded { .. } => self.behind_another = false,
             Event::Snapshot { running, .. } if self.id.is_some() => {
                 // Cut off and too late for the missing events: what is not running any more has ended.
                 let goes_on = running.as_ref().map(|running| &running.turn_id) == self.id.as_ref();
                 self.ended = !goes_on;
             }
+            Event::Snapshot {
+                running,
+                conversation,
+                ..
+            } => {
+                self.behind_another = running.is_some();
+                if self.behind_another && queued {
+                    view.aside("another turn is running; this prompt waits in line behind it")?;
+                }
+                return view.others_questions(&conversation.interrupts);
+            }
+            Event::InterruptRaised { interrupt } if self.id.is_none() => {
+                return view.others_questions([interrupt]);
+            }
+            Event::InterruptResolved { .. } if self.id.is_none() => return Ok(()),
+            Event::Resumed { .. } if self.behind_another => return Ok(()),
             Event::Deleted {} => self.ended = true,
             _ => {}
         }
-        if json {
-            Ok(())
-        } else {
-            view.common(&followed.envelope.event)
-        }
+        view.common(event)
     }
+}
+
+/// A connection that was lost after the prompt had been sent: sending it again might do its work twice.
+fn lost(problem: Problem, conversation: &ConversationRef) -> Problem {
+    if problem.exit != Exit::NoDaemon {
+        return problem;
+    }
+    problem.hint(format!(
+        "the prompt may have been taken: sessionctl attach {conversation} shows what became of it"
+    ))
 }
 
 /// Follows a conversation, whoever talks to it, until Ctrl-C or its end.
@@ -183,7 +215,7 @@ pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exi
     let json = context.output.json;
     let person = if json { None } else { Person::find(true) };
     let look = context.output.look;
-    let mut view = View::new(&daemon, context.output, conversation, word, person);
+    let mut view = View::new(&daemon, context.output, conversation, person, OnQuestion::Wait);
     loop {
         let followed = tokio::select! {
             biased;
@@ -238,6 +270,7 @@ pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exi
                 _ => {}
             }
             view.common(event)?;
+            view.unattended().await?;
         }
         if matches!(event, Event::Deleted {}) {
             return Ok(Exit::Done);

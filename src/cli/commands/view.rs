@@ -14,12 +14,14 @@ use bridge_protocol::turn::{Interrupt, TurnResult};
 use bridge_protocol::{ConversationRef, InterruptId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde_json::json;
 
+use crate::cli::args::OnQuestion;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::question::{self, Person};
+use crate::cli::question::{self, Person, Typed};
 use crate::cli::render::Renderer;
 use crate::cli::words;
 
@@ -29,30 +31,30 @@ pub(super) struct View<'a> {
     output: &'a mut Output,
     renderer: Renderer,
     conversation: ConversationRef,
-    /// How the conversation is called in what is told to do next.
-    name: String,
     person: Option<Person>,
+    /// What becomes of questions when there is no person.
+    unattended: OnQuestion,
     /// The open questions; the first is the one that is asked.
     questions: VecDeque<Interrupt>,
     told_resumed: bool,
 }
 
 impl<'a> View<'a> {
-    /// Nothing has been shown yet. Without a person, it is told how questions are answered.
+    /// Nothing has been shown yet.
     pub(super) fn new(
         daemon: &'a Daemon,
         output: &'a mut Output,
         conversation: ConversationRef,
-        name: &str,
         person: Option<Person>,
+        unattended: OnQuestion,
     ) -> Self {
         Self {
             renderer: Renderer::new(output.look),
             daemon,
             output,
             conversation,
-            name: name.to_owned(),
             person,
+            unattended,
             questions: VecDeque::new(),
             told_resumed: false,
         }
@@ -102,6 +104,25 @@ impl<'a> View<'a> {
         self.output.text(&end)
     }
 
+    /// Tells of questions that are not those of the turn that is followed.
+    pub(super) fn others_questions<'i>(
+        &mut self,
+        interrupts: impl IntoIterator<Item = &'i Interrupt>,
+    ) -> Outcome {
+        for interrupt in interrupts {
+            let whose = if interrupt.orphaned {
+                "a question of an earlier turn is still open"
+            } else {
+                "the turn that is running waits for an answer"
+            };
+            let subject = question::subject(interrupt);
+            self.aside(&format!("{whose}: {subject}"))?;
+            let how = self.how_to_answer(interrupt);
+            self.aside(&format!("  {how}"))?;
+        }
+        Ok(())
+    }
+
     /// Shows the events that look the same whoever's turn it is.
     pub(super) fn common(&mut self, event: &Event) -> Outcome {
         match event {
@@ -130,7 +151,7 @@ impl<'a> View<'a> {
     }
 
     /// The next line that a person types; never ready without one. Safe to be dropped before it is ready.
-    pub(super) async fn typed(&mut self) -> Option<String> {
+    pub(super) async fn typed(&mut self) -> Option<Typed> {
         match &mut self.person {
             Some(person) => person.line().await,
             None => std::future::pending().await,
@@ -138,31 +159,82 @@ impl<'a> View<'a> {
     }
 
     /// Takes a typed line as the answer to the question that is asked.
-    pub(super) async fn take_line(&mut self, line: Option<String>) -> Outcome {
+    pub(super) async fn take_line(&mut self, line: Option<Typed>) -> Outcome {
         let Some(line) = line else {
             self.person = None;
-            return self.ask();
+            return self.unattended().await;
         };
+        if let Some(person) = &self.person
+            && !person.knew(&line)
+        {
+            // Typed before the question was there to be read.
+            person.listen_on();
+            return Ok(());
+        }
         let Some(interrupt) = self.questions.front() else {
             return Ok(());
         };
-        let Some(option) = question::pick(&question::choices(interrupt), &line) else {
+        let Some(option) = question::pick(&question::choices(interrupt), &line.text) else {
             return self.ask();
         };
-        let answered = self
-            .daemon
-            .respond(
-                self.conversation.clone(),
-                interrupt.id.clone(),
-                question::outcome(&option),
-            )
-            .await;
+        let id = interrupt.id.clone();
+        self.respond(id, question::outcome(&option)).await
+    }
+
+    /// Does with the open questions what was asked for when there is no person to ask.
+    ///
+    /// # Errors
+    /// With [`Exit::Asked`] when they are to be left open.
+    pub(super) async fn unattended(&mut self) -> Outcome {
+        if self.person.is_some() {
+            return Ok(());
+        }
+        while let Some(interrupt) = self.questions.pop_front() {
+            self.note_lines(question::lines(&interrupt))?;
+            let how = self.how_to_answer(&interrupt);
+            match self.unattended {
+                OnQuestion::Wait => {
+                    let how = self.output.note_look.paint(ATTENTION, &format!("  {how}"));
+                    self.note(&how)?;
+                }
+                OnQuestion::Deny => {
+                    self.aside("  denied, as --on-question says")?;
+                    self.respond(interrupt.id.clone(), question::refusal(&interrupt))
+                        .await?;
+                }
+                OnQuestion::Leave => {
+                    let problem = Problem::new(
+                        Exit::Asked,
+                        format!(
+                            "the agent asks, and nobody is here to answer: {}",
+                            question::subject(&interrupt)
+                        ),
+                    );
+                    let conversation = &self.conversation;
+                    return Err(problem
+                        .hint(format!(
+                            "the turn waits: {how}; sessionctl attach {conversation} follows it"
+                        ))
+                        .details(json!({"interruptId": interrupt.id, "options": interrupt.options})));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome {
+        let answered = self.daemon.respond(self.conversation.clone(), id, outcome).await;
         match answered.map_err(Problem::from) {
             Ok(_) => Ok(()),
             // Somebody else was first, or the turn has ended: the event that says so removes the question.
             Err(problem) if problem.exit == Exit::Busy => Ok(()),
             Err(problem) => Err(problem),
         }
+    }
+
+    /// The command that answers a question.
+    fn how_to_answer(&self, interrupt: &Interrupt) -> String {
+        question::command(&self.conversation.to_string(), interrupt)
     }
 
     fn snapshot(&mut self, conversation: &Conversation, gap: bool) -> Outcome {
@@ -178,55 +250,42 @@ impl<'a> View<'a> {
 
     fn raised(&mut self, interrupt: Interrupt) -> Outcome {
         self.questions.push_back(interrupt);
-        if self.questions.len() == 1 || self.person.is_none() {
-            self.ask()?;
+        if self.questions.len() == 1 {
+            self.ask()
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
     fn resolved(&mut self, id: &InterruptId, by: &str) -> Outcome {
         let was_asked = self.questions.front().is_some_and(|question| question.id == *id);
         self.questions.retain(|question| question.id != *id);
-        self.aside(&format!("answered ({})", one_line(by)))?;
+        let how = match by {
+            "client" => "answered".to_owned(),
+            "cancel" => "the question is void: the turn was cancelled".to_owned(),
+            "agent" => "the question is void: the agent took it back".to_owned(),
+            "reset" => "the question is void: a new chat was started".to_owned(),
+            other => format!("answered by {}", one_line(other)),
+        };
+        self.aside(&how)?;
         if was_asked { self.ask() } else { Ok(()) }
     }
 
-    /// Asks the first open question, or tells how the open ones are answered.
+    /// Asks the person the first open question.
     fn ask(&mut self) -> Outcome {
-        let look = self.output.note_look;
-        if self.person.is_none() {
-            let open: Vec<Interrupt> = self.questions.drain(..).collect();
-            for interrupt in &open {
-                self.note_lines(question::lines(interrupt))?;
-                let options: Vec<String> = question::choices(interrupt)
-                    .into_iter()
-                    .map(|choice| choice.option_id)
-                    .collect();
-                let how = format!(
-                    "  answer with: sessionctl answer {} {} OPTION (one of: {})",
-                    self.name,
-                    interrupt.id,
-                    one_line(&options.join(", "))
-                );
-                self.note(&look.paint(ATTENTION, &how))?;
-            }
-            return Ok(());
-        }
-        let Some(interrupt) = self.questions.front() else {
+        let (Some(interrupt), Some(person)) = (self.questions.front(), &mut self.person) else {
             return Ok(());
         };
         let lines = question::lines(interrupt);
-        let answerable = !question::choices(interrupt).is_empty();
-        let how = if answerable {
-            "  type a number and Enter".to_owned()
+        let how = if question::choices(interrupt).is_empty() {
+            question::command(&self.conversation.to_string(), interrupt)
         } else {
-            format!(
-                "  answer with: sessionctl answer {} {} '{{…}}' (an ACP outcome)",
-                self.name, interrupt.id
-            )
+            "type a number and Enter".to_owned()
         };
+        person.listen();
         self.note_lines(lines)?;
-        self.note(&look.paint(ATTENTION, &how))
+        let how = self.output.note_look.paint(ATTENTION, &format!("  {how}"));
+        self.note(&how)
     }
 
     fn note_lines(&mut self, lines: Vec<String>) -> Outcome {

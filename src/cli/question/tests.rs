@@ -4,7 +4,7 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Interrupt, InterruptKind};
 use serde_json::{Value, json};
 
-use super::{choices, lines, outcome, pick};
+use super::{choices, command, lines, outcome, pick, refusal};
 
 fn interrupt(tool_call: Option<Value>, options: Option<Value>, request: Value) -> Interrupt {
     Interrupt {
@@ -73,4 +73,49 @@ fn an_outcome_is_an_option_a_cancel_or_given_whole() {
         let outcome: Value = serde_json::from_str(outcome(option).get()).unwrap();
         assert_eq!(outcome, expected, "{option}");
     }
+}
+
+#[test]
+fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
+    let options = |kinds: &[&str]| {
+        let options: Vec<Value> = kinds
+            .iter()
+            .map(|kind| json!({"optionId": format!("{kind}-id"), "kind": kind}))
+            .collect();
+        interrupt(None, Some(json!(options)), json!({}))
+    };
+    let table = [
+        (
+            &["allow_once", "reject_always", "reject_once"][..],
+            json!({"outcome": "selected", "optionId": "reject_once-id"}),
+        ),
+        (
+            &["allow_once", "reject_always"],
+            json!({"outcome": "selected", "optionId": "reject_always-id"}),
+        ),
+        (&["allow_once"], json!({"outcome": "cancelled"})),
+        (&[], json!({"outcome": "cancelled"})),
+    ];
+    for (kinds, expected) in table {
+        let refusal: Value = refusal(&options(kinds)).read().unwrap();
+        assert_eq!(refusal, expected, "{kinds:?}");
+    }
+    let elicitation = Interrupt {
+        kind: InterruptKind::Elicitation,
+        ..options(&[])
+    };
+    assert_eq!(
+        refusal(&elicitation).read::<Value>().unwrap(),
+        json!({"action": "decline"})
+    );
+}
+
+#[test]
+fn it_is_told_how_a_question_is_answered() {
+    assert_eq!(
+        command("5d0c2a4e", &permission()),
+        "answer with: sessionctl answer 5d0c2a4e int-1 OPTION (one of: allow_once, reject_once)"
+    );
+    let free = interrupt(None, None, json!({"message": "Which branch?"}));
+    assert!(command("5d0c2a4e", &free).contains("sessionctl answer 5d0c2a4e int-1 '{"));
 }
