@@ -41,15 +41,32 @@ impl<'a> Follower<'a> {
     /// # Errors
     /// What the daemon answers.
     pub(super) async fn start(daemon: &'a Daemon, conversation: ConversationRef) -> Outcome<Self> {
+        Self::behind(daemon, conversation, None).await
+    }
+
+    /// Subscribes and goes on behind an event; where what came after it is not held any more, with a snapshot.
+    ///
+    /// # Errors
+    /// What the daemon answers.
+    pub(super) async fn behind(
+        daemon: &'a Daemon,
+        conversation: ConversationRef,
+        after: Option<Cursor>,
+    ) -> Outcome<Self> {
         let mut follower = Self {
             daemon,
             conversation,
             subscription: None,
-            after: None,
+            after,
             restarts: 0,
         };
         follower.subscribe().await?;
         Ok(follower)
+    }
+
+    /// The place of the last event that was delivered.
+    pub(super) fn cursor(&self) -> Option<Cursor> {
+        self.after.clone()
     }
 
     /// The next event. Nothing is lost when the future is dropped before it is ready.

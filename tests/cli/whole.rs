@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::home::Home;
@@ -118,4 +119,44 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     let output = waiting.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(text(&output.stdout), "echo: Second\n");
+}
+
+#[test]
+fn attach_goes_on_when_the_daemon_comes_back() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut attached = home
+        .command(&["attach", &id])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut notes = BufReader::new(attached.stderr.take().unwrap()).lines();
+    let mut shown = BufReader::new(attached.stdout.take().unwrap()).lines();
+    assert_eq!(home.said(&["send", &id, "Before"]), "echo: Before");
+    for expected in ["> Before", "echo: Before"] {
+        assert_eq!(shown.next().unwrap().unwrap(), expected);
+    }
+
+    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
+    let daemon = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+    let mut until = |words: &str| {
+        let told = notes
+            .by_ref()
+            .map(Result::unwrap)
+            .find(|line| line.contains(words));
+        assert!(told.is_some(), "{words} is told");
+    };
+    until("waits up to 60 s for a daemon to answer again");
+    // The next command starts a daemon; attach must not.
+    home.said(&["show", &id]);
+    until("a daemon answers again");
+    until("idle");
+    assert_eq!(home.said(&["send", &id, "After"]), "echo: After");
+    for expected in ["> After", "echo: After"] {
+        assert_eq!(shown.next().unwrap().unwrap(), expected);
+    }
+    kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
+    assert_eq!(attached.wait().unwrap().code(), Some(0));
 }

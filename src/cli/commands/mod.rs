@@ -2,6 +2,7 @@
 //!
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
+mod attach;
 mod list;
 mod look;
 mod make;
@@ -56,7 +57,7 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Agents => look::agents(context).await,
         Command::Status => look::status(context).await,
         Command::Send(options) => send::send(context, options).await,
-        Command::Attach(one) => send::attach(context, &one.conversation).await,
+        Command::Attach(one) => attach::attach(context, &one.conversation).await,
         Command::Cancel(cancel) => steer::cancel(context, cancel).await,
         Command::Resume(one) => steer::resume(context, &one.conversation).await,
         Command::Answer(answer) => steer::answer(context, answer).await,

@@ -1,4 +1,4 @@
-//! Talking: `send` follows one turn from its prompt to its end, `attach` whatever happens.
+//! `send`: follows one turn from its prompt to its end.
 
 use std::io::Read;
 use std::pin::pin;
@@ -19,10 +19,8 @@ use super::{Context, conversation_ref};
 use crate::cli::args::{OnQuestion, Send};
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
-use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::question::Person;
-use crate::cli::words;
 
 /// The longest prompt that is read from standard input: below what the daemon takes in one line by default, with
 /// room for escapes.
@@ -63,7 +61,6 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     let json = context.output.json;
     let nobody = json || options.on_question.is_some();
     let person = if nobody { None } else { Person::find(!reads_stdin) };
-    let note_look = context.output.note_look;
     let mut view = View::new(
         &daemon,
         context.output,
@@ -108,7 +105,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
                     return Err(Problem::new(Exit::Failed, "left while the prompt waits in line")
                         .hint(format!("sessionctl cancel {conversation} --queued takes it out, and stops the running turn")));
                 }
-                view.note(&note_look.paint(DIM, "cancelling; Ctrl-C again leaves at once"))?;
+                view.aside("cancelling; Ctrl-C again leaves at once")?;
                 cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None)));
             }
             cancelled = finished(&mut cancelling), if cancelling.is_some() => {
@@ -206,84 +203,8 @@ fn lost(problem: Problem, conversation: &ConversationRef) -> Problem {
     ))
 }
 
-/// Follows a conversation, whoever talks to it, until Ctrl-C or its end.
-pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
-    let conversation = conversation_ref(&daemon, word).await?;
-    let mut interrupts = interrupts()?;
-    let mut follower = Follower::start(&daemon, conversation.clone()).await?;
-    let json = context.output.json;
-    let person = if json { None } else { Person::find(true) };
-    let look = context.output.look;
-    let mut view = View::new(&daemon, context.output, conversation, person, OnQuestion::Wait);
-    loop {
-        let followed = tokio::select! {
-            biased;
-            _ = interrupts.recv() => {
-                view.end_turn()?;
-                return Ok(Exit::Done);
-            }
-            line = view.typed(), if view.asks() => {
-                view.take_line(line).await?;
-                continue;
-            }
-            followed = follower.next() => followed?,
-        };
-        let event = &followed.envelope.event;
-        if json {
-            view.raw(&followed.raw)?;
-        } else {
-            match event {
-                Event::Snapshot {
-                    conversation,
-                    running,
-                    ..
-                } => {
-                    let title = one_line(&conversation.title);
-                    let about = format!(
-                        "{} {title} ({})",
-                        words::short_id(conversation.id),
-                        words::state(conversation.state)
-                    );
-                    view.aside(&about)?;
-                    if let Some(running) = running {
-                        view.line(&look.paint(STRONG, &prompt_line(&running.prompt)))?;
-                        for update in &running.updates {
-                            view.update(update)?;
-                        }
-                    }
-                }
-                Event::PromptAccepted { prompt, .. } => {
-                    view.line(&look.paint(STRONG, &prompt_line(prompt)))?;
-                }
-                Event::Update { update, .. } => view.update(update)?,
-                Event::TurnEnded { turn } => {
-                    view.end_turn()?;
-                    if let Some(problem) = problem_of(turn, Timestamp::now(), &TimeZone::system()) {
-                        let told = one_line(&problem.message.unwrap_or_default());
-                        view.note(&look.paint(ATTENTION, &told))?;
-                    }
-                }
-                Event::Closed {} => view.aside("the session was closed; the next prompt brings it back")?,
-                Event::Reset {} => view.aside("a new chat was started")?,
-                Event::Deleted {} => view.aside("the conversation was deleted")?,
-                _ => {}
-            }
-            view.common(event)?;
-            view.unattended().await?;
-        }
-        if matches!(event, Event::Deleted {}) {
-            return Ok(Exit::Done);
-        }
-    }
-}
-
-fn prompt_line(prompt: &PromptContent) -> String {
-    format!("> {}", one_line(&prompt.to_text()))
-}
-
 /// Ctrl-C from here on, as a stream of wishes instead of the end of the process.
-fn interrupts() -> Outcome<Signal> {
+pub(super) fn interrupts() -> Outcome<Signal> {
     signal(SignalKind::interrupt())
         .map_err(|error| Problem::new(Exit::Failed, format!("Ctrl-C cannot be listened for: {error}")))
 }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use anstyle::Style;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Resumed};
@@ -86,15 +87,25 @@ impl<'a> View<'a> {
         self.output.note(text)
     }
 
-    /// The same, dimmed.
-    pub(super) fn aside(&mut self, text: &str) -> Outcome {
-        let text = self.output.note_look.paint(DIM, text);
+    /// The same, in a style.
+    pub(super) fn styled_note(&mut self, style: Style, text: &str) -> Outcome {
+        let text = self.output.note_look.paint(style, text);
         self.note(&text)
     }
 
-    /// Shows a line among the output.
-    pub(super) fn line(&mut self, text: &str) -> Outcome {
-        let line = self.renderer.line(text);
+    /// The same, dimmed.
+    pub(super) fn aside(&mut self, text: &str) -> Outcome {
+        self.styled_note(DIM, text)
+    }
+
+    /// Gives the person back, to whoever shows the conversation next.
+    pub(super) fn into_person(self) -> Option<Person> {
+        self.person
+    }
+
+    /// Shows a line among the output, in a style.
+    pub(super) fn styled_line(&mut self, style: Style, text: &str) -> Outcome {
+        let line = self.renderer.line(&self.output.look.paint(style, text));
         self.output.text(&line)
     }
 
@@ -141,8 +152,7 @@ impl<'a> View<'a> {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.told_resumed, true) {
             return Ok(());
         }
-        let told = self.output.note_look.paint(ATTENTION, &words::resumed(resumed));
-        self.note(&told)
+        self.styled_note(ATTENTION, &words::resumed(resumed))
     }
 
     /// Whether a question waits for a line from a person.
@@ -194,8 +204,7 @@ impl<'a> View<'a> {
             let how = self.how_to_answer(&interrupt);
             match self.unattended {
                 OnQuestion::Wait => {
-                    let how = self.output.note_look.paint(ATTENTION, &format!("  {how}"));
-                    self.note(&how)?;
+                    self.styled_note(ATTENTION, &format!("  {how}"))?;
                 }
                 OnQuestion::Deny => {
                     self.aside("  denied, as --on-question says")?;
@@ -284,8 +293,7 @@ impl<'a> View<'a> {
         };
         person.listen();
         self.note_lines(lines)?;
-        let how = self.output.note_look.paint(ATTENTION, &format!("  {how}"));
-        self.note(&how)
+        self.styled_note(ATTENTION, &format!("  {how}"))
     }
 
     fn note_lines(&mut self, lines: Vec<String>) -> Outcome {
