@@ -9,6 +9,8 @@
 mod demo;
 mod home;
 mod stub;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod whole;
 
 use std::io::{BufRead, BufReader, Read, Write};

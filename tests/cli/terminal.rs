@@ -1,0 +1,208 @@
+//! The command line at a terminal: a pseudo terminal with the command as the leader of its session, as a shell would
+//! have it, and a person who types.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+
+use super::home::Home;
+
+/// Longer than anything here takes on a busy machine; only a hang meets it.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+
+/// What Ctrl-C sends.
+const CTRL_C: &str = "\x03";
+
+/// A terminal with a command in it.
+pub(crate) struct Terminal {
+    screen: File,
+    child: Child,
+    settings: Termios,
+    shown: String,
+}
+
+impl Terminal {
+    /// Runs a command of this home at a terminal of its own, so many columns wide.
+    pub(crate) fn run(home: &Home, columns: u16, arguments: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave: OwnedFd = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&slave, size).unwrap();
+        let settings = tcgetattr(&slave).unwrap();
+
+        let command = home.command(arguments);
+        // A new session whose controlling terminal is standard input.
+        let mut leader = Command::new("setsid");
+        leader.arg("--ctty").arg(command.get_program());
+        leader.args(command.get_args()).env_clear();
+        leader.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        if let Some(path) = std::env::var_os("PATH") {
+            leader.env("PATH", path);
+        }
+        leader.env("TERM", "xterm");
+        leader.current_dir(command.get_current_dir().unwrap());
+        let child = leader
+            .stdin(Stdio::from(slave.try_clone().unwrap()))
+            .stdout(Stdio::from(slave.try_clone().unwrap()))
+            .stderr(Stdio::from(slave))
+            .spawn()
+            .unwrap();
+        // The command holds further ends of the terminal, which would keep it open.
+        drop(leader);
+        Self {
+            screen: File::from(master),
+            child,
+            settings,
+            shown: String::new(),
+        }
+    }
+
+    /// Reads on until these words are shown, and gives everything up to them; what was given once is not looked at
+    /// again.
+    #[track_caller]
+    pub(crate) fn until(&mut self, words: &str) -> String {
+        loop {
+            if let Some(at) = self.shown.find(words) {
+                let rest = self.shown.split_off(at + words.len());
+                return std::mem::replace(&mut self.shown, rest);
+            }
+            assert!(self.more(), "{words:?} is shown: {:?}", self.shown);
+        }
+    }
+
+    pub(crate) fn type_in(&mut self, text: &str) {
+        self.screen.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Reads to the end; gives what is shown and the exit code. The terminal is as it was found.
+    pub(crate) fn ended(mut self) -> (String, Option<i32>) {
+        while self.more() {}
+        let code = self.child.wait().unwrap().code();
+        let left = tcgetattr(&self.screen).unwrap();
+        let found = &self.settings;
+        assert_eq!(
+            (left.input_modes, left.output_modes, left.local_modes),
+            (found.input_modes, found.output_modes, found.local_modes)
+        );
+        (self.shown, code)
+    }
+
+    /// Reads what there is; whether the terminal is still in use.
+    fn more(&mut self) -> bool {
+        let ready = poll(&mut [PollFd::new(&self.screen, PollFlags::IN)], Some(&PATIENCE)).unwrap();
+        assert_ne!(ready, 0, "something happens: {:?}", self.shown);
+        let mut bytes = [0; 4096];
+        match self.screen.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
+            // Nobody holds the other end any more.
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+                false
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_typed_answers_a_question() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = "[[ask Really?]] [[say Done it]]";
+    for (typed, allowed) in [("1\n", true), ("2\n", false), ("reject_once\n", false)] {
+        let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
+        terminal.until("? Really?");
+        terminal.until("type a number and Enter");
+        // What is no answer is asked again.
+        terminal.type_in("9\n");
+        terminal.until("? Really?");
+        terminal.until("type a number and Enter");
+        terminal.type_in(typed);
+        let (shown, code) = terminal.ended();
+        assert_eq!(shown.contains("Done it"), allowed, "{typed:?}: {shown:?}");
+        assert_eq!(code, Some(0), "{shown:?}");
+    }
+}
+
+#[test]
+fn what_was_typed_before_the_question_is_no_answer_to_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = "[[say Working]] [[stream 10 20]] [[ask Really?]] [[say Done it]]";
+    let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
+    terminal.until("Working");
+    terminal.type_in("1\n1\n");
+    terminal.until("type a number and Enter");
+    terminal.type_in("2\n");
+    let (shown, _) = terminal.ended();
+    assert!(!shown.contains("Done it"), "{shown:?}");
+}
+
+#[test]
+fn the_first_ctrl_c_cancels_the_turn_and_the_second_leaves() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
+    terminal.until("Begun");
+    terminal.type_in(CTRL_C);
+    let (shown, code) = terminal.ended();
+    assert!(shown.contains("the turn was cancelled"), "{shown:?}");
+    assert_eq!(code, Some(1), "{shown:?}");
+
+    let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[deaf]] [[hang]]"]);
+    terminal.until("Begun");
+    terminal.type_in(CTRL_C);
+    terminal.until("Ctrl-C again leaves at once");
+    terminal.type_in(CTRL_C);
+    let (shown, code) = terminal.ended();
+    assert!(
+        shown.contains("left before the turn has ended")
+            && shown.contains(&format!("sessionctl attach {id}")),
+        "{shown:?}"
+    );
+    assert_eq!(code, Some(1), "{shown:?}");
+    home.said(&["cancel", &id]);
+}
+
+#[test]
+fn a_question_is_void_when_its_turn_is_cancelled() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
+    terminal.until("type a number and Enter");
+    terminal.type_in(CTRL_C);
+    let (shown, code) = terminal.ended();
+    assert!(
+        shown.contains("the question is void") && !shown.contains("Done it"),
+        "{shown:?}"
+    );
+    assert_eq!(code, Some(1), "{shown:?}");
+    let show = home.said(&["show", &id]);
+    assert!(show.contains("idle") && !show.contains("answer with"), "{show}");
+}
