@@ -43,6 +43,9 @@ pub(super) struct Reach {
     pub(super) launch: Launch,
 }
 
+/// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, less the byte that ends it.
+const SOCKET_PATH_LIMIT_BYTES: usize = 107;
+
 /// What is read of the lock file here.
 #[derive(Deserialize)]
 struct LockFile {
@@ -100,13 +103,9 @@ impl Reach {
                     return Err(Problem::new(Exit::NoDaemon, error.to_string())
                         .hint("each user has a daemon of their own; is this socket somebody else's?"));
                 }
-                Err(ConnectError::Io { path, source }) => {
-                    return Err(Problem::new(
-                        Exit::NoDaemon,
-                        format!("cannot connect to the socket {}: {source}", path.display()),
-                    )
-                    .hint("name a socket with a shorter path with --socket"));
-                }
+                // Nothing can listen below a file; what is wrong is told when a daemon is started there.
+                Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
+                Err(ConnectError::Io { path, source }) => return Err(unusable(&path, &source)),
             }
         }
         Ok(None)
@@ -180,6 +179,26 @@ impl SubscriptionClientT for Daemon {
     ) -> Result<Subscription<Notif>, Error> {
         self.client.subscribe_to_method(method).await
     }
+}
+
+/// A socket that cannot be connected to, whether or not a daemon listens.
+fn unusable(socket: &Path, error: &io::Error) -> Problem {
+    let path = socket.display();
+    let length = socket.as_os_str().len();
+    if error.kind() == io::ErrorKind::InvalidInput && length > SOCKET_PATH_LIMIT_BYTES {
+        return Problem::new(
+            Exit::NoDaemon,
+            format!(
+                "the path of the socket is too long: {length} bytes, where {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
+            ),
+        )
+        .hint("name a shorter one with --socket PATH, or a folder nearer to the root with --home DIR");
+    }
+    Problem::new(
+        Exit::NoDaemon,
+        format!("cannot connect to the socket {path}: {error}"),
+    )
+    .hint("sessiond in a terminal shows whether a daemon can listen there")
 }
 
 /// The sockets to try, in order: the one that was named and no other, else the running daemon's own, then the default.

@@ -188,10 +188,15 @@ pub(super) fn pad(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(missing))
 }
 
+/// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the
+/// direction of writing.
 fn without_controls(text: &str) -> String {
-    text.chars()
-        .filter(|character| !character.is_control() || matches!(character, '\n' | '\t'))
-        .collect()
+    let steers = |character: char| match character {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    };
+    text.chars().filter(|character| !steers(*character)).collect()
 }
 
 /// Whether the locale can show more than ASCII; the variables in the order in which they decide.

@@ -232,7 +232,8 @@ fn last_words(log_path: &Path, from: u64) -> Option<LastWords> {
     }
 }
 
-/// The last line that says what was wrong, and the last that says what to do; without such, the last line.
+/// The last line that says what was wrong, and the last that says what to do; without such, the last line. Where what
+/// was wrong takes several lines, as in a file that is quoted, the first says where and the last says what.
 fn pick_words(text: &str) -> Option<LastWords> {
     let lines: Vec<&str> = text
         .lines()
@@ -241,8 +242,21 @@ fn pick_words(text: &str) -> Option<LastWords> {
         .collect();
     let marked = |mark: &str| lines.iter().rev().find_map(|line| line.strip_prefix(mark));
     let message = marked("error: ").or(lines.last().copied())?;
+    let message = match text.rsplit_once("error: ") {
+        Some((_, told)) => {
+            let paragraph = told
+                .lines()
+                .map(str::trim)
+                .take_while(|line| !line.is_empty() && !line.starts_with("hint: "));
+            match paragraph.skip(1).last() {
+                Some(last) => format!("{message}: {last}"),
+                None => message.to_owned(),
+            }
+        }
+        None => message.to_owned(),
+    };
     Some(LastWords {
-        message: message.to_owned(),
+        message,
         hint: marked("hint: ").map(str::to_owned),
     })
 }
@@ -256,7 +270,10 @@ fn make_private(folder: &Path) -> Outcome {
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| Problem::file("make the folder", folder, &error))
+        .map_err(|error| {
+            Problem::file("make the folder", folder, &error)
+                .hint("--home DIR names a folder that everything goes into instead")
+        })
 }
 
 #[cfg(test)]
@@ -287,6 +304,10 @@ mod tests {
             (
                 "INFO starting\nerror: no room\nhint: make room\nINFO ended\n",
                 Some(("no room", Some("make room"))),
+            ),
+            (
+                "error: c.toml: line 1\n  |\n1 | zork = 1\n  | ^^^^\nunknown field\n\nhint: mend it\n",
+                Some(("c.toml: line 1: unknown field", Some("mend it"))),
             ),
         ];
         for (text, expected) in table {

@@ -9,6 +9,8 @@ use bridge_protocol::turn::FailureKind;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::output::one_line;
+
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +24,8 @@ pub(super) fn short_id(id: ConversationId) -> String {
 
 /// The beginning of any id.
 pub(super) fn short(id: &str) -> String {
-    id.chars().take(SHORT_ID_CHARS).collect()
+    // An upstream id is the agent's, and may hold anything.
+    one_line(id).chars().take(SHORT_ID_CHARS).collect()
 }
 
 /// How long ago, in the largest unit that fits.

@@ -82,6 +82,24 @@ fn with_json_an_error_is_json_too() {
 }
 
 #[test]
+fn a_wrong_answer_is_told_where_the_right_ones_are() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.run(&["send", &id, "[[ask Really?]]"]);
+    let show: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
+    let interrupt = show["conversation"]["interrupts"][0]["id"].as_str().unwrap();
+    for (interrupt, option, code) in [("none", "allow_once", 4), (interrupt, "perhaps", 2)] {
+        let output = home.run(&["answer", &id, interrupt, option]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains(&format!("hint: sessionctl show {id} tells which questions")),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     let home = Home::new();
     let id = home.said(&["new"]);

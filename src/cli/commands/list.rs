@@ -15,6 +15,9 @@ use crate::cli::words;
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: u32 = 500;
 
+/// The least that a title needs to be told from others.
+const TITLE_COLUMNS: usize = 8;
+
 /// Lists conversations, newest first.
 pub(super) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
     let cwd = if options.here { Some(this_folder()?) } else { None };
@@ -101,20 +104,29 @@ fn table(conversations: &[Conversation], now: Timestamp, long: bool, look: Look)
             *width = (*width).max(cell.width());
         }
     }
+    // On a narrow terminal the agent's name goes first: most people have one agent.
+    let taken = |widths: &[usize]| -> usize { widths.iter().map(|width| width + 2).sum() };
+    let narrow = look
+        .columns
+        .is_some_and(|columns| columns < taken(&widths) + TITLE_COLUMNS);
+    let taken = taken(if narrow { &widths[..3] } else { &widths });
     rows.iter()
         .map(|row| {
             let [id, age, state, agent, title] = row;
-            let taken: usize = widths.iter().map(|width| width + 2).sum();
             let title = match look.columns {
                 Some(columns) => cut(title, columns.saturating_sub(taken), look),
                 None => title.clone(),
             };
+            let agent = if narrow {
+                String::new()
+            } else {
+                format!("{}  ", look.paint(DIM, &pad(agent, widths[3])))
+            };
             let line = format!(
-                "{}  {}  {}  {}  {title}",
+                "{}  {}  {}  {agent}{title}",
                 look.paint(STRONG, &pad(id, widths[0])),
                 look.paint(DIM, &pad(age, widths[1])),
                 pad(state, widths[2]),
-                look.paint(DIM, &pad(agent, widths[3])),
             );
             line.trim_end().to_owned()
         })
@@ -169,17 +181,33 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_cut_to_the_terminal() {
+    fn a_narrow_terminal_shows_titles_rather_than_agents() {
         let now = "2026-11-03T12:00:00Z".parse().unwrap();
         let look = Look {
-            columns: Some(46),
+            columns: Some(40),
             ..Look::default()
         };
         assert_eq!(
             table(&conversations(), now, false, look),
             [
-                "5d0c2a4e  30 s  idle         loopback  日本語~",
-                "5d0c2a4e  2 h   interrupted  loopback  /home/~",
+                "5d0c2a4e  30 s  idle         日本語の題~",
+                "5d0c2a4e  2 h   interrupted  /home/u/pr~",
+            ]
+        );
+    }
+
+    #[test]
+    fn titles_are_cut_to_the_terminal() {
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        let look = Look {
+            columns: Some(48),
+            ..Look::default()
+        };
+        assert_eq!(
+            table(&conversations(), now, false, look),
+            [
+                "5d0c2a4e  30 s  idle         loopback  日本語の~",
+                "5d0c2a4e  2 h   interrupted  loopback  /home/u/~",
             ]
         );
     }

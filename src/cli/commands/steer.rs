@@ -7,8 +7,8 @@ use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 use super::{Context, conversation_ref};
 use crate::cli::args::{Answer, Cancel, Remove, Stop};
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM};
-use crate::cli::problem::Outcome;
+use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::problem::{Outcome, Problem};
 use crate::cli::question;
 use crate::cli::start;
 use crate::cli::words;
@@ -44,7 +44,7 @@ pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exi
             .upstream_id
             .as_ref()
             .map_or_else(String::new, |id| format!(" {}", words::short(id.as_str())));
-        let line = format!("tried{id} ({}): {error}", words::via(attempt.via));
+        let line = format!("tried{id} ({}): {}", words::via(attempt.via), one_line(error));
         context.output.line(&look.paint(DIM, &line))?;
     }
     let line = words::resumed(&answer.resumed);
@@ -68,7 +68,14 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
             options.interrupt.into(),
             question::outcome(&options.option),
         )
-        .await?;
+        .await
+        .map_err(|error| match Problem::from(error) {
+            problem if matches!(problem.exit, Exit::NotFound | Exit::Usage) => problem.hint(format!(
+                "sessionctl show {} tells which questions are open, and how they may be answered",
+                options.conversation
+            )),
+            problem => problem,
+        })?;
     if context.output.json {
         context.answer(&daemon, "conversation/respond")?;
     } else if let Some(turn) = answer.turn_id {

@@ -222,7 +222,7 @@ impl<'a> View<'a> {
                     let conversation = &self.conversation;
                     return Err(problem
                         .hint(format!(
-                            "the turn waits: {how}; sessionctl attach {conversation} follows it"
+                            "{how}; sessionctl attach {conversation} follows the turn"
                         ))
                         .details(json!({"interruptId": interrupt.id, "options": interrupt.options})));
                 }
