@@ -4,15 +4,19 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 /// Conversations with coding agents that outlive their sessions.
 #[derive(Debug, Parser)]
 #[command(
     name = "sessionctl",
     version,
+    max_term_width = 100,
     after_help = "CONV is a conversation's id, a prefix of it of 6 characters or more, any upstream id that it ever \
                   held, or . for the newest conversation of this folder.\n\n\
+                  A first conversation: sessionctl new; sessionctl send . 'Hello there'; sessionctl send . 'And again'. \
+                  The first command starts the daemon. sessionctl demo shows what all this is for.\n\n\
                   Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 not found, 5 busy or conflict, \
                   6 agent failure, 7 limited, 8 the agent asks and nobody is there to answer."
 )]
@@ -88,18 +92,23 @@ pub(super) enum Command {
     Stop(Stop),
     /// Play the main job in a folder of its own, and check each step
     Demo(Demo),
+    /// Print what makes a shell complete sessionctl's commands and options
+    Completions(Completions),
 }
 
 /// The one conversation that a command is about.
 #[derive(Debug, Args)]
 pub(super) struct One {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
 }
 
 /// `new`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sessionctl new --title 'Fix the build'\n  \
+    sessionctl new --agent claude --cwd ~/project")]
 pub(super) struct New {
     /// The agent to talk to, as it is called in the configuration
     #[arg(long, value_name = "NAME")]
@@ -123,6 +132,9 @@ pub(super) struct New {
 
 /// `ls`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Shown are the id's beginning, how long ago the conversation changed, its state, its agent and its title."
+)]
 pub(super) struct List {
     /// Only those of this folder
     #[arg(long)]
@@ -134,7 +146,8 @@ pub(super) struct List {
     #[arg(long, value_name = "TEXT")]
     pub(super) query: Option<String>,
     /// How many to show
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
     /// Whole ids and folders
     #[arg(long, short)]
@@ -143,8 +156,13 @@ pub(super) struct List {
 
 /// `send`.
 #[derive(Debug, Args)]
+#[command(after_help = "Ctrl-C cancels the turn, a second one leaves it running.\n\n\
+    Examples:\n  \
+    sessionctl send . 'Why does the test fail?'\n  \
+    git diff | sessionctl send 90e2e180 -\n  \
+    sessionctl send . -- --a prompt that begins with dashes")]
 pub(super) struct Send {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
     /// The prompt; - reads it from standard input
@@ -172,7 +190,7 @@ pub(super) enum OnQuestion {
 /// `cancel`.
 #[derive(Debug, Args)]
 pub(super) struct Cancel {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
     /// Also the prompts that wait in line
@@ -182,8 +200,10 @@ pub(super) struct Cancel {
 
 /// `fork`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'")]
 pub(super) struct Fork {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
     /// Make the branch the head of the same conversation
@@ -196,8 +216,11 @@ pub(super) struct Fork {
 
 /// `answer`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sessionctl answer . INTERRUPT allow_once\n  \
+    sessionctl answer . INTERRUPT '{\"action\":\"decline\"}'")]
 pub(super) struct Answer {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
     /// The question's id, as `show` tells it
@@ -211,7 +234,7 @@ pub(super) struct Answer {
 /// `rename`.
 #[derive(Debug, Args)]
 pub(super) struct Rename {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
     /// Its new title
@@ -222,7 +245,7 @@ pub(super) struct Rename {
 /// `rm`.
 #[derive(Debug, Args)]
 pub(super) struct Remove {
-    /// The conversation
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
     /// Also delete the agent's transcripts
@@ -244,6 +267,25 @@ pub(super) struct Demo {
     /// Leave the folder behind, to look at
     #[arg(long)]
     pub(super) keep: bool,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    source <(sessionctl completions bash)\n  \
+    sessionctl completions fish > ~/.config/fish/completions/sessionctl.fish")]
+pub(super) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(super) shell: Shell,
+}
+
+/// The script that completes the command line in a shell.
+pub(super) fn completions(shell: Shell) -> String {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(shell, &mut command, "sessionctl", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 #[cfg(test)]

@@ -251,7 +251,53 @@ fn a_wrong_call_is_a_usage_error() {
             "{arguments:?}"
         );
     }
+    assert_eq!(run(folder.path(), &["ls", "-n", "0"]).status.code(), Some(2));
     let help = run(folder.path(), &["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(text(&help.stdout).contains("Exit codes: 0 done"));
+}
+
+#[test]
+fn a_home_that_cannot_be_used_is_told_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let long = folder.path().join("a".repeat(120));
+    let broken = folder.path().join("broken");
+    std::fs::create_dir_all(broken.join("config")).unwrap();
+    std::fs::write(broken.join("config/config.toml"), "zork = 1\n").unwrap();
+    let table = [
+        (file.as_path(), 1, "Not a directory", "--home DIR"),
+        (&long, 3, "too long", "--socket PATH"),
+        (&broken, 3, "unknown field `zork`", "mend "),
+        (
+            Path::new("/proc/nowhere"),
+            1,
+            "could not make the folder",
+            "--home DIR",
+        ),
+    ];
+    for (home, code, said, hint) in table {
+        let output = sessionctl(folder.path(), &["ls", "--home", home.to_str().unwrap()])
+            .output()
+            .unwrap();
+        check(&output, code, "");
+        let told = text(&output.stderr);
+        assert!(told.contains(said), "{told}");
+        assert!(told.contains("hint: ") && told.contains(hint), "{told}");
+    }
+}
+
+#[test]
+fn shells_are_told_how_to_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(folder.path(), &["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let script = text(&output.stdout);
+        assert!(
+            script.contains("attach") && script.contains("on-question"),
+            "{shell}"
+        );
+    }
 }

@@ -33,6 +33,15 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Runs a command of this home at a terminal of its own, so many columns wide.
     pub(crate) fn run(home: &Home, columns: u16, arguments: &[&str]) -> Self {
+        Self::start(columns, &home.command(arguments))
+    }
+
+    /// The same without colours.
+    pub(crate) fn run_plain(home: &Home, columns: u16, arguments: &[&str]) -> Self {
+        Self::start(columns, home.command(arguments).env("NO_COLOR", "1"))
+    }
+
+    fn start(columns: u16, command: &Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -48,7 +57,6 @@ impl Terminal {
         tcsetwinsize(&slave, size).unwrap();
         let settings = tcgetattr(&slave).unwrap();
 
-        let command = home.command(arguments);
         // A new session whose controlling terminal is standard input.
         let mut leader = Command::new("setsid");
         leader.arg("--ctty").arg(command.get_program());
@@ -205,4 +213,46 @@ fn a_question_is_void_when_its_turn_is_cancelled() {
     assert_eq!(code, Some(1), "{shown:?}");
     let show = home.said(&["show", &id]);
     assert!(show.contains("idle") && !show.contains("answer with"), "{show}");
+}
+
+#[test]
+fn no_escape_sequence_of_a_title_or_the_agent_reaches_the_terminal() {
+    let home = Home::new();
+    let title = "\x1b[2Jred\x07\u{9b}31m\u{202e}dne";
+    let id = home.said(&["new", "--title", title]);
+    let prompt = "[[say \x1b]0;owned\x07 done]] [[tool read\x1b[2J {}]]";
+    // Without colours no escape sequence is this program's own.
+    for arguments in [
+        &["send", &id, prompt][..],
+        &["ls"],
+        &["ls", "--long"],
+        &["show", &id],
+        &["tree", &id],
+        &["lineage", &id],
+        &["chain", &id],
+        &["show", "\x1b[2Jnone"],
+    ] {
+        let (shown, _) = Terminal::run_plain(&home, 40, arguments).ended();
+        assert!(!shown.is_empty(), "{arguments:?}");
+        let steers = |character: char| {
+            character == '\u{202e}' || (character.is_control() && !"\r\n\t".contains(character))
+        };
+        assert!(!shown.contains(steers), "{arguments:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn a_narrow_terminal_is_not_overrun() {
+    let home = Home::new();
+    for title in [
+        "A title that is longer than this terminal",
+        "題名が長すぎて入らない場合でも切り詰める",
+    ] {
+        home.said(&["new", "--title", title]);
+    }
+    let (shown, _) = Terminal::run(&home, 40, &["ls"]).ended();
+    assert_eq!(shown.matches('…').count(), 2, "{shown:?}");
+    let (shown, _) = Terminal::run_plain(&home, 40, &["--help"]).ended();
+    let longest = shown.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(40), "{longest:?}: {shown}");
 }

@@ -14,7 +14,7 @@ mod view;
 use bridge_protocol::ConversationRef;
 use bridge_protocol::rpc::ConversationRpcClient;
 
-use super::args::Command;
+use super::args::{self, Command};
 use super::connect::{Daemon, Reach};
 use super::demo;
 use super::exit::Exit;
@@ -67,6 +67,10 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Stop(stop) => steer::stop(context, stop).await,
         Command::Tree(one) => tree::tree(context, &one.conversation).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
+        Command::Completions(options) => {
+            context.output.text(&args::completions(options.shell))?;
+            Ok(Exit::Done)
+        }
     }
 }
 
