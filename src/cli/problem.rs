@@ -25,7 +25,7 @@ pub(super) struct Problem {
     /// The daemon's error, where it was one: its code and data are for programs.
     error: Option<Box<BridgeError>>,
     /// For programs, what is known beside a problem that no error of the daemon made.
-    details: Option<Value>,
+    details: Option<Box<Value>>,
 }
 
 /// A problem as `--json` tells it.
@@ -66,7 +66,7 @@ impl Problem {
 
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
@@ -80,7 +80,9 @@ impl Problem {
                 kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
                 message,
                 retryable: error.is_some_and(|error| error.retryable),
-                data: error.map(BridgeError::data).or_else(|| self.details.clone()),
+                data: error
+                    .map(BridgeError::data)
+                    .or_else(|| self.details.as_deref().cloned()),
                 hint: self.hint.as_deref(),
                 exit_code: self.exit.code(),
             },
