@@ -104,7 +104,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
                     return Ok(Exit::Failed);
                 }
                 view.note(&note_look.paint(DIM, "cancelling; Ctrl-C again leaves at once"))?;
-                cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None)));
+                cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None, None)));
             }
             cancelled = finished(&mut cancelling), if cancelling.is_some() => {
                 cancelling = None;

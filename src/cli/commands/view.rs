@@ -155,6 +155,7 @@ impl<'a> View<'a> {
                 self.conversation.clone(),
                 interrupt.id.clone(),
                 question::outcome(&option),
+                None,
             )
             .await;
         match answered.map_err(Problem::from) {

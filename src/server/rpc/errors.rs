@@ -23,6 +23,13 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::Ambiguous).with("candidates", candidates)
         }
         ConversationError::Busy(_) => made(ErrorKind::Busy),
+        ConversationError::BusyConversations { conversations, .. } => {
+            let ids: Vec<Value> = conversations
+                .iter()
+                .map(|id| Value::from(id.to_string()))
+                .collect();
+            made(ErrorKind::Busy).with("conversations", ids)
+        }
         ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
         ConversationError::InvalidParams(_) => made(ErrorKind::InvalidParams),
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
