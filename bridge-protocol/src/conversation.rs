@@ -88,6 +88,16 @@ pub struct Continuation {
     pub attempts: u32,
 }
 
+/// A prompt that waits for the turns before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueuedPrompt {
+    /// The turn that it will be; `conversation/cancel` takes it out of the line.
+    pub turn_id: TurnId,
+    /// Since when it waits.
+    pub queued_at: Timestamp,
+}
+
 /// A conversation as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,6 +133,9 @@ pub struct Conversation {
     /// The questions that wait for a person.
     #[serde(default)]
     pub interrupts: Vec<Interrupt>,
+    /// The prompts that wait behind the running turn, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<QueuedPrompt>,
     /// The prompt that goes out by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,

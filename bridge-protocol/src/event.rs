@@ -119,6 +119,11 @@ events! {
         /// What.
         state: ConversationState,
     },
+    /// Something else of the conversation changed that is shown: title, folder, settings, the line of waiting prompts.
+    Updated = "updated" {
+        /// The conversation as it stands now.
+        conversation: Conversation,
+    },
     /// The agent asks a person.
     InterruptRaised = "interruptRaised" {
         /// The question.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
@@ -168,20 +168,8 @@ impl Registry {
             .commit(change)
             .await
             .map_err(|error| store_error(&error))?;
-        self.announce_new(view);
+        self.services.announce_new(view);
         Ok(answer)
-    }
-
-    /// Tells those who listen to all that there is a new conversation.
-    fn announce_new(&self, conversation: Conversation) {
-        let id = conversation.id;
-        let event = Event::Snapshot {
-            conversation,
-            gap: false,
-            running: None,
-            session: None,
-        };
-        self.services.hub.announce(id, &event, &now().to_string());
     }
 
     /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.
@@ -373,7 +361,11 @@ impl Registry {
         };
         if let Err(error) = self.services.store.commit(change).await {
             tracing::error!(conversation = %id, error = chain_text(&error), "the failure could not be written down");
+            return;
         }
+        let state = ConversationState::Failed;
+        let event = Event::StateChanged { state };
+        self.services.hub.announce(id, &event, &now().to_string());
     }
 
     fn forget(&self, id: ConversationId, mailbox: &mpsc::Sender<Message>) {

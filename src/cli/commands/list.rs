@@ -142,6 +142,7 @@ mod tests {
             settings: Settings::default(),
             limit: None,
             interrupts: Vec::new(),
+            queue: Vec::new(),
             continuation: None,
             created_at: updated_at.parse().unwrap(),
             updated_at: updated_at.parse().unwrap(),

@@ -60,6 +60,7 @@ impl<R> Model<R> {
                 let asked = Waiting {
                     turn_id,
                     prompt,
+                    asked_at: now,
                     min_fidelity,
                     request,
                     reply: Some(reply),

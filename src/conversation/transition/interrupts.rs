@@ -147,6 +147,7 @@ impl<R> Model<R> {
         let asked = Waiting {
             turn_id,
             prompt,
+            asked_at: now,
             min_fidelity: Fidelity::Text,
             request: None,
             reply: None,
