@@ -13,6 +13,7 @@ use crate::turn::{FailureKind, Interrupt};
 /// What a conversation is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum ConversationState {
     /// Nothing; a prompt is welcome.
     Idle,
@@ -30,6 +31,9 @@ pub enum ConversationState {
     Moving,
     /// It could not go on; the next prompt tries again.
     Failed,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// How a session is set up, applied again after each resume and fork.

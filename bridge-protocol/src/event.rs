@@ -33,6 +33,7 @@ macro_rules! events {
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
         #[expect(clippy::large_enum_variant, reason = "events are short-lived and the large ones are the rare ones")]
+        #[non_exhaustive]
         pub enum Event {
             $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
             /// A kind of event that this version of the crate does not know, as it came.

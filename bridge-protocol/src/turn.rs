@@ -10,6 +10,7 @@ use crate::raw::RawJson;
 /// Why a turn stopped: ACP's reasons, and `failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StopReason {
     /// The agent finished.
     EndTurn,
@@ -23,11 +24,15 @@ pub enum StopReason {
     Cancelled,
     /// It went wrong: [`TurnResult::failure`] says how.
     Failed,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// What kind of thing went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum FailureKind {
     /// A usage limit.
     RateLimited,
@@ -45,7 +50,8 @@ pub enum FailureKind {
     AgentDied,
     /// The daemon ended while the turn ran.
     DaemonRestarted,
-    /// None of the above.
+    /// None of the above, or a word that this version of the crate does not know.
+    #[serde(other)]
     Unknown,
 }
 
@@ -88,11 +94,15 @@ pub struct TurnResult {
 /// What kind of question an interrupt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum InterruptKind {
     /// ACP's `session/request_permission`.
     Permission,
     /// ACP's `elicitation/create`.
     Elicitation,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A question of the agent that waits for a person. It is part of the conversation: whoever attaches sees it.

@@ -74,6 +74,7 @@ pub(super) fn state(state: ConversationState) -> &'static str {
         ConversationState::Interrupted => "interrupted",
         ConversationState::Moving => "moving",
         ConversationState::Failed => "failed",
+        _ => "in a state that this version does not know",
     }
 }
 
@@ -88,7 +89,7 @@ pub(super) fn failure(kind: FailureKind) -> &'static str {
         FailureKind::InvalidRequest => "the model's service refused the request",
         FailureKind::AgentDied => "the agent's process ended",
         FailureKind::DaemonRestarted => "the daemon ended during the turn",
-        FailureKind::Unknown => "the turn failed",
+        _ => "the turn failed",
     }
 }
 
@@ -109,6 +110,7 @@ pub(super) fn reason(reason: LineageReason) -> &'static str {
         LineageReason::Deleted => "deleted",
         LineageReason::Abandoned => "abandoned",
         LineageReason::Updated => "updated",
+        _ => "changed",
     }
 }
 
@@ -118,6 +120,7 @@ pub(super) fn relation(relation: Relation) -> &'static str {
         Relation::Carries => "carries the history",
         Relation::Follows => "follows on it",
         Relation::Fresh => "fresh",
+        _ => "related",
     }
 }
 
@@ -131,7 +134,7 @@ pub(super) fn cause(cause: RollCause) -> &'static str {
         RollCause::Cleared => "cleared",
         RollCause::Foreign => "another program",
         RollCause::AgentDied => "agent died",
-        RollCause::Other => "other",
+        _ => "other",
     }
 }
 
@@ -142,6 +145,7 @@ pub(super) fn fidelity(fidelity: Fidelity) -> &'static str {
         Fidelity::Partial => "partial",
         Fidelity::Text => "text",
         Fidelity::None => "none",
+        _ => "unknown",
     }
 }
 
@@ -159,6 +163,7 @@ pub(super) fn via(via: Via) -> &'static str {
         Via::OlderLink => "an older session of the chain",
         Via::Text => "a new session that was told the history in words",
         Via::Fresh => "a new session",
+        _ => "in a way that this version does not know",
     }
 }
 
@@ -177,6 +182,7 @@ pub(super) fn resumed(resumed: &Resumed) -> String {
             format!("resumed from {id} ({how}): text only, without tool calls, {missing} missing")
         }
         Fidelity::None => format!("started afresh as {id}, without the history ({missing})"),
+        _ => format!("resumed from {id} ({how}), {missing} missing"),
     }
 }
 

@@ -109,6 +109,6 @@ fn word(fidelity: Fidelity) -> &'static str {
         Fidelity::Full => "full",
         Fidelity::Partial => "partial or better",
         Fidelity::Text => "text or better",
-        Fidelity::None => "of any kind",
+        _ => "of any kind",
     }
 }

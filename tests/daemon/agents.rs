@@ -56,7 +56,7 @@ async fn signing_in_goes_by_the_agents_own_methods() {
         ErrorKind::AgentError,
         "Unknown auth method",
     );
-    assert_eq!(error.details["upstream"]["code"], -32602);
+    assert_eq!(error.detail("upstream")["code"], -32602);
 }
 
 /// F1: signing out loses no conversation, unless the user asks for that.
@@ -119,7 +119,13 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
             error["message"].as_str().unwrap(),
         );
         if kind == ErrorKind::AgentError {
-            assert_eq!(told.details["upstream"], error);
+            assert_eq!(told.detail("upstream"), error);
+            let digits = "123456789012345678901234567890.10";
+            let precise =
+                format!(r#"{{"code":-32603,"message":"Out of paper","data":{{"z":{digits},"a":1e400}}}}"#);
+            std::fs::write(&refusal, &precise).unwrap();
+            let told = refused(app.try_send(id, "\n").await, kind, "Out of paper");
+            assert_eq!(told.details["upstream"].get(), precise, "byte for byte");
         }
         let conversation = app.get(id).await;
         assert_eq!((conversation.chain_length, conversation.live), (0, false));
@@ -148,7 +154,7 @@ async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
         ErrorKind::Busy,
         &ids[1].to_string(),
     );
-    let told = serde_json::to_value(&error.details["conversations"]).unwrap();
+    let told = error.detail("conversations");
     assert_eq!(told, json!([ids[1]]));
     for id in &ids {
         assert_eq!(app.get(*id).await.chain_length, 1, "nothing was cleared");

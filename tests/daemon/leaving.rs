@@ -103,7 +103,7 @@ async fn a_reset_starts_anew_under_the_same_id() {
         ErrorKind::NotResumable,
         "could not be brought back",
     );
-    let tried = error.details["attempts"].to_string();
+    let tried = error.detail("attempts").to_string();
     assert!(!tried.contains(old.as_str()), "{tried}");
 }
 

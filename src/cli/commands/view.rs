@@ -251,6 +251,7 @@ pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> 
             StopReason::MaxTokens => "the answer was cut off at the model's output limit",
             StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
             StopReason::Failed => "the turn failed",
+            _ => "the turn stopped for a reason that this version does not know",
         };
         return Some(Problem::new(exit, message));
     };

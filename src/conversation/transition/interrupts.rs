@@ -343,7 +343,7 @@ impl Decision {
 fn cancelled_outcome(kind: InterruptKind) -> RawJson {
     RawJson::from(match kind {
         InterruptKind::Permission => serde_json::json!({"outcome": "cancelled"}),
-        InterruptKind::Elicitation => serde_json::json!({"action": "cancel"}),
+        _ => serde_json::json!({"action": "cancel"}),
     })
 }
 

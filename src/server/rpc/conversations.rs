@@ -12,6 +12,7 @@ use bridge_protocol::rpc::{ConversationRpcServer, RpcResult};
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor, InterruptId, TurnId};
 use jsonrpsee::core::{SubscriptionResult, async_trait};
+use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -94,6 +95,12 @@ impl ConversationRpcServer for Handlers {
         limit: Option<u32>,
     ) -> RpcResult<ConversationPage> {
         let limit = page_limit(limit, LIST_LIMITS).map_err(|error| wire(&error))?;
+        if state == Some(ConversationState::Unknown) {
+            return Err(unknown_word(
+                "state",
+                "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed",
+            ));
+        }
         let filter = Filter {
             namespace,
             agent,
@@ -158,7 +165,7 @@ impl ConversationRpcServer for Handlers {
             return Err(wire(&error));
         }
         let (on_busy, on_limit) = (on_busy.unwrap_or_default(), on_limit.unwrap_or_default());
-        let min_fidelity = min_fidelity.unwrap_or(Fidelity::Text);
+        let min_fidelity = wanted(min_fidelity)?;
         let said = (&prompt, on_busy, on_limit, min_fidelity);
         let request = request("prompt", request_id, &said)?;
         let call = Call::Prompt {
@@ -189,7 +196,7 @@ impl ConversationRpcServer for Handlers {
         min_fidelity: Option<Fidelity>,
         request_id: Option<String>,
     ) -> RpcResult<ResumeAnswer> {
-        let min_fidelity = min_fidelity.unwrap_or(Fidelity::Text);
+        let min_fidelity = wanted(min_fidelity)?;
         let request = request("resume", request_id, &min_fidelity)?;
         self.call_once(&conversation_id, Call::Resume { min_fidelity }, request)
             .await
@@ -216,7 +223,7 @@ impl ConversationRpcServer for Handlers {
         }
         let in_place = in_place == Some(true);
         // Folder and title are the source's where none is given, and those may change: what is absent stays so.
-        let said = (in_place, &cwd, &title, min_fidelity.unwrap_or(Fidelity::Text));
+        let said = (in_place, &cwd, &title, wanted(min_fidelity)?);
         let request = request("fork", request_id, &said)?;
         let call = Call::Fork { in_place, cwd, title };
         self.call(&conversation_id, call, request).await
@@ -431,6 +438,21 @@ enum Named {
     Conversation(ConversationId),
     /// The answer that the same call was given before the conversation was deleted.
     Kept(Answer),
+}
+
+/// The least fidelity that will do. What a client reads leniently is not taken from it: a word that is not known asks
+/// for something that would not be given.
+fn wanted(min_fidelity: Option<Fidelity>) -> RpcResult<Fidelity> {
+    match min_fidelity {
+        None => Ok(Fidelity::Text),
+        Some(Fidelity::Unknown) => Err(unknown_word("minFidelity", "full, partial, text, none")),
+        Some(fidelity) => Ok(fidelity),
+    }
+}
+
+fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
+    let what = format!("{parameter} must be one of {known}");
+    wire(&ConversationError::InvalidParams(what))
 }
 
 /// The answer in the shape that its method has.
