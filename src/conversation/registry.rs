@@ -143,7 +143,6 @@ impl Registry {
         record.title = new.title.unwrap_or_default();
         record.namespace = new.namespace.unwrap_or_default();
         record.settings = new.settings;
-        record.revision = 1;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
         let request = new.request.and_then(|request| {
             Some(RequestRecord {
