@@ -213,8 +213,13 @@ impl From<LinkReason> for LineageReason {
 pub struct LineageEntry {
     /// Counts from 1 within the conversation, without holes.
     pub seq: u64,
-    /// The upstream id that it is about; empty where it is about none (`reset`, `deleted` of a conversation that was
-    /// never opened).
+    /// The upstream id that it is about; empty, and not on the wire, where it is about none (`reset`, `deleted` of a
+    /// conversation that was never opened).
+    #[serde(
+        default,
+        deserialize_with = "UpstreamId::or_none",
+        skip_serializing_if = "UpstreamId::is_empty"
+    )]
     pub upstream_id: UpstreamId,
     /// The agent that holds it.
     pub agent: AgentName,

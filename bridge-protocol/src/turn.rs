@@ -81,7 +81,12 @@ pub struct TurnResult {
     /// What went wrong, when it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// The session on which it ran.
+    /// The session on which it ran; empty, and not on the wire, for a turn that was cancelled before there was one.
+    #[serde(
+        default,
+        deserialize_with = "UpstreamId::or_none",
+        skip_serializing_if = "UpstreamId::is_empty"
+    )]
     pub upstream_id: UpstreamId,
     /// How the session was brought back, when this prompt had to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
