@@ -32,7 +32,6 @@ macro_rules! events {
         /// What happened. A kind that this version does not know is [`Event::Other`], so new ones break no client.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
-        #[expect(clippy::large_enum_variant, reason = "events are short-lived and the large ones are the rare ones")]
         #[non_exhaustive]
         pub enum Event {
             $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
