@@ -230,3 +230,46 @@ fn the_rules_can_fail() {
     assert!(license_problem(&of("x"), &rules()).is_some());
     assert!(source_problem(&of("x")).is_none());
 }
+
+/// A program that only reads the contract's objects is not made to build a runtime; one that asks for the client gets it.
+#[test]
+fn the_contract_alone_needs_no_runtime() {
+    let crates = |features: &[&str]| {
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "tree",
+                "--offline",
+                "--package",
+                "bridge-protocol",
+                "--edges",
+                "no-dev",
+                "--prefix",
+                "none",
+            ])
+            .args(features)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let listed = String::from_utf8(output.stdout).unwrap();
+        let names = listed.lines().filter_map(|line| line.split(' ').next());
+        names.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let plain = crates(&[]);
+    assert!(
+        plain.contains("bridge-protocol") && plain.contains("serde_json"),
+        "{plain:?}"
+    );
+    for name in ["tokio", "jsonrpsee", "mio"] {
+        assert!(!plain.contains(name), "{name} is among {plain:?}");
+    }
+    let client = crates(&["--features", "client"]);
+    assert!(
+        client.contains("tokio") && !client.contains("jsonrpsee-server"),
+        "{client:?}"
+    );
+}

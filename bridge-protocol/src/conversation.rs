@@ -13,6 +13,7 @@ use crate::turn::{FailureKind, Interrupt};
 /// What a conversation is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum ConversationState {
     /// Nothing; a prompt is welcome.
     Idle,
@@ -30,6 +31,9 @@ pub enum ConversationState {
     Moving,
     /// It could not go on; the next prompt tries again.
     Failed,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// How a session is set up, applied again after each resume and fork.
@@ -88,6 +92,16 @@ pub struct Continuation {
     pub attempts: u32,
 }
 
+/// A prompt that waits for the turns before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueuedPrompt {
+    /// The turn that it will be; `conversation/cancel` takes it out of the line.
+    pub turn_id: TurnId,
+    /// Since when it waits.
+    pub queued_at: Timestamp,
+}
+
 /// A conversation as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,6 +137,9 @@ pub struct Conversation {
     /// The questions that wait for a person.
     #[serde(default)]
     pub interrupts: Vec<Interrupt>,
+    /// The prompts that wait behind the running turn, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<QueuedPrompt>,
     /// The prompt that goes out by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,

@@ -1,13 +1,17 @@
 //! Errors as they cross the wire: a code, a sentence, and `data` that a program can act on.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use crate::raw::RawJson;
 
 /// What kind of error it is: the `data.kind` of the wire, and its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The text was not JSON.
     ParseError,
@@ -136,8 +140,8 @@ pub struct BridgeError {
     pub message: String,
     /// Whether the same call may succeed later.
     pub retryable: bool,
-    /// Further members of `data`.
-    pub details: Map<String, Value>,
+    /// Further members of `data`, as they came: numbers keep their digits.
+    pub details: BTreeMap<String, RawJson>,
 }
 
 impl BridgeError {
@@ -148,7 +152,7 @@ impl BridgeError {
             kind,
             message: message.into(),
             retryable: kind.usually_retryable(),
-            details: Map::new(),
+            details: BTreeMap::new(),
         }
     }
 
@@ -161,41 +165,52 @@ impl BridgeError {
 
     /// The same, with one more member of `data`.
     #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.details.insert(key.to_owned(), value.into());
+    pub fn with(self, key: &str, value: impl Into<Value>) -> Self {
+        self.with_raw(key, RawJson::from(value.into()))
+    }
+
+    /// The same, with one more member of `data` that passes through byte for byte.
+    #[must_use]
+    pub fn with_raw(mut self, key: &str, value: RawJson) -> Self {
+        self.details.insert(key.to_owned(), value);
         self
     }
 
-    /// The `data` member of the wire.
+    /// A further member of `data`, decoded; null when there is none.
     #[must_use]
-    pub fn data(&self) -> Value {
-        let mut data = self.details.clone();
-        data.insert(
-            "kind".to_owned(),
-            serde_json::to_value(self.kind).unwrap_or(Value::Null),
-        );
-        data.insert("retryable".to_owned(), Value::Bool(self.retryable));
-        Value::Object(data)
+    pub fn detail(&self, key: &str) -> Value {
+        let raw = self.details.get(key);
+        raw.and_then(|raw| raw.read().ok()).unwrap_or_default()
     }
 
-    /// Reads an error back from its members on the wire.
+    /// The `data` member of the wire: its members in the order of their names, whatever features serde_json is built with.
     #[must_use]
-    pub fn from_wire(code: i32, message: &str, data: Option<Value>) -> Self {
-        let mut details = match data {
-            Some(Value::Object(members)) => members,
-            Some(other) => Map::from_iter([("detail".to_owned(), other)]),
-            None => Map::new(),
+    pub fn data(&self) -> BTreeMap<String, RawJson> {
+        let mut data = self.details.clone();
+        let kind = serde_json::to_value(self.kind).unwrap_or_default();
+        data.insert("kind".to_owned(), RawJson::from(kind));
+        data.insert("retryable".to_owned(), RawJson::from(Value::Bool(self.retryable)));
+        data
+    }
+
+    /// Reads an error back from its members on the wire. A kind that this version does not know is told by the code, and
+    /// else an internal error.
+    #[must_use]
+    pub fn from_wire(code: i32, message: &str, data: Option<RawJson>) -> Self {
+        let mut details: BTreeMap<String, RawJson> = match data {
+            Some(data) => data
+                .read()
+                .unwrap_or_else(|_| BTreeMap::from([("detail".to_owned(), data.clone())])),
+            None => BTreeMap::new(),
         };
-        let told = details
-            .remove("kind")
-            .and_then(|kind| serde_json::from_value(kind).ok());
+        let told = details.remove("kind").and_then(|kind| kind.read().ok());
         let kind = told
             .or_else(|| ErrorKind::from_code(code))
             .unwrap_or(ErrorKind::InternalError);
-        let retryable = match details.remove("retryable") {
-            Some(Value::Bool(retryable)) => retryable,
-            _ => kind.usually_retryable(),
-        };
+        let retryable = details
+            .remove("retryable")
+            .and_then(|retryable| retryable.read().ok())
+            .unwrap_or_else(|| kind.usually_retryable());
         Self {
             kind,
             message: message.to_owned(),
@@ -224,9 +239,7 @@ impl From<BridgeError> for jsonrpsee::types::ErrorObjectOwned {
 #[cfg(any(feature = "client", feature = "server"))]
 impl From<jsonrpsee::types::ErrorObjectOwned> for BridgeError {
     fn from(error: jsonrpsee::types::ErrorObjectOwned) -> Self {
-        let data = error
-            .data()
-            .and_then(|data| serde_json::from_str(data.get()).ok());
+        let data = error.data().map(|data| RawJson::new(data.to_owned()));
         Self::from_wire(error.code(), error.message(), data)
     }
 }

@@ -32,7 +32,7 @@ macro_rules! events {
         /// What happened. A kind that this version does not know is [`Event::Other`], so new ones break no client.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
-        #[expect(clippy::large_enum_variant, reason = "events are short-lived and the large ones are the rare ones")]
+        #[non_exhaustive]
         pub enum Event {
             $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
             /// A kind of event that this version of the crate does not know, as it came.
@@ -118,6 +118,11 @@ events! {
     StateChanged = "stateChanged" {
         /// What.
         state: ConversationState,
+    },
+    /// Something else of the conversation changed that is shown: title, folder, settings, the line of waiting prompts.
+    Updated = "updated" {
+        /// The conversation as it stands now.
+        conversation: Conversation,
     },
     /// The agent asks a person.
     InterruptRaised = "interruptRaised" {

@@ -139,7 +139,19 @@ impl From<ConversationId> for ConversationRef {
     }
 }
 
+impl Default for UpstreamId {
+    /// None.
+    fn default() -> Self {
+        Self(String::new())
+    }
+}
+
 impl UpstreamId {
+    /// Reads an id that may be null, which is none.
+    pub(crate) fn or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<Self>::deserialize(deserializer).map(Option::unwrap_or_default)
+    }
+
     /// Whether the id is empty, which no agent means as an id.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The chain of a conversation and its lineage, as they are told.
 
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +10,7 @@ use crate::id::{AgentName, CheckpointId, UpstreamId};
 /// Why an upstream id joined the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum LinkReason {
     /// The agent opened a session for us.
     Created,
@@ -29,11 +32,15 @@ pub enum LinkReason {
     Rebuilt,
     /// An earlier head, taken up again by the user.
     Undone,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// What a link has to do with the one that it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum Relation {
     /// Its transcript holds that history itself.
     Carries,
@@ -41,11 +48,15 @@ pub enum Relation {
     Follows,
     /// Nothing came before it.
     Fresh,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Why a conversation rolled on to another upstream id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum RollCause {
     /// A usage limit took the session with it.
     Limit,
@@ -61,13 +72,15 @@ pub enum RollCause {
     Foreign,
     /// The agent died and would not take the id again.
     AgentDied,
-    /// Anything else; the daemon's log says what.
+    /// Anything else, also a word that this version of the crate does not know; the daemon's log says what.
+    #[serde(other)]
     Other,
 }
 
 /// How much of the history the agent has in front of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum Fidelity {
     /// None of it: a fresh start, which happens only when asked for.
     None,
@@ -77,6 +90,34 @@ pub enum Fidelity {
     Partial,
     /// All of it.
     Full,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Fidelity {
+    /// More of the history is more; a word that is not known promises nothing.
+    fn rank(self) -> u8 {
+        match self {
+            Self::Unknown => 0,
+            Self::None => 1,
+            Self::Text => 2,
+            Self::Partial => 3,
+            Self::Full => 4,
+        }
+    }
+}
+
+impl PartialOrd for Fidelity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Fidelity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
 }
 
 /// One upstream session that a conversation has had.
@@ -113,6 +154,7 @@ pub struct Link {
 /// What one entry of the lineage records: a link's reasons, and those that touch no link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum LineageReason {
     /// See [`LinkReason::Created`].
     Created,
@@ -142,6 +184,9 @@ pub enum LineageReason {
     Abandoned,
     /// The head stayed; its folder, agent or state changed.
     Updated,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl From<LinkReason> for LineageReason {
@@ -157,6 +202,7 @@ impl From<LinkReason> for LineageReason {
             LinkReason::Copied => Self::Copied,
             LinkReason::Rebuilt => Self::Rebuilt,
             LinkReason::Undone => Self::Undone,
+            LinkReason::Unknown => Self::Unknown,
         }
     }
 }
@@ -167,8 +213,13 @@ impl From<LinkReason> for LineageReason {
 pub struct LineageEntry {
     /// Counts from 1 within the conversation, without holes.
     pub seq: u64,
-    /// The upstream id that it is about; empty where it is about none (`reset`, `deleted` of a conversation that was
-    /// never opened).
+    /// The upstream id that it is about; empty, and not on the wire, where it is about none (`reset`, `deleted` of a
+    /// conversation that was never opened).
+    #[serde(
+        default,
+        deserialize_with = "UpstreamId::or_none",
+        skip_serializing_if = "UpstreamId::is_empty"
+    )]
     pub upstream_id: UpstreamId,
     /// The agent that holds it.
     pub agent: AgentName,
@@ -202,6 +253,7 @@ pub struct LineageEntry {
 /// How a session was brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum Via {
     /// It was open in a running agent.
     Live,
@@ -225,6 +277,9 @@ pub enum Via {
     Text,
     /// As a new session.
     Fresh,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// One try to bring a session back.

@@ -2,6 +2,8 @@
 //!
 //! With the feature `server` a trait `…Server` is made of each, with `client` a trait `…Client` for every jsonrpsee
 //! client. Parameters that are `Option` may be left out; what that means is said at each method.
+//! What changes something takes a `requestId`: the same id with the same content joins the running call or gets its
+//! result again, for 7 days.
 //! Errors carry the codes and `data` of [`crate::error`]: see [`crate::BridgeError`], which converts both ways.
 
 #![expect(
@@ -77,11 +79,17 @@ pub trait AgentRpc {
         &self,
         agent: AgentName,
         #[argument(rename = "methodId")] method_id: String,
+        #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<Empty>;
 
     /// Signs out of an agent. With `reset` (default false) the chains of its conversations are cleared too.
     #[method(name = "logout", param_kind = map)]
-    async fn logout(&self, agent: AgentName, reset: Option<bool>) -> RpcResult<Empty>;
+    async fn logout(
+        &self,
+        agent: AgentName,
+        reset: Option<bool>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<Empty>;
 }
 
 /// Methods about conversations.
@@ -165,6 +173,7 @@ pub trait ConversationRpc {
         #[argument(rename = "conversationId")] conversation_id: ConversationRef,
         #[argument(rename = "turnId")] turn_id: Option<TurnId>,
         queued: Option<bool>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<CancelAnswer>;
 
     /// Opens the session without a prompt. `minFidelity` defaults to text.
@@ -173,6 +182,7 @@ pub trait ConversationRpc {
         &self,
         #[argument(rename = "conversationId")] conversation_id: ConversationRef,
         #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<ResumeAnswer>;
 
     /// Branches off: a new conversation, or with `inPlace` (default false) a new head of this one. `at` defaults to the head.
@@ -211,6 +221,7 @@ pub trait ConversationRpc {
         #[argument(rename = "conversationId")] conversation_id: ConversationRef,
         #[argument(rename = "interruptId")] interrupt_id: InterruptId,
         outcome: RawJson,
+        #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<RespondAnswer>;
 
     /// Closes the session; the next prompt brings it back.
@@ -218,6 +229,7 @@ pub trait ConversationRpc {
     async fn close(
         &self,
         #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<Empty>;
 
     /// A new chat under the same id: the chain is empty until the next prompt, the lineage stays.

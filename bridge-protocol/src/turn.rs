@@ -10,6 +10,7 @@ use crate::raw::RawJson;
 /// Why a turn stopped: ACP's reasons, and `failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StopReason {
     /// The agent finished.
     EndTurn,
@@ -23,11 +24,15 @@ pub enum StopReason {
     Cancelled,
     /// It went wrong: [`TurnResult::failure`] says how.
     Failed,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// What kind of thing went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum FailureKind {
     /// A usage limit.
     RateLimited,
@@ -45,7 +50,8 @@ pub enum FailureKind {
     AgentDied,
     /// The daemon ended while the turn ran.
     DaemonRestarted,
-    /// None of the above.
+    /// None of the above, or a word that this version of the crate does not know.
+    #[serde(other)]
     Unknown,
 }
 
@@ -75,7 +81,12 @@ pub struct TurnResult {
     /// What went wrong, when it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// The session on which it ran.
+    /// The session on which it ran; empty, and not on the wire, for a turn that was cancelled before there was one.
+    #[serde(
+        default,
+        deserialize_with = "UpstreamId::or_none",
+        skip_serializing_if = "UpstreamId::is_empty"
+    )]
     pub upstream_id: UpstreamId,
     /// How the session was brought back, when this prompt had to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,11 +99,15 @@ pub struct TurnResult {
 /// What kind of question an interrupt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum InterruptKind {
     /// ACP's `session/request_permission`.
     Permission,
     /// ACP's `elicitation/create`.
     Elicitation,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A question of the agent that waits for a person. It is part of the conversation: whoever attaches sees it.

@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::message::CallError;
 use super::process::{AgentCommand, Instance, SpawnError, SpawnRecorder, StopDeadlines};
 use super::session::{AgentCalls, InitializeRequest, Initialized};
-use super::wire::{Connection, WireOptions};
+use super::wire::{Chatter, Connection, WireOptions};
 use backoff::Backoff;
 use keeper::Leases;
 
@@ -143,13 +143,35 @@ pub enum AcquireError {
         source: Arc<SpawnError>,
     },
     /// It runs, but refused or never answered `initialize`, and has been stopped.
-    #[error("the agent {agent} could not be initialized")]
+    #[error("the agent {agent} could not be initialized{printed}")]
     Initialize {
         /// Its configured name.
         agent: String,
+        /// What it printed on its standard output.
+        printed: Box<Chatter>,
         /// Why; the agent's error among others, as when a login is missing.
         #[source]
         source: Box<CallError>,
+    },
+    /// It prints other things than messages, and has been stopped.
+    #[error("the agent {agent} does not speak the protocol{printed}; check its command and arguments")]
+    Chatters {
+        /// Its configured name.
+        agent: String,
+        /// What it printed on its standard output.
+        printed: Box<Chatter>,
+    },
+    /// It speaks another version of the protocol, and has been stopped.
+    #[error(
+        "the agent {agent} speaks version {theirs} of the protocol, not version {ours}, which this daemon speaks"
+    )]
+    Version {
+        /// Its configured name.
+        agent: String,
+        /// The version that it chose.
+        theirs: u64,
+        /// The only one that it was offered.
+        ours: u64,
     },
     /// It failed lately, and is not tried again yet.
     #[error("the agent {agent} failed lately; it is tried again in {} ms", retry_in.as_millis())]

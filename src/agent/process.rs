@@ -120,12 +120,14 @@ pub enum SpawnError {
     #[error("the agent was not started")]
     NotRecorded(#[source] RecordError),
     /// It started and ended before it had answered `initialize`.
-    #[error("the agent's program {program:?} ended before it was ready: {death}")]
+    #[error("the agent's program {program:?} ended before it was ready{printed}: {death}")]
     DiedAtOnce {
         /// As configured.
         program: PathBuf,
         /// Its exit status and last words.
         death: Arc<Death>,
+        /// What it printed instead of messages, as words that go on behind a sentence; mostly empty.
+        printed: String,
     },
 }
 

@@ -7,6 +7,7 @@
 //! It owns the routes from session handles to inboxes and the requests in flight. It must not know what a method
 //! means beyond where its session's name stands, nor processes beyond the fact that they end.
 
+mod chatter;
 mod reader;
 mod routes;
 mod split;
@@ -15,7 +16,7 @@ mod tests;
 mod writer;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use super::envelope::push_json_string;
 use super::inbox::InboxSender;
 use super::message::{AgentError, CallError, MethodName, REQUEST_CANCELLED, RawId, RequestId, method};
 use super::process::{Death, DeathWatch};
+pub use chatter::Chatter;
 use routes::{Pending, Routes};
 
 /// Longest line that is read, in bytes, unless configured; the same as towards clients.
@@ -111,7 +113,7 @@ struct Shared {
     routes: Mutex<Routes>,
     outgoing: mpsc::Sender<String>,
     queued_bytes: AtomicUsize,
-    garbage_lines: AtomicU64,
+    chatter: watch::Sender<Chatter>,
     options: WireOptions,
     died: watch::Sender<Option<Arc<Death>>>,
     close_input: CancellationToken,
@@ -132,7 +134,7 @@ impl Connection {
             routes: Mutex::default(),
             outgoing,
             queued_bytes: AtomicUsize::new(0),
-            garbage_lines: AtomicU64::new(0),
+            chatter: watch::Sender::default(),
             options,
             died: watch::Sender::new(None),
             close_input: CancellationToken::new(),
@@ -306,10 +308,17 @@ impl Connection {
         self.shared.died.borrow().clone()
     }
 
-    /// How many lines were not messages so far.
+    /// What came so far that is no message.
     #[must_use]
-    pub fn garbage_lines(&self) -> u64 {
-        self.shared.garbage_lines.load(Ordering::Relaxed)
+    pub fn chatter(&self) -> Chatter {
+        self.shared.chatter.borrow().clone()
+    }
+
+    /// Waits until so many lines have come that are no messages. Cancel safe.
+    pub async fn chatters(&self, lines: u64) {
+        let mut chatter = self.shared.chatter.subscribe();
+        // The sender lives as long as `self`.
+        let _ended = chatter.wait_for(|chatter| chatter.lines >= lines).await;
     }
 
     fn request(&self, method: &str, params: &RawValue, pending: Pending) -> Result<RequestId, CallError> {

@@ -71,14 +71,6 @@ impl Exit {
     /// The code for an error of the daemon.
     pub(super) const fn of_error(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::ParseError
-            | ErrorKind::InvalidRequest
-            | ErrorKind::MethodNotFound
-            | ErrorKind::InternalError
-            | ErrorKind::InvalidCwd
-            | ErrorKind::Unsupported
-            | ErrorKind::StoreFailed
-            | ErrorKind::TranscriptDamaged => Self::Failed,
             ErrorKind::InvalidParams => Self::Usage,
             ErrorKind::ShuttingDown => Self::NoDaemon,
             ErrorKind::NotFound | ErrorKind::Ambiguous | ErrorKind::CheckpointNotFound => Self::NotFound,
@@ -91,6 +83,7 @@ impl Exit {
             | ErrorKind::AuthRequired
             | ErrorKind::NotResumable => Self::Agent,
             ErrorKind::Limited => Self::Limited,
+            _ => Self::Failed,
         }
     }
 
@@ -99,14 +92,7 @@ impl Exit {
         match (&turn.failure, turn.stop_reason) {
             (Some(failure), _) => Self::of_failure(failure.kind),
             (None, StopReason::EndTurn) => Self::Done,
-            (
-                None,
-                StopReason::MaxTokens
-                | StopReason::MaxTurnRequests
-                | StopReason::Refusal
-                | StopReason::Cancelled
-                | StopReason::Failed,
-            ) => Self::Failed,
+            (None, _) => Self::Failed,
         }
     }
 
@@ -114,13 +100,7 @@ impl Exit {
         match kind {
             FailureKind::RateLimited => Self::Limited,
             FailureKind::DaemonRestarted => Self::Failed,
-            FailureKind::Overloaded
-            | FailureKind::AuthRequired
-            | FailureKind::ContextOverflow
-            | FailureKind::Network
-            | FailureKind::InvalidRequest
-            | FailureKind::AgentDied
-            | FailureKind::Unknown => Self::Agent,
+            _ => Self::Agent,
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::Path;
 
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
 use jsonrpsee::core::client::Error as ClientError;
 use serde::Serialize;
@@ -43,7 +44,7 @@ struct ToldError<'a> {
     message: &'a str,
     retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<Value>,
+    data: Option<RawJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'a str>,
     exit_code: u8,
@@ -81,8 +82,8 @@ impl Problem {
                 message,
                 retryable: error.is_some_and(|error| error.retryable),
                 data: error
-                    .map(BridgeError::data)
-                    .or_else(|| self.details.as_deref().cloned()),
+                    .and_then(|error| RawJson::from_value(&error.data()).ok())
+                    .or_else(|| self.details.as_deref().cloned().map(RawJson::from)),
                 hint: self.hint.as_deref(),
                 exit_code: self.exit.code(),
             },

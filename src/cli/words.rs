@@ -77,6 +77,7 @@ pub(super) fn state(state: ConversationState) -> &'static str {
         ConversationState::Interrupted => "interrupted",
         ConversationState::Moving => "moving",
         ConversationState::Failed => "failed",
+        _ => "in a state that this version does not know",
     }
 }
 
@@ -91,7 +92,7 @@ pub(super) fn failure(kind: FailureKind) -> &'static str {
         FailureKind::InvalidRequest => "the model's service refused the request",
         FailureKind::AgentDied => "the agent's process ended",
         FailureKind::DaemonRestarted => "the daemon ended during the turn",
-        FailureKind::Unknown => "the turn failed",
+        _ => "the turn failed",
     }
 }
 
@@ -112,6 +113,7 @@ pub(super) fn reason(reason: LineageReason) -> &'static str {
         LineageReason::Deleted => "deleted",
         LineageReason::Abandoned => "abandoned",
         LineageReason::Updated => "updated",
+        _ => "changed",
     }
 }
 
@@ -121,6 +123,7 @@ pub(super) fn relation(relation: Relation) -> &'static str {
         Relation::Carries => "carries the history",
         Relation::Follows => "follows on it",
         Relation::Fresh => "fresh",
+        _ => "related",
     }
 }
 
@@ -134,7 +137,7 @@ pub(super) fn cause(cause: RollCause) -> &'static str {
         RollCause::Cleared => "cleared",
         RollCause::Foreign => "another program",
         RollCause::AgentDied => "agent died",
-        RollCause::Other => "other",
+        _ => "other",
     }
 }
 
@@ -145,6 +148,7 @@ pub(super) fn fidelity(fidelity: Fidelity) -> &'static str {
         Fidelity::Partial => "partial",
         Fidelity::Text => "text",
         Fidelity::None => "none",
+        _ => "unknown",
     }
 }
 
@@ -162,6 +166,7 @@ pub(super) fn via(via: Via) -> &'static str {
         Via::OlderLink => "an older state of the history",
         Via::Text => "a new session that was told the history in words",
         Via::Fresh => "a new session",
+        _ => "in a way that this version does not know",
     }
 }
 
@@ -180,6 +185,7 @@ pub(super) fn resumed(resumed: &Resumed) -> String {
             format!("back in session {id} ({how}): text only, without tool calls, {missing} missing")
         }
         Fidelity::None => format!("started afresh as {id}, without the history ({missing})"),
+        _ => format!("resumed from {id} ({how}), {missing} missing"),
     }
 }
 

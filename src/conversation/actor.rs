@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bridge_protocol::conversation::Conversation;
+use bridge_protocol::event::Event;
 use bridge_protocol::id::InterruptId;
 use bridge_protocol::{ConversationId, Cursor};
 use futures_util::StreamExt;
@@ -284,6 +285,7 @@ impl Actor {
                 view.head = durable.chain.head().map(|link| link.upstream_id.clone());
                 view.chain_length = durable.chain.len();
                 view.title = durable.title;
+                view.settings = self.model.with_reported(durable.settings);
                 view.cwd = durable.cwd;
                 view.updated_at = durable.updated_at;
                 view.revision = durable.revision;
@@ -298,13 +300,19 @@ impl Actor {
 
     fn publish(&mut self) {
         let view = self.shown();
+        let mut untold = None;
         self.published.send_if_modified(|published| {
             let differs = **published != view;
             if differs {
+                untold = has_untold(published, &view).then(|| view.clone());
                 *published = Arc::new(view);
             }
             differs
         });
+        if let Some(conversation) = untold {
+            self.stream
+                .emit(&Event::Updated { conversation }, &now().to_string());
+        }
     }
 
     fn message(&mut self, message: Message) {
@@ -385,6 +393,15 @@ impl Actor {
             JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
         }
     }
+}
+
+/// Whether something that is shown has changed of which no event of its own tells. Looked for where the change is
+/// published, so that no way to it is forgotten.
+fn has_untold(before: &Conversation, now: &Conversation) -> bool {
+    before.title != now.title
+        || before.cwd != now.cwd
+        || before.settings != now.settings
+        || before.queue != now.queue
 }
 
 /// Runs the job, without taking it out of its place.

@@ -8,6 +8,7 @@ use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::TurnResult;
 
+use super::error::ConversationError;
 use crate::store::RequestId;
 
 /// The idempotency key of a call.
@@ -17,6 +18,17 @@ pub struct Request {
     pub id: RequestId,
     /// A hash of what the call says: the same id with another content is a conflict.
     pub fingerprint: String,
+}
+
+impl Request {
+    /// The refusal of a call whose key stands for another one.
+    #[must_use]
+    pub fn differs(&self) -> ConversationError {
+        ConversationError::Conflict(format!(
+            "request id \"{}\" was used before for a call with another content; use a new id",
+            self.id.as_str()
+        ))
+    }
 }
 
 /// The answer of a call. Each call has one shape; an answer that was kept from an earlier life has the same JSON.

@@ -343,6 +343,8 @@ pub enum Effect<R> {
     },
     /// Tell the subscribers.
     Emit(Event),
+    /// Tell those who listen to all that there is a new conversation, which is on disk.
+    Announce(Box<Conversation>),
     /// Tell a caller.
     Answer(R, Result<Answer, ConversationError>),
     /// Climb the ladder.

@@ -33,6 +33,14 @@ pub enum ConversationError {
     /// Something else has to end first.
     #[error("{0}")]
     Busy(String),
+    /// A turn runs in some of the conversations that a call is about.
+    #[error("{what}")]
+    BusyConversations {
+        /// What stands in the way, as a sentence.
+        what: String,
+        /// Which.
+        conversations: Vec<ConversationId>,
+    },
     /// The folder cannot be used.
     #[error("{0}")]
     InvalidCwd(String),
@@ -101,6 +109,6 @@ fn word(fidelity: Fidelity) -> &'static str {
         Fidelity::Full => "full",
         Fidelity::Partial => "partial or better",
         Fidelity::Text => "text or better",
-        Fidelity::None => "of any kind",
+        _ => "of any kind",
     }
 }

@@ -5,6 +5,7 @@
 
 mod last_life;
 mod looking;
+mod repeats;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
@@ -34,6 +35,7 @@ use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
 
 pub use looking::Filter;
+use repeats::Underway;
 
 /// All conversations.
 pub struct Registry {
@@ -41,6 +43,8 @@ pub struct Registry {
     live: Mutex<HashMap<ConversationId, Entry>>,
     /// Held by a call that makes a conversation and has an idempotency key.
     creating: tokio::sync::Mutex<()>,
+    /// Calls with an idempotency key that run now and that no conversation keeps track of itself.
+    underway: Underway,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -77,6 +81,7 @@ impl Registry {
             services,
             live: Mutex::default(),
             creating: tokio::sync::Mutex::default(),
+            underway: Underway::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),
@@ -124,7 +129,7 @@ impl Registry {
             Some(_) => Some(self.creating.lock().await),
             None => None,
         };
-        if let Some(kept) = self.kept(new.request.as_ref())? {
+        if let Some(kept) = self.kept(None, new.request.as_ref())? {
             return Ok(kept);
         }
         let agent = new
@@ -138,7 +143,6 @@ impl Registry {
         record.title = new.title.unwrap_or_default();
         record.namespace = new.namespace.unwrap_or_default();
         record.settings = new.settings;
-        record.revision = 1;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
         let request = new.request.and_then(|request| {
             Some(RequestRecord {
@@ -163,42 +167,8 @@ impl Registry {
             .commit(change)
             .await
             .map_err(|error| store_error(&error))?;
-        self.announce_new(view);
+        self.services.announce_new(view);
         Ok(answer)
-    }
-
-    /// What an earlier `new` with this key was answered.
-    fn kept(&self, request: Option<&Request>) -> Result<Option<Answer>, ConversationError> {
-        let Some(request) = request else { return Ok(None) };
-        let kept = self
-            .services
-            .store
-            .request(None, &request.id)
-            .map_err(|error| store_error(&error))?;
-        match kept {
-            Some(kept) if kept.fingerprint != request.fingerprint => {
-                Err(ConversationError::Conflict(format!(
-                    "request id \"{}\" was used before for a call with another content; use a new id",
-                    request.id.as_str()
-                )))
-            }
-            Some(RequestRecord {
-                result: Some(result), ..
-            }) => Ok(Some(Answer::Kept(result))),
-            _ => Ok(None),
-        }
-    }
-
-    /// Tells those who listen to all that there is a new conversation.
-    fn announce_new(&self, conversation: Conversation) {
-        let id = conversation.id;
-        let event = Event::Snapshot {
-            conversation,
-            gap: false,
-            running: None,
-            session: None,
-        };
-        self.services.hub.announce(id, &event, &now().to_string());
     }
 
     /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.
@@ -217,6 +187,11 @@ impl Registry {
         } = &call
         {
             check_settings(settings)?;
+        }
+        if let Some(request) = &request
+            && self.underway.find(Some(id), request)?.is_some()
+        {
+            return Err(request.differs());
         }
         let (reply, answer) = oneshot::channel();
         self.send(
@@ -385,7 +360,11 @@ impl Registry {
         };
         if let Err(error) = self.services.store.commit(change).await {
             tracing::error!(conversation = %id, error = chain_text(&error), "the failure could not be written down");
+            return;
         }
+        let state = ConversationState::Failed;
+        let event = Event::StateChanged { state };
+        self.services.hub.announce(id, &event, &now().to_string());
     }
 
     fn forget(&self, id: ConversationId, mailbox: &mpsc::Sender<Message>) {

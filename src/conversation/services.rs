@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::AgentName;
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::event::Event;
 use jiff::Timestamp;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
@@ -51,6 +53,18 @@ impl Services {
                     self.catalog.names()
                 ),
             })
+    }
+
+    /// Tells those who listen to all that there is a new conversation.
+    pub fn announce_new(&self, conversation: Conversation) {
+        let id = conversation.id;
+        let event = Event::Snapshot {
+            conversation,
+            gap: false,
+            running: None,
+            session: None,
+        };
+        self.hub.announce(id, &event, &now().to_string());
     }
 }
 

@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 
-use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo, Settings};
+use bridge_protocol::conversation::{
+    Conversation, ConversationState, QueuedPrompt, RunningTurn, SessionInfo, Settings,
+};
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -46,6 +48,8 @@ pub struct Waiting<R> {
     pub turn_id: TurnId,
     /// What was asked.
     pub prompt: PromptContent,
+    /// When it was admitted.
+    pub asked_at: Timestamp,
     /// The least fidelity that will do.
     pub min_fidelity: Fidelity,
     /// The idempotency key.
@@ -352,10 +356,22 @@ impl<R> Model<R> {
     pub fn view_when_on_disk(&self) -> Conversation {
         let mut view = view_of_record(&self.record);
         view.state = self.state();
+        let waiting = self.queue.iter().map(|waiting| QueuedPrompt {
+            turn_id: waiting.turn_id.clone(),
+            queued_at: waiting.asked_at,
+        });
+        view.queue = waiting.collect();
         view.live = matches!(self.session, Session::Live(_));
-        view.settings.mode = view.settings.mode.or_else(|| self.reported.mode.clone());
-        view.settings.model = view.settings.model.or_else(|| self.reported.model.clone());
+        view.settings = self.with_reported(view.settings);
         view
+    }
+
+    /// Settings with what the agent reports of those that nobody gave.
+    #[must_use]
+    pub fn with_reported(&self, mut settings: Settings) -> Settings {
+        settings.mode = settings.mode.or_else(|| self.reported.mode.clone());
+        settings.model = settings.model.or_else(|| self.reported.model.clone());
+        settings
     }
 
     /// Takes note of what clients may know of the chain now.
@@ -438,6 +454,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         settings: record.settings.clone(),
         limit: record.limit.clone(),
         interrupts: record.interrupts.clone(),
+        queue: Vec::new(),
         continuation: None,
         created_at: record.created_at,
         updated_at: record.updated_at,

@@ -243,6 +243,10 @@ impl<R> Model<R> {
                         for event in events {
                             effects.emit(event);
                         }
+                        // Of one that was never prompted: no session, no link, but a conversation.
+                        if let Answer::Forked(fork) = &*answer {
+                            effects.push(Effect::Announce(Box::new(fork.conversation.clone())));
+                        }
                         Ok(*answer)
                     }
                     Err(error) => Err(ConversationError::StoreFailed(error)),

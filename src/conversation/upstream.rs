@@ -362,8 +362,20 @@ pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
 /// The agent's error as its own JSON.
 #[must_use]
 pub fn upstream_json(error: &AgentError) -> Option<RawJson> {
-    let data: Option<&RawValue> = error.data.as_deref();
-    RawJson::from_value(&serde_json::json!({"code": error.code, "message": error.message, "data": data})).ok()
+    // Written by members: `json!` would decode the data and lose digits.
+    #[derive(serde::Serialize)]
+    struct Members<'a> {
+        code: i64,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<&'a RawValue>,
+    }
+    RawJson::from_value(&Members {
+        code: error.code,
+        message: &error.message,
+        data: error.data.as_deref(),
+    })
+    .ok()
 }
 
 fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> SessionOptions {

@@ -57,7 +57,9 @@ struct AgentConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// After how many minutes without a turn a session is closed; 0: never.
-    pub idle_minutes: u64,
+    pub idle_minutes: f64,
+    /// After how many minutes an agent's process that no session uses is ended.
+    pub agent_idle_minutes: f64,
     /// Longest line from a client or an agent, in bytes.
     pub max_line_bytes: usize,
     /// Most events that wait for one client.
@@ -75,10 +77,18 @@ pub struct Limits {
     pub requests_in_flight: usize,
 }
 
+/// Minutes, with their fractions, in milliseconds; more than there are is for ever.
+fn milliseconds(minutes: f64) -> u64 {
+    let time = std::time::Duration::try_from_secs_f64(minutes * 60.0).ok();
+    time.and_then(|time| u64::try_from(time.as_millis()).ok())
+        .unwrap_or(u64::MAX)
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            idle_minutes: 30,
+            idle_minutes: 30.0,
+            agent_idle_minutes: 10.0,
             max_line_bytes: 16 * 1024 * 1024,
             subscriber_events: 65_536,
             prompt_queue: 32,
@@ -153,7 +163,22 @@ impl Config {
                 return Err(ConfigError::Limit { name, least });
             }
         }
+        let minutes = [
+            ("idle_minutes", limits.idle_minutes),
+            ("agent_idle_minutes", limits.agent_idle_minutes),
+        ];
+        for (name, value) in minutes {
+            if value.is_nan() || value < 0.0 {
+                return Err(ConfigError::Limit { name, least: 0 });
+            }
+        }
         Ok(config)
+    }
+
+    /// After how long an agent's process that no session uses is ended, in milliseconds.
+    #[must_use]
+    pub fn agent_idle_ms(&self) -> u64 {
+        milliseconds(self.limits.agent_idle_minutes)
     }
 
     /// The rules of each conversation.
@@ -163,7 +188,7 @@ impl Config {
             prompt_queue: self.limits.prompt_queue,
             cancel_grace_ms: self.limits.cancel_grace_ms,
             accept_grace_ms: 500,
-            idle_ms: self.limits.idle_minutes.saturating_mul(60_000),
+            idle_ms: milliseconds(self.limits.idle_minutes),
             zone,
         }
     }

@@ -175,6 +175,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
 
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
+        idle: Duration::from_millis(config.agent_idle_ms()),
         initialize: Duration::from_millis(config.limits.agent_start_ms),
         ..PoolSettings::default()
     };

@@ -6,6 +6,7 @@
 mod agents;
 mod conversations;
 mod errors;
+mod fingerprint;
 mod lifecycle;
 mod subscriber;
 
@@ -13,15 +14,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bridge_protocol::rpc::{AgentRpcServer, ConversationRpcServer, DaemonRpcServer};
+use bridge_protocol::rpc::{AgentRpcServer, ConversationRpcServer, DaemonRpcServer, RpcResult};
 use jsonrpsee::RpcModule;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::conversation::answer::Request;
+use crate::conversation::error::ConversationError;
 use crate::conversation::registry::Registry;
 use crate::store::RequestId;
+use errors::wire;
+use fingerprint::fingerprint;
+
+/// The longest idempotency key: a few UUIDs and a name. Each is kept for days.
+const MAX_REQUEST_ID_BYTES: usize = 256;
 
 /// A request to stop that came over the wire.
 #[derive(Clone, Copy, Debug)]
@@ -63,22 +69,19 @@ pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<()>, jsonrpsee::core::Re
     Ok(module)
 }
 
-/// The idempotency key of a call: the caller's id, and a hash of what the call says.
-fn request(method: &str, id: Option<String>, content: &impl Serialize) -> Option<Request> {
-    let id = id?;
-    let mut hash = Sha256::new();
-    hash.update(method.as_bytes());
-    hash.update([0]);
-    // What cannot be written as JSON did not come in as JSON.
-    hash.update(serde_json::to_vec(content).unwrap_or_default());
-    let fingerprint = hash
-        .finalize()
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    Some(Request {
+/// The idempotency key of a call: the caller's id, and a hash of what the call says, its defaults filled in.
+fn request(method: &str, id: Option<String>, content: &impl Serialize) -> RpcResult<Option<Request>> {
+    let Some(id) = id else { return Ok(None) };
+    if id.is_empty() || id.len() > MAX_REQUEST_ID_BYTES {
+        let error = ConversationError::InvalidParams(format!(
+            "requestId must have 1 to {MAX_REQUEST_ID_BYTES} bytes, not {}; leave it out to have the call carried out \
+             each time",
+            id.len()
+        ));
+        return Err(wire(&error));
+    }
+    Ok(Some(Request {
         id: RequestId::new(id),
-        fingerprint,
-    })
+        fingerprint: fingerprint(method, content),
+    }))
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use jsonrpsee::{ConnectionId, Methods};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
@@ -59,6 +60,9 @@ impl Default for SocketLimits {
 /// loop cannot know.
 const ACCEPT_BACKOFF_MS: u64 = 100;
 
+/// How often refused connections are told in the log: soon enough to be seen, too rarely to fill it.
+const TELL_REFUSALS_EVERY: Duration = Duration::from_secs(10);
+
 /// Serves `methods` on `listener` until `stop` is cancelled. Then accepts nobody, lets what is in flight finish within
 /// the grace of `limits`, and returns when every connection is closed.
 ///
@@ -101,6 +105,7 @@ pub async fn accept_connections<F, C>(
 {
     let own_uid = rustix::process::geteuid().as_raw();
     let mut tasks = JoinSet::new();
+    let (mut foreign, mut too_many) = (Refusals::default(), Refusals::default());
     loop {
         let accepted = tokio::select! {
             biased;
@@ -124,16 +129,27 @@ pub async fn accept_connections<F, C>(
         match stream.peer_cred() {
             Ok(peer) if peer.uid() == own_uid => {}
             Ok(peer) => {
-                tracing::warn!(uid = peer.uid(), "a connection of another user is refused");
+                if let Some(refused) = foreign.count(Instant::now()) {
+                    tracing::warn!(
+                        uid = peer.uid(),
+                        refused,
+                        "connections of another user are refused"
+                    );
+                }
                 continue;
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection whose user cannot be told is refused");
+                if let Some(refused) = foreign.count(Instant::now()) {
+                    tracing::warn!(%error, refused, "connections whose user cannot be told are refused");
+                }
                 continue;
             }
         }
         if tasks.len() >= connections {
             refuse_one_too_many(stream, connections);
+            if let Some(refused) = too_many.count(Instant::now()) {
+                tracing::warn!(connections, refused, "connections over the limit are refused");
+            }
             continue;
         }
         tasks.spawn(handle(stream, next_connection_id()));
@@ -154,6 +170,26 @@ pub async fn accept_connections<F, C>(
     }
 }
 
+/// Refused connections of one kind, told in one line for each [`TELL_REFUSALS_EVERY`]: whoever is refused can try again
+/// a thousand times a second, and must not fill the disk.
+#[derive(Debug, Default)]
+struct Refusals {
+    untold: u64,
+    told_at: Option<Instant>,
+}
+
+impl Refusals {
+    /// Counts one more; gives how many there were since the last line when it is time for the next.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        if self.told_at.is_some_and(|told| now < told + TELL_REFUSALS_EVERY) {
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
 fn next_connection_id() -> ConnectionId {
     // One count for all sockets, because jsonrpsee knows a subscription by the connection's number.
     static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -170,11 +206,27 @@ fn refuse_one_too_many(stream: UnixStream, connections: usize) {
     {
         tracing::debug!(%error, "a refused client is gone already");
     }
-    tracing::warn!(connections, "a connection over the limit is refused");
 }
 
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a connection's task failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_in_one_line_an_interval() {
+        let mut refusals = Refusals::default();
+        let start = Instant::now();
+        assert_eq!(refusals.count(start), Some(1), "the first at once");
+        for _ in 0..1_000 {
+            assert_eq!(refusals.count(start + TELL_REFUSALS_EVERY / 2), None);
+        }
+        assert_eq!(refusals.count(start + TELL_REFUSALS_EVERY), Some(1_001));
+        assert_eq!(refusals.count(start + TELL_REFUSALS_EVERY * 3), Some(1));
     }
 }

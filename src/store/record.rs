@@ -302,7 +302,7 @@ impl ConversationRecord {
             failure: None,
             created_at: at,
             updated_at: at,
-            revision: 0,
+            revision: 1,
             deleted_at: None,
         }
     }

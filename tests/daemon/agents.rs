@@ -56,7 +56,7 @@ async fn signing_in_goes_by_the_agents_own_methods() {
         ErrorKind::AgentError,
         "Unknown auth method",
     );
-    assert_eq!(error.details["upstream"]["code"], -32602);
+    assert_eq!(error.detail("upstream")["code"], -32602);
 }
 
 /// F1: signing out loses no conversation, unless the user asks for that.
@@ -119,11 +119,108 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
             error["message"].as_str().unwrap(),
         );
         if kind == ErrorKind::AgentError {
-            assert_eq!(told.details["upstream"], error);
+            assert_eq!(told.detail("upstream"), error);
+            let digits = "123456789012345678901234567890.10";
+            let precise =
+                format!(r#"{{"code":-32603,"message":"Out of paper","data":{{"z":{digits},"a":1e400}}}}"#);
+            std::fs::write(&refusal, &precise).unwrap();
+            let told = refused(app.try_send(id, "\n").await, kind, "Out of paper");
+            assert_eq!(told.details["upstream"].get(), precise, "byte for byte");
         }
         let conversation = app.get(id).await;
         assert_eq!((conversation.chain_length, conversation.live), (0, false));
     }
     std::fs::remove_file(&refusal).unwrap();
     assert!(app.send(id, "\n").await.failure.is_none());
+}
+
+/// Signing out with a reset clears all chains or none: one that is busy is named before anything is done.
+#[tokio::test]
+async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let id = app.make(&home.project()).await;
+        app.send(id, "kept").await;
+        ids.push(id);
+    }
+    let mut holder = daemon.raw().await;
+    let (held, _) = holder.hang(ids[1]).await;
+    let logout = json!({"agent": "loopback", "reset": true});
+    let error = refused(
+        app.call("agent/logout", logout.clone()).await,
+        ErrorKind::Busy,
+        &ids[1].to_string(),
+    );
+    let told = error.detail("conversations");
+    assert_eq!(told, json!([ids[1]]));
+    for id in &ids {
+        assert_eq!(app.get(*id).await.chain_length, 1, "nothing was cleared");
+    }
+    app.call("conversation/cancel", json!({"conversationId": ids[1]}))
+        .await
+        .unwrap();
+    holder.answer(held).await;
+    app.call("agent/logout", logout).await.unwrap();
+    for id in &ids {
+        assert_eq!(app.get(*id).await.chain_length, 0);
+    }
+}
+
+/// The configuration of an agent that is this shell script; what it prints goes to the daemon.
+fn shell(name: &str, script: &str) -> String {
+    format!("[agents.{name}]\ncommand = \"/bin/sh\"\nkind = \"generic\"\nargs = [\"-c\", '''{script}''']\n")
+}
+
+/// An agent that speaks another version of the protocol is told so, and its process is gone.
+#[tokio::test]
+async fn an_agent_of_another_version_of_the_protocol_is_refused() {
+    let script = r#"read line; id=${line#*\"id\":}; id=${id%%[,\}]*}
+printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":2,"agentCapabilities":{}}}\n' "$id"
+exec cat > heard.txt"#;
+    let home = Home::with_config(&shell("future", script));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .make_with(&home.project(), json!({"agent": "future"}))
+        .await
+        .id;
+    let error = refused(
+        app.try_send(id, "x").await,
+        ErrorKind::AgentUnavailable,
+        "version 2 of the protocol",
+    );
+    assert!(error.message.contains("version 1"), "{}", error.message);
+    let left = home.processes();
+    assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
+    let heard = std::fs::read_to_string(home.path().join("heard.txt"));
+    assert_eq!(heard.unwrap_or_default(), "", "it was asked nothing");
+}
+
+/// An agent that prints other things than messages is given up soon, and what it printed is told.
+#[tokio::test]
+async fn an_agent_that_prints_no_messages_is_given_up_soon() {
+    let chatter =
+        "i=0; while [ $i -lt 100 ]; do echo \"Welcome to line $i\"; i=$((i+1)); done; exec cat >/dev/null";
+    let dies = "echo \"usage: agent [--acp]\"; echo \"no terminal\" >&2; exit 3";
+    let home = Home::with_config(&(shell("chatter", chatter) + &shell("dies", dies)));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for (agent, words) in [
+        ("chatter", ["Welcome to line 0", "no messages but"]),
+        ("dies", ["usage: agent [--acp]", "no terminal"]),
+    ] {
+        let id = app.make_with(&home.project(), json!({"agent": agent})).await.id;
+        let started = std::time::Instant::now();
+        let error = refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable, words[0]);
+        assert!(error.message.contains(words[1]), "{}", error.message);
+        assert!(
+            started.elapsed().as_secs() < 20,
+            "{agent}: the deadline of 30 s was waited out"
+        );
+    }
+    let left = home.processes();
+    assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
 }

@@ -221,7 +221,7 @@ async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
         let error = app.call("conversation/update", update).await.unwrap_err();
         assert_eq!(error.kind.code(), 1007, "{error:?}");
         assert!(error.message.contains(words), "{error:?}");
-        assert_eq!(error.details["upstream"]["code"], -32602);
+        assert_eq!(error.detail("upstream")["code"], -32602);
         assert_eq!(app.get(id).await.settings, before.settings);
     }
     let said: Value = serde_json::from_str(&app.say(id, "[[settings]]").await.words).unwrap();

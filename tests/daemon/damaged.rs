@@ -69,7 +69,8 @@ async fn a_torn_record_in_the_middle_is_partial() {
         "could not be brought back",
     );
     assert!(
-        error.details["attempts"]
+        error
+            .detail("attempts")
             .to_string()
             .contains("a record is missing from its middle"),
         "{error:?}"
@@ -157,7 +158,7 @@ async fn an_empty_transcript_is_not_resumed() {
             ErrorKind::NotResumable,
             "could not be brought back",
         );
-        assert!(error.details["attempts"].to_string().contains(&head), "{error:?}");
+        assert!(error.detail("attempts").to_string().contains(&head), "{error:?}");
         assert_eq!(app.get(id).await.head.unwrap().as_str(), head);
     }
 }

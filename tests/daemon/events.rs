@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::{ConversationId, Cursor};
 use serde_json::{Value, json};
 
-use crate::home::Home;
+use crate::home::{Home, kill_now};
 use crate::scripted;
-use crate::support::words_of;
+use crate::support::{Events, words_of};
 
 fn gap(envelope: &EventEnvelope) -> Option<bool> {
     match &envelope.event {
@@ -271,12 +271,12 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     for (id, text) in [(later, "new one"), (idle, "old one")] {
         app.send(id, text).await;
         let turn = everything.turn().await;
-        // The state that the other one came to behind its turn's end may be among them.
+        // What the other one came to behind its turn's end may be among them.
         let of_others = turn.iter().filter(|envelope| envelope.conversation_id != id);
         assert!(
             of_others
                 .into_iter()
-                .all(|envelope| envelope.event.kind() == "stateChanged")
+                .all(|envelope| ["stateChanged", "updated"].contains(&envelope.event.kind()))
         );
         let words: String = turn
             .iter()
@@ -321,4 +321,111 @@ async fn nothing_comes_after_unsubscribing() {
     app.send(id, "unheard").await;
     let status = raw.send("daemon/status", json!({})).await;
     assert_eq!(raw.next().await["id"], status);
+}
+
+/// Every way in which a conversation comes to be, is changed, or goes, is told to those who listen to all.
+#[tokio::test]
+async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut everything = app.events_of(None, None).await;
+    let id = app.make(&home.project()).await;
+    assert_eq!(gap(&everything.next().await), Some(false));
+
+    // A branch of one that was never prompted, and of one that was.
+    for prompted in [false, true] {
+        if prompted {
+            app.send(id, "first").await;
+        }
+        let branch = app.fork(id, false).await.unwrap().conversation;
+        let made = everything
+            .find(|event| match event {
+                Event::Snapshot { conversation, .. } => Some(conversation.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(
+            (made.id, made.parent, made.head),
+            (branch.id, branch.parent, branch.head)
+        );
+    }
+    let mut own = app.events(id).await;
+    own.next().await;
+    for change in [json!({"title": "named"}), json!({"settings": {"mode": "plan"}})] {
+        let mut params = change;
+        params["conversationId"] = json!(id);
+        let answer = app.call("conversation/update", params).await.unwrap();
+        let wanted: Conversation = serde_json::from_value(answer["conversation"].clone()).unwrap();
+        for events in [&mut everything, &mut own] {
+            // Everything up to there may be told before: an agent reports its mode by itself.
+            loop {
+                let told = updated(events).await;
+                if (&told.title, &told.settings) == (&wanted.title, &wanted.settings) {
+                    break;
+                }
+            }
+        }
+    }
+    // A folder and a title that come with a branch in place.
+    let elsewhere = home.folder_named("elsewhere");
+    let fork = json!({"conversationId": id, "inPlace": true, "cwd": elsewhere, "title": "elsewhere"});
+    app.call("conversation/fork", fork).await.unwrap();
+    let conversation = updated(&mut own).await;
+    assert_eq!(
+        (conversation.cwd, conversation.title),
+        (elsewhere, "elsewhere".to_owned())
+    );
+    // An agent that dies while nothing runs.
+    app.send(id, "open it").await;
+    own.until("turnEnded").await;
+    home.agents().into_iter().for_each(kill_now);
+    own.until("closed").await;
+    assert!(!app.get(id).await.live);
+    app.call("conversation/delete", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    everything.until("deleted").await;
+}
+
+/// The next conversation that is told as changed.
+async fn updated(events: &mut Events) -> Conversation {
+    events
+        .find(|event| match event {
+            Event::Updated { conversation } => Some(conversation.clone()),
+            _ => None,
+        })
+        .await
+}
+
+/// Prompts that wait in line are part of what every client sees.
+#[tokio::test]
+async fn what_waits_in_line_is_shown() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (held, running) = holder.hang(id).await;
+    let mut events = app.events(id).await;
+    events.next().await;
+    let waiting = json!({"conversationId": id, "prompt": "later", "onBusy": "queue"});
+    let queued = holder.send("conversation/prompt", waiting).await;
+    let queue = updated(&mut events).await.queue;
+    assert_eq!(queue.len(), 1);
+    assert_ne!(queue[0].turn_id.as_str(), running);
+    let Event::Snapshot { conversation, .. } = app.events(id).await.next().await.event else {
+        panic!("a snapshot");
+    };
+    assert_eq!(conversation.queue, queue);
+    assert_eq!(app.get(id).await.queue, queue);
+    let cancel = json!({"conversationId": id, "turnId": queue[0].turn_id});
+    app.call("conversation/cancel", cancel).await.unwrap();
+    assert_eq!(updated(&mut events).await.queue, []);
+    let turn = holder.answer(queued).await["result"]["turnId"].clone();
+    assert_eq!(turn, queue[0].turn_id.as_str());
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    holder.answer(held).await;
 }

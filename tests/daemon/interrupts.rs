@@ -83,7 +83,7 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
         ErrorKind::InterruptResolved,
         "already answered",
     );
-    assert_eq!(late.details["by"], "client");
+    assert_eq!(late.detail("by"), "client");
     assert_eq!(raw.answer(request).await["result"]["stopReason"], "end_turn");
     assert!(was_written(&home));
 }

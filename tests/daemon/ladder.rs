@@ -328,7 +328,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
         ErrorKind::NotResumable,
         "could not be brought back",
     );
-    assert!(!error.details["attempts"].as_array().unwrap().is_empty());
+    assert!(!error.detail("attempts").as_array().unwrap().is_empty());
     assert_eq!(
         app.get(id).await.head,
         Some(old.clone()),
@@ -374,7 +374,8 @@ async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
             ErrorKind::NotResumable,
             "could not be brought back",
         );
-        let attempts = error.details["attempts"].as_array().unwrap();
+        let attempts = error.detail("attempts");
+        let attempts = attempts.as_array().unwrap();
         assert!(!attempts.is_empty());
         assert_eq!(attempts[0]["upstreamId"], json!(head));
         assert!(
@@ -541,7 +542,7 @@ async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
         ErrorKind::NotResumable,
         "could not be brought back",
     );
-    assert_eq!(error.details["attempts"], json!([]), "there was nothing to try");
+    assert_eq!(error.detail("attempts"), json!([]), "there was nothing to try");
     let anew = json!({"conversationId": id, "prompt": "\n", "minFidelity": "none"});
     let turn: Value = app.call("conversation/prompt", anew).await.unwrap();
     assert_eq!(

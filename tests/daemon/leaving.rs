@@ -3,10 +3,10 @@
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{LineageReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, LineageReason, Relation, Via};
 use serde_json::json;
 
-use crate::home::Home;
+use crate::home::{Home, wait_for_end};
 use crate::support::refused;
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_reset_starts_anew_under_the_same_id() {
         ErrorKind::NotResumable,
         "could not be brought back",
     );
-    let tried = error.details["attempts"].to_string();
+    let tried = error.detail("attempts").to_string();
     assert!(!tried.contains(old.as_str()), "{tried}");
 }
 
@@ -160,4 +160,31 @@ async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
             refused(get, ErrorKind::NotFound, "was deleted");
         }
     }
+}
+
+/// A conversation that nobody uses gives its agent's process back, and the next prompt goes on as if nothing had been.
+#[tokio::test]
+async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
+    let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    for round in 0..3 {
+        let turn = app.send(id, &format!("round {round}")).await;
+        assert!(turn.failure.is_none(), "{turn:?}");
+        let via = turn.resumed.map(|resumed| (resumed.via, resumed.fidelity));
+        assert_eq!(via.unwrap().1, Fidelity::Full);
+        // The process that served the turn may be on its way out already; it has to go by itself.
+        let agents = home.agents();
+        events.until("closed").await;
+        agents.into_iter().for_each(wait_for_end);
+        assert!(
+            home.agents().is_empty(),
+            "a session that is closed has no process"
+        );
+        assert!(!app.get(id).await.live);
+    }
+    assert_eq!(app.chain(id).await.len(), 1, "the same session all along");
+    assert_eq!(app.remembered(id).await, ["round 0", "round 1", "round 2"]);
 }

@@ -6,7 +6,7 @@ use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::home::Home;
-use crate::support::{Refusal, refused};
+use crate::support::{App, Refusal, refused};
 
 fn prompt(id: ConversationId, text: &str, request: &str) -> Value {
     json!({"conversationId": id, "prompt": text, "requestId": request})
@@ -202,4 +202,181 @@ async fn a_reset_and_a_deletion_are_done_once() {
         ErrorKind::NotFound,
         "was deleted",
     );
+}
+
+/// What may be left out and what says the same in other words is the same request.
+#[tokio::test]
+async fn a_request_says_the_same_with_its_defaults_written_out() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let new = json!({"cwd": home.project(), "requestId": "n1"});
+    let made = app.call("conversation/new", new).await.unwrap();
+    let full = json!({"cwd": home.project(), "requestId": "n1", "agent": "loopback", "title": "", "namespace": "",
+        "open": false, "settings": {}});
+    assert_eq!(app.call("conversation/new", full).await.unwrap(), made);
+    let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let mut raw = daemon.raw().await;
+    let prompts = [
+        "\"once\"",
+        r#"[{"type":"text","text":"once"}]"#,
+        r#"[ { "text" : "onc\u0065", "type": "text" } ]"#,
+    ];
+    let mut answers = Vec::new();
+    for prompt in prompts {
+        for more in ["", r#","onBusy":"fail","onLimit":"fail","minFidelity":"text""#] {
+            let params =
+                format!("{{\"conversationId\":\"{id}\",\"requestId\":\"r1\",\"prompt\":{prompt}{more}}}");
+            raw.write(format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"conversation/prompt\",\"params\":{params}}}\n"
+            ))
+            .await;
+            answers.push(raw.next().await);
+        }
+    }
+    assert!(answers[0]["result"]["turnId"].is_string());
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    for (method, short, long) in [
+        (
+            "conversation/fork",
+            json!({}),
+            json!({"inPlace": false, "minFidelity": "text"}),
+        ),
+        ("conversation/resume", json!({}), json!({"minFidelity": "text"})),
+        ("conversation/cancel", json!({}), json!({"queued": false})),
+        ("conversation/delete", json!({}), json!({"transcripts": "keep"})),
+    ] {
+        let mut told = Vec::new();
+        for mut params in [short, long] {
+            params["conversationId"] = json!(id);
+            params["requestId"] = json!(method);
+            let answer = app.call(method, params).await;
+            told.push(answer.unwrap_or_else(|error| panic!("{method}: {error:?}")));
+        }
+        assert_eq!(told[0], told[1], "{method}");
+    }
+}
+
+/// Closing, resuming, cancelling, answering and signing in are remembered as everything else that changes something.
+#[tokio::test]
+async fn whatever_changes_something_is_done_once() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let resume = json!({"conversationId": id, "requestId": "s1"});
+    let first = app.call("conversation/resume", resume.clone()).await.unwrap();
+    let close = json!({"conversationId": id, "requestId": "c1"});
+    app.call("conversation/close", close.clone()).await.unwrap();
+    let again = app.call("conversation/resume", resume.clone()).await.unwrap();
+    assert_eq!(again, first);
+    assert!(!app.get(id).await.live, "the repetition opened nothing");
+    app.send(id, "open again").await;
+    app.call("conversation/close", close.clone()).await.unwrap();
+    assert!(app.get(id).await.live, "the repetition closed nothing");
+
+    let mut raw = daemon.raw().await;
+    let (asked, turn) = raw.run(id, "[[ask wait?]][[hang]]").await;
+    let question = raw.event("interruptRaised").await["interrupt"]["id"].clone();
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    let respond =
+        json!({"conversationId": id, "interruptId": question, "outcome": outcome, "requestId": "a1"});
+    for _ in 0..2 {
+        let answer = app.call("conversation/respond", respond.clone()).await;
+        assert_eq!(answer.unwrap(), json!({}));
+    }
+    let cancel = json!({"conversationId": id, "turnId": turn, "requestId": "x1"});
+    for _ in 0..2 {
+        let answer = app.call("conversation/cancel", cancel.clone()).await;
+        assert_eq!(answer.unwrap(), json!({"cancelled": true}));
+    }
+    raw.answer(asked).await;
+    let sign_in = json!({"agent": "loopback", "methodId": "loopback-login", "requestId": "g1"});
+    let sign_out = json!({"agent": "loopback", "reset": true, "requestId": "g2"});
+    app.call("agent/authenticate", sign_in.clone()).await.unwrap();
+    app.call("agent/logout", sign_out.clone()).await.unwrap();
+    app.send(id, "after the reset").await;
+
+    let calls = [
+        ("conversation/resume", resume, "minFidelity", json!("full")),
+        (
+            "conversation/respond",
+            respond,
+            "outcome",
+            json!({"outcome": "cancelled"}),
+        ),
+        ("conversation/cancel", cancel, "queued", json!(true)),
+        ("agent/authenticate", sign_in, "methodId", json!("by-magic")),
+        ("agent/logout", sign_out, "reset", json!(false)),
+    ];
+    repeated(&app, &close, &calls).await;
+    assert_eq!(app.remembered(id).await, ["after the reset"]);
+    drop((app, raw));
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    repeated(&app, &close, &calls).await;
+    assert_eq!(app.remembered(id).await, ["after the reset", "[[recall]]"]);
+}
+
+/// Repeats each call, and sends it with one parameter changed under the same key.
+async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]) {
+    app.call("conversation/close", close.clone()).await.unwrap();
+    // Another method is another content.
+    let other = app.call("conversation/reset", close.clone()).await;
+    refused(other, ErrorKind::Conflict, "use a new id");
+    for (method, params, changed, value) in calls {
+        let again = app.call(method, params.clone()).await;
+        again.unwrap_or_else(|error| panic!("{method}: {error:?}"));
+        let mut other = params.clone();
+        other[*changed] = value.clone();
+        refused(app.call(method, other).await, ErrorKind::Conflict, "use a new id");
+    }
+}
+
+/// A deletion is repeated by any name that led to the conversation.
+#[tokio::test]
+async fn a_deletion_is_repeated_by_any_name() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "x").await;
+    let upstream = app.get(id).await.head.unwrap();
+    let prefix = id.to_string()[..8].to_owned();
+    for name in [id.to_string(), prefix, upstream.to_string()] {
+        let delete = json!({"conversationId": name, "requestId": "d1"});
+        let answer = app.call("conversation/delete", delete).await;
+        assert_eq!(answer.unwrap(), json!({}), "{name}");
+        let other = json!({"conversationId": name, "requestId": "d1", "transcripts": "delete"});
+        let answer = app.call("conversation/delete", other).await;
+        refused(answer, ErrorKind::Conflict, "d1");
+    }
+}
+
+#[tokio::test]
+async fn a_request_id_says_something_and_is_short() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for key in [String::new(), "x".repeat(2_000)] {
+        for (method, params) in [
+            ("conversation/new", json!({"cwd": home.project()})),
+            (
+                "conversation/prompt",
+                json!({"conversationId": id, "prompt": "x"}),
+            ),
+            ("conversation/close", json!({"conversationId": id})),
+            ("agent/logout", json!({"agent": "loopback"})),
+        ] {
+            let mut params = params;
+            params["requestId"] = json!(key);
+            refused(
+                app.call(method, params).await,
+                ErrorKind::InvalidParams,
+                "requestId",
+            );
+        }
+    }
 }

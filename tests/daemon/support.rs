@@ -136,7 +136,7 @@ impl App {
     }
 
     pub(crate) async fn close(&self, id: ConversationId) {
-        within(self.client.close(id.into())).await.unwrap();
+        within(self.client.close(id.into(), None)).await.unwrap();
     }
 
     /// Listens to one conversation; the snapshot comes first.

@@ -157,6 +157,6 @@ async fn a_change_on_an_old_revision_is_refused_with_the_present_one() {
         ErrorKind::RevisionMismatch,
         "read it again",
     );
-    assert_eq!(error.details["revision"], revision);
+    assert_eq!(error.detail("revision"), revision);
     assert_eq!(app.get(made.id).await.title, "mine");
 }

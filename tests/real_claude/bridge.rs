@@ -261,7 +261,7 @@ impl Bridge {
     /// Closes the session.
     pub(crate) fn close(&self, id: ConversationId) {
         let client = self.app().client.clone();
-        self.call(async move { client.close(id.into()).await })
+        self.call(async move { client.close(id.into(), None).await })
             .expect("conversation/close");
     }
 
@@ -276,7 +276,7 @@ impl Bridge {
     /// Cancels the running turn; whether there was one.
     pub(crate) fn cancel(&self, id: ConversationId) -> bool {
         let client = self.app().client.clone();
-        let answer = self.call(async move { client.cancel(id.into(), None, None).await });
+        let answer = self.call(async move { client.cancel(id.into(), None, None, None).await });
         answer.expect("conversation/cancel").cancelled
     }
 
@@ -300,7 +300,7 @@ impl Bridge {
             .unwrap_or_else(|| panic!("no option {kind} among {options:?}"));
         let outcome = RawJson::from(json!({"outcome": "selected", "optionId": option["optionId"]}));
         let (client, interrupt_id) = (self.app().client.clone(), interrupt.id.clone());
-        self.call(async move { client.respond(id.into(), interrupt_id, outcome).await })
+        self.call(async move { client.respond(id.into(), interrupt_id, outcome, None).await })
             .expect("conversation/respond");
     }
 

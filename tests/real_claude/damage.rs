@@ -150,7 +150,7 @@ fn an_empty_transcript_is_not_resumed() {
             .expect_err("there is nothing to go on from");
         assert_eq!(error.kind, ErrorKind::NotResumable, "{error:?}");
         assert!(
-            error.details["attempts"][0]["error"]
+            error.detail("attempts")[0]["error"]
                 .as_str()
                 .is_some_and(|text| text.contains("not found")),
             "{error:?}"

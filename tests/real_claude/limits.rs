@@ -221,7 +221,7 @@ fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
         .prompt(id, "after it")
         .expect_err("there is nothing to go on from");
     assert_eq!(error.kind, ErrorKind::NotResumable);
-    let attempts = &error.data()["attempts"];
+    let attempts = error.detail("attempts");
     assert_eq!(attempts[0]["upstreamId"], head.as_str());
     assert_eq!(bridge.get(id).state, ConversationState::Failed);
     assert_eq!(bridge.chain(id).len(), 1);

@@ -1,6 +1,6 @@
 //! How long to leave an agent alone that keeps failing.
 //!
-//! Pure: the time is given.
+//! It has no clock: the time is given.
 
 use std::time::Duration;
 

@@ -16,6 +16,10 @@ use crate::agent::process::{self, ChildProcess, SpawnError, SpawnMark, StopDeadl
 use crate::agent::session::{self, Initialized};
 use crate::agent::wire::Connection;
 
+/// Lines without a message before the answer to `initialize`, at which a program counts as none that speaks the
+/// protocol. Wrappers greet with a few; a program in its interactive mode prints a screen.
+const MAX_CHATTER_AT_START: u64 = 32;
+
 /// Who uses an agent, and whether it may get new users.
 #[derive(Debug)]
 pub(super) struct Leases {
@@ -155,19 +159,37 @@ async fn start(
         biased;
         () = is_shut_down(pool) => return Err((AcquireError::ShuttingDown, Some(process))),
         initialized = session::initialize(&connection, &launch.initialize, pool.settings.initialize) => initialized,
+        () = connection.chatters(MAX_CHATTER_AT_START) => {
+            let error = AcquireError::Chatters {
+                agent: agent.clone(),
+                printed: Box::new(connection.chatter()),
+            };
+            return Err((error, Some(process)));
+        }
     };
+    let printed = Box::new(connection.chatter());
     match initialized {
+        Ok(initialized) if initialized.protocol_version != session::PROTOCOL_VERSION => {
+            let error = AcquireError::Version {
+                agent: agent.clone(),
+                theirs: initialized.protocol_version,
+                ours: session::PROTOCOL_VERSION,
+            };
+            Err((error, Some(process)))
+        }
         Ok(initialized) => Ok((process, connection, initialized)),
         Err(CallError::Died(death)) => {
             let error = SpawnError::DiedAtOnce {
                 program: launch.command.program.clone(),
                 death,
+                printed: printed.to_string(),
             };
             Err((spawn_failed(error), Some(process)))
         }
         Err(error) => {
             let error = AcquireError::Initialize {
                 agent: agent.clone(),
+                printed,
                 source: Box::new(error),
             };
             Err((error, Some(process)))

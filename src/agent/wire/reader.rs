@@ -4,7 +4,6 @@
 //! the pipe. It must not wait for anyone but the agent; to an inbox that fills it only gives way for a moment.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -133,7 +132,7 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
     let envelope = match Envelope::scan_bytes(line) {
         Ok(envelope) => envelope,
         Err(reason) => {
-            shared.garbage_lines.fetch_add(1, Ordering::Relaxed);
+            shared.chatter.send_modify(|chatter| chatter.add(line));
             tracing::debug!(%reason, bytes = line.len(), "a line of the agent is not a message");
             return 0;
         }

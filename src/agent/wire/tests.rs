@@ -347,7 +347,7 @@ async fn what_is_no_message_is_counted_and_passed_over() {
         .unwrap();
     peer.write(&update("s", "after").replace('\n', "\r\n")).await;
     assert_eq!(take(&mut receiver, 1).await, ["after"]);
-    assert_eq!(connection.garbage_lines(), 3);
+    assert_eq!(connection.chatter().lines, 3);
 }
 
 #[tokio::test]

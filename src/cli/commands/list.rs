@@ -154,6 +154,7 @@ mod tests {
             settings: Settings::default(),
             limit: None,
             interrupts: Vec::new(),
+            queue: Vec::new(),
             continuation: None,
             created_at: updated_at.parse().unwrap(),
             updated_at: updated_at.parse().unwrap(),

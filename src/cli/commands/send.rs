@@ -106,7 +106,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
                         .hint(format!("sessionctl cancel {conversation} --queued takes it out, and stops the running turn")));
                 }
                 view.aside("cancelling; Ctrl-C again leaves at once")?;
-                cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None)));
+                cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None, None)));
             }
             cancelled = finished(&mut cancelling), if cancelling.is_some() => {
                 cancelling = None;

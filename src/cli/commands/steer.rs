@@ -18,7 +18,7 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
     let daemon = context.reach.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
-        .cancel(conversation, None, options.queued.then_some(true))
+        .cancel(conversation, None, options.queued.then_some(true), None)
         .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/cancel")?;
@@ -32,7 +32,7 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
 pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.reach.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon.resume(conversation, None).await?;
+    let answer = daemon.resume(conversation, None, None).await?;
     if context.output.json {
         context.answer(&daemon, "conversation/resume")?;
         return Ok(Exit::Done);
@@ -67,6 +67,7 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
             conversation,
             options.interrupt.into(),
             question::outcome(&options.option),
+            None,
         )
         .await
         .map_err(|error| match Problem::from(error) {
@@ -90,7 +91,7 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
 pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.reach.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    ConversationRpcClient::close(&daemon, conversation).await?;
+    ConversationRpcClient::close(&daemon, conversation, None).await?;
     if context.output.json {
         context.answer(&daemon, "conversation/close")?;
     }

@@ -232,7 +232,10 @@ impl<'a> View<'a> {
     }
 
     async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome {
-        let answered = self.daemon.respond(self.conversation.clone(), id, outcome).await;
+        let answered = self
+            .daemon
+            .respond(self.conversation.clone(), id, outcome, None)
+            .await;
         match answered.map_err(Problem::from) {
             Ok(_) => Ok(()),
             // Somebody else was first, or the turn has ended: the event that says so removes the question.
@@ -317,6 +320,7 @@ pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> 
             StopReason::MaxTokens => "the answer was cut off at the model's output limit",
             StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
             StopReason::Failed => "the turn failed",
+            _ => "the turn stopped for a reason that this version does not know",
         };
         return Some(Problem::new(exit, message));
     };

@@ -350,8 +350,8 @@ async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> O
     let old_id = ConversationRef::new(oldest.upstream_id.as_str());
     stage.tell(&format!("the id of its very first session was {old_id}"))?;
     let id = conversation(daemon, play).await?.id;
-    ConversationRpcClient::close(daemon, play.id.clone()).await?;
-    let answer = daemon.resume(old_id.clone(), None).await?;
+    ConversationRpcClient::close(daemon, play.id.clone(), None).await?;
+    let answer = daemon.resume(old_id.clone(), None, None).await?;
     stage.check(
         answer.conversation.id == id,
         "resuming by that id opens this conversation",

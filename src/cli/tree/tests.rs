@@ -27,6 +27,7 @@ fn conversation(digit: char, title: &str) -> Conversation {
         settings: Settings::default(),
         limit: None,
         interrupts: Vec::new(),
+        queue: Vec::new(),
         continuation: None,
         created_at: at(),
         updated_at: at(),

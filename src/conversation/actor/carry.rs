@@ -25,6 +25,7 @@ impl Actor {
             Effect::Emit(event) => self
                 .stream
                 .emit(&event, &crate::conversation::services::now().to_string()),
+            Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
                 // A caller that hung up is not an error: its turn went on without it.
                 let _gone = reply.send(result);

@@ -166,6 +166,23 @@ impl Registry {
             .count() as u64
     }
 
+    /// The conversations of an agent in which a turn runs.
+    #[must_use]
+    pub fn running_of_agent(&self, agent: &AgentName) -> Vec<ConversationId> {
+        let runs = |conversation: &Conversation| {
+            matches!(
+                conversation.state,
+                ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+            )
+        };
+        let live = self.lock();
+        let of_agent = live.iter().filter(|(_, entry)| {
+            let published = entry.published.borrow();
+            published.agent == *agent && runs(&published)
+        });
+        of_agent.map(|(id, _)| *id).collect()
+    }
+
     /// The ids of all conversations of an agent.
     ///
     /// # Errors

@@ -270,6 +270,9 @@ impl<R> Model<R> {
             );
             return;
         }
+        if !in_place {
+            effects.push(Effect::Announce(Box::new(answer.conversation.clone())));
+        }
         if let Some(link) = &answer.link {
             effects.emit(Event::Forked {
                 link: link.clone(),

@@ -60,6 +60,7 @@ impl<R> Model<R> {
                 let asked = Waiting {
                     turn_id,
                     prompt,
+                    asked_at: now,
                     min_fidelity,
                     request,
                     reply: Some(reply),
@@ -122,12 +123,6 @@ impl<R> Model<R> {
         let Some(request) = request else {
             return Some(reply);
         };
-        let differs = || {
-            ConversationError::Conflict(format!(
-                "request id \"{}\" was used before for a call with another content; use a new id",
-                request.id.as_str()
-            ))
-        };
         if let Some(open) = self
             .open_requests
             .iter_mut()
@@ -136,7 +131,7 @@ impl<R> Model<R> {
             if open.request.fingerprint == request.fingerprint {
                 open.followers.push(reply);
             } else {
-                effects.push(Effect::Answer(reply, Err(differs())));
+                effects.push(Effect::Answer(reply, Err(request.differs())));
             }
             return None;
         }
@@ -145,7 +140,7 @@ impl<R> Model<R> {
             return Some(reply);
         };
         if kept.fingerprint != request.fingerprint {
-            effects.push(Effect::Answer(reply, Err(differs())));
+            effects.push(Effect::Answer(reply, Err(request.differs())));
             return None;
         }
         match kept.result {

@@ -41,7 +41,7 @@ impl<R> Model<R> {
         let told = result.get("stopReason").cloned().unwrap_or(Value::Null);
         let stop_reason = match serde_json::from_value(told) {
             // A turn never ends as `failed` by the agent's own word: that reason is ours.
-            Ok(StopReason::Failed) | Err(_) => StopReason::EndTurn,
+            Ok(StopReason::Failed | StopReason::Unknown) | Err(_) => StopReason::EndTurn,
             Ok(reason) => reason,
         };
         self.record.chain.acknowledge_turn();

@@ -147,6 +147,7 @@ impl<R> Model<R> {
         let asked = Waiting {
             turn_id,
             prompt,
+            asked_at: now,
             min_fidelity: Fidelity::Text,
             request: None,
             reply: None,
@@ -342,7 +343,7 @@ impl Decision {
 fn cancelled_outcome(kind: InterruptKind) -> RawJson {
     RawJson::from(match kind {
         InterruptKind::Permission => serde_json::json!({"outcome": "cancelled"}),
-        InterruptKind::Elicitation => serde_json::json!({"action": "cancel"}),
+        _ => serde_json::json!({"action": "cancel"}),
     })
 }
 

@@ -74,11 +74,11 @@ fn nothing_configured_is_a_whole_configuration() {
     let limits = &config.limits;
     assert_eq!(
         (
-            limits.idle_minutes,
+            config.rules(|| TimeZone::UTC).idle_ms,
             limits.max_line_bytes,
             limits.subscriber_events
         ),
-        (30, 16 * 1024 * 1024, 65_536)
+        (30 * 60_000, 16 * 1024 * 1024, 65_536)
     );
     assert_eq!((limits.prompt_queue, limits.cancel_grace_ms), (32, 5_000));
     // The contract promises 256 connections with 64 requests each.
@@ -96,6 +96,17 @@ fn what_is_not_named_keeps_its_default() {
     let rules = config.rules(|| TimeZone::UTC);
     assert_eq!((rules.idle_ms, rules.cancel_grace_ms), (0, 250));
     assert_eq!(rules.prompt_queue, 32);
+}
+
+#[test]
+fn minutes_may_have_fractions() {
+    let config = Config::parse("[limits]\nidle_minutes = 0.005\nagent_idle_minutes = 1.5").unwrap();
+    assert_eq!(config.rules(|| TimeZone::UTC).idle_ms, 300);
+    assert_eq!(config.agent_idle_ms(), 90_000);
+    for minutes in ["-1", "-0.5", "nan"] {
+        let said = refusal(&format!("[limits]\nidle_minutes = {minutes}"));
+        assert_eq!(said, "limits.idle_minutes must be at least 0");
+    }
 }
 
 #[test]

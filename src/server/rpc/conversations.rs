@@ -12,6 +12,7 @@ use bridge_protocol::rpc::{ConversationRpcServer, RpcResult};
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor, InterruptId, TurnId};
 use jsonrpsee::core::{SubscriptionResult, async_trait};
+use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -44,17 +45,17 @@ impl ConversationRpcServer for Handlers {
         settings: Option<Settings>,
         request_id: Option<String>,
     ) -> RpcResult<ConversationAnswer> {
-        let request = request(
-            "new",
-            request_id,
-            &(&agent, &cwd, &title, &namespace, &open, &settings),
-        );
-        let settings = settings.unwrap_or_default();
+        let default_agent = || self.daemon.registry.services().catalog.default_agent().clone();
+        let agent = Some(agent.unwrap_or_else(default_agent));
+        let (open, settings) = (open == Some(true), settings.unwrap_or_default());
+        let (title, namespace) = (title.unwrap_or_default(), namespace.unwrap_or_default());
+        let said = (&agent, &cwd, &title, &namespace, open, &settings);
+        let request = request("new", request_id, &said)?;
         let new = NewConversation {
             agent,
             cwd,
-            title,
-            namespace,
+            title: Some(title),
+            namespace: Some(namespace),
             settings,
             request,
         };
@@ -65,7 +66,7 @@ impl ConversationRpcServer for Handlers {
             .await
             .map_err(|error| wire(&error))?;
         let made: ConversationAnswer = read(&answer)?;
-        if open != Some(true) {
+        if !open {
             return Ok(made);
         }
         let id = made.conversation.id;
@@ -94,6 +95,12 @@ impl ConversationRpcServer for Handlers {
         limit: Option<u32>,
     ) -> RpcResult<ConversationPage> {
         let limit = page_limit(limit, LIST_LIMITS).map_err(|error| wire(&error))?;
+        if state == Some(ConversationState::Unknown) {
+            return Err(unknown_word(
+                "state",
+                "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed",
+            ));
+        }
         let filter = Filter {
             namespace,
             agent,
@@ -123,7 +130,8 @@ impl ConversationRpcServer for Handlers {
         expected_revision: Option<u64>,
         request_id: Option<String>,
     ) -> RpcResult<ConversationAnswer> {
-        let request = request("update", request_id, &(&title, &settings, &expected_revision));
+        let said = (&title, settings.clone().unwrap_or_default(), &expected_revision);
+        let request = request("update", request_id, &said)?;
         self.call(
             &conversation_id,
             Call::Update {
@@ -156,16 +164,15 @@ impl ConversationRpcServer for Handlers {
             );
             return Err(wire(&error));
         }
-        let request = request(
-            "prompt",
-            request_id,
-            &(&prompt, &on_busy, &on_limit, &min_fidelity),
-        );
+        let (on_busy, on_limit) = (on_busy.unwrap_or_default(), on_limit.unwrap_or_default());
+        let min_fidelity = wanted(min_fidelity)?;
+        let said = (&prompt, on_busy, on_limit, min_fidelity);
+        let request = request("prompt", request_id, &said)?;
         let call = Call::Prompt {
             turn_id: TurnId::mint(),
             prompt,
-            on_busy: on_busy.unwrap_or_default(),
-            min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
+            on_busy,
+            min_fidelity,
         };
         self.call(&conversation_id, call, request).await
     }
@@ -175,25 +182,23 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         turn_id: Option<TurnId>,
         queued: Option<bool>,
+        request_id: Option<String>,
     ) -> RpcResult<CancelAnswer> {
-        self.call(
-            &conversation_id,
-            Call::Cancel {
-                turn_id,
-                queued: queued == Some(true),
-            },
-            None,
-        )
-        .await
+        let queued = queued == Some(true);
+        let request = request("cancel", request_id, &(&turn_id, queued))?;
+        self.call_once(&conversation_id, Call::Cancel { turn_id, queued }, request)
+            .await
     }
 
     async fn resume(
         &self,
         conversation_id: ConversationRef,
         min_fidelity: Option<Fidelity>,
+        request_id: Option<String>,
     ) -> RpcResult<ResumeAnswer> {
-        let min_fidelity = min_fidelity.unwrap_or(Fidelity::Text);
-        self.call(&conversation_id, Call::Resume { min_fidelity }, None)
+        let min_fidelity = wanted(min_fidelity)?;
+        let request = request("resume", request_id, &min_fidelity)?;
+        self.call_once(&conversation_id, Call::Resume { min_fidelity }, request)
             .await
     }
 
@@ -216,12 +221,11 @@ impl ConversationRpcServer for Handlers {
         if let Some(cwd) = &cwd {
             check_folder(cwd).map_err(|error| wire(&error))?;
         }
-        let request = request("fork", request_id, &(&in_place, &cwd, &title, &min_fidelity));
-        let call = Call::Fork {
-            in_place: in_place == Some(true),
-            cwd,
-            title,
-        };
+        let in_place = in_place == Some(true);
+        // Folder and title are the source's where none is given, and those may change: what is absent stays so.
+        let said = (in_place, &cwd, &title, wanted(min_fidelity)?);
+        let request = request("fork", request_id, &said)?;
+        let call = Call::Fork { in_place, cwd, title };
         self.call(&conversation_id, call, request).await
     }
 
@@ -272,17 +276,20 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         interrupt_id: InterruptId,
         outcome: RawJson,
+        request_id: Option<String>,
     ) -> RpcResult<RespondAnswer> {
+        let request = request("respond", request_id, &(&interrupt_id, &outcome))?;
         let call = Call::Respond {
             interrupt_id,
             outcome,
             turn_id: TurnId::mint(),
         };
-        self.call(&conversation_id, call, None).await
+        self.call_once(&conversation_id, call, request).await
     }
 
-    async fn close(&self, conversation_id: ConversationRef) -> RpcResult<Empty> {
-        self.call(&conversation_id, Call::Close, None).await
+    async fn close(&self, conversation_id: ConversationRef, request_id: Option<String>) -> RpcResult<Empty> {
+        let request = request("close", request_id, &())?;
+        self.call_once(&conversation_id, Call::Close, request).await
     }
 
     async fn reset(
@@ -290,7 +297,7 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         request_id: Option<String>,
     ) -> RpcResult<ConversationAnswer> {
-        let request = request("reset", request_id, &());
+        let request = request("reset", request_id, &())?;
         self.call(&conversation_id, Call::Reset, request).await
     }
 
@@ -300,10 +307,9 @@ impl ConversationRpcServer for Handlers {
         transcripts: Option<TranscriptsOnDelete>,
         request_id: Option<String>,
     ) -> RpcResult<Empty> {
-        let request = request("delete", request_id, &transcripts);
-        let call = Call::Delete {
-            transcripts: transcripts.unwrap_or_default(),
-        };
+        let transcripts = transcripts.unwrap_or_default();
+        let request = request("delete", request_id, &transcripts)?;
+        let call = Call::Delete { transcripts };
         self.call(&conversation_id, call, request).await
     }
 
@@ -365,11 +371,30 @@ impl Handlers {
         call: Call,
         request: Option<Request>,
     ) -> RpcResult<T> {
-        let id = match self.resolve(name) {
-            Ok(id) => id,
-            Err(error) => return self.kept_of_deleted(name, request.as_ref()).ok_or(error),
+        match self.named(name, request.as_ref())? {
+            Named::Conversation(id) => self.called(id, call, request).await,
+            Named::Kept(answer) => read(&answer),
+        }
+    }
+
+    /// As [`Handlers::call`], for a call that the conversation itself does not keep the answer of.
+    async fn call_once<T: DeserializeOwned>(
+        &self,
+        name: &ConversationRef,
+        call: Call,
+        request: Option<Request>,
+    ) -> RpcResult<T> {
+        let id = match self.named(name, request.as_ref())? {
+            Named::Conversation(id) => id,
+            Named::Kept(answer) => return read(&answer),
         };
-        self.called(id, call, request).await
+        let registry = &self.daemon.registry;
+        let start = || {
+            let answer = registry.call(id, call, None);
+            async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
+        };
+        let answer = registry.once(Some(id), request, start).await;
+        read(&answer.map_err(|error| wire(&error))?)
     }
 
     async fn called<T: DeserializeOwned>(
@@ -390,24 +415,44 @@ impl Handlers {
         read(&answer)
     }
 
-    /// The answer of a deletion that was asked for before with the same key.
-    fn kept_of_deleted<T: DeserializeOwned>(
-        &self,
-        name: &ConversationRef,
-        request: Option<&Request>,
-    ) -> Option<T> {
-        let request = request?;
-        let id: ConversationId = name.as_str().parse().ok()?;
-        let kept = self
-            .daemon
-            .registry
-            .services()
-            .store
-            .request(Some(id), &request.id)
-            .ok()??;
-        let result = kept.result.filter(|_| kept.fingerprint == request.fingerprint)?;
-        result.read().ok()
+    /// The conversation that a call is about or, where it is deleted, what the same call was answered while it was there:
+    /// its deletion, mostly.
+    fn named(&self, name: &ConversationRef, request: Option<&Request>) -> RpcResult<Named> {
+        let registry = &self.daemon.registry;
+        let error = match registry.resolve(name) {
+            Ok(id) => return Ok(Named::Conversation(id)),
+            Err(error) => error,
+        };
+        if let ConversationError::Deleted { id, .. } = &error
+            && let Some(kept) = registry.kept(Some(*id), request).map_err(|error| wire(&error))?
+        {
+            return Ok(Named::Kept(kept));
+        }
+        Err(wire(&error))
     }
+}
+
+/// What a call that names a conversation meets.
+enum Named {
+    /// The conversation.
+    Conversation(ConversationId),
+    /// The answer that the same call was given before the conversation was deleted.
+    Kept(Answer),
+}
+
+/// The least fidelity that will do. What a client reads leniently is not taken from it: a word that is not known asks
+/// for something that would not be given.
+fn wanted(min_fidelity: Option<Fidelity>) -> RpcResult<Fidelity> {
+    match min_fidelity {
+        None => Ok(Fidelity::Text),
+        Some(Fidelity::Unknown) => Err(unknown_word("minFidelity", "full, partial, text, none")),
+        Some(fidelity) => Ok(fidelity),
+    }
+}
+
+fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
+    let what = format!("{parameter} must be one of {known}");
+    wire(&ConversationError::InvalidParams(what))
 }
 
 /// The answer in the shape that its method has.

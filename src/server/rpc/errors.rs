@@ -23,14 +23,19 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::Ambiguous).with("candidates", candidates)
         }
         ConversationError::Busy(_) => made(ErrorKind::Busy),
+        ConversationError::BusyConversations { conversations, .. } => {
+            let ids: Vec<Value> = conversations
+                .iter()
+                .map(|id| Value::from(id.to_string()))
+                .collect();
+            made(ErrorKind::Busy).with("conversations", ids)
+        }
         ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
         ConversationError::InvalidParams(_) => made(ErrorKind::InvalidParams),
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
         ConversationError::AgentError { upstream, .. } => {
-            let upstream = upstream
-                .as_ref()
-                .and_then(|upstream| upstream.read::<Value>().ok());
-            made(ErrorKind::AgentError).with("upstream", upstream.unwrap_or(Value::Null))
+            let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
+            made(ErrorKind::AgentError).with_raw("upstream", upstream)
         }
         ConversationError::AuthRequired(_) => made(ErrorKind::AuthRequired),
         ConversationError::Unsupported(_) => made(ErrorKind::Unsupported),

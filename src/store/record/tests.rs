@@ -76,12 +76,16 @@ fn a_record_of_the_first_version_stays_readable() {
         "cwd":"/home/u/project","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z"}"#;
     let record: ConversationRecord = serde_json::from_str(text).unwrap();
     let at = "2026-01-02T03:04:05Z".parse().unwrap();
-    let expected = ConversationRecord::new(
-        "01234567-89ab-4def-8123-456789abcdef".parse().unwrap(),
-        AgentName::new("claude"),
-        "/home/u/project".to_owned(),
-        at,
-    );
+    let expected = ConversationRecord {
+        // A record that names none; a new one begins at 1.
+        revision: 0,
+        ..ConversationRecord::new(
+            "01234567-89ab-4def-8123-456789abcdef".parse().unwrap(),
+            AgentName::new("claude"),
+            "/home/u/project".to_owned(),
+            at,
+        )
+    };
     assert_eq!(record, expected);
     assert!(!record.is_unfinished());
 }

@@ -19,6 +19,7 @@ fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
     world.branched(Ok(open_branch("s2")));
     world.expect(&[
         "write new branch +forked:s2",
+        "announce ",
         "event forked s2",
         "hand over s2",
         "answer 2 forked s2",
@@ -48,13 +49,18 @@ fn a_branch_is_not_told_before_it_is_on_disk() {
         world.hold_writes = true;
         world.fork(in_place);
         world.branches("s2");
-        let told = world
-            .log()
-            .iter()
-            .any(|line| line.starts_with("event") || line.starts_with("answer"));
+        let told = world.log().iter().any(|line| {
+            ["event", "announce", "answer"]
+                .iter()
+                .any(|word| line.starts_with(word))
+        });
         assert!(!told, "in place: {in_place}");
         world.write_ends();
-        assert_eq!(world.log(), ["event forked s2", "answer 2 forked s2"]);
+        let announced = if in_place { vec![] } else { vec!["announce "] };
+        assert_eq!(
+            world.log(),
+            [announced, vec!["event forked s2", "answer 2 forked s2"]].concat()
+        );
     }
 }
 
@@ -131,6 +137,7 @@ fn a_prompt_does_not_take_the_session_of_a_branch_that_is_being_written_down() {
     ]);
     world.write_ends();
     world.expect(&[
+        "announce ",
         "event forked s2",
         "hand over s2",
         "open text",
@@ -183,7 +190,7 @@ fn f39_what_was_never_prompted_becomes_a_new_conversation_with_the_same_settings
     world.opens("s1");
     world.forget_log();
     world.fork(false);
-    world.expect(&["write new call", "answer 3 forked nothing"]);
+    world.expect(&["write new call", "announce ", "answer 3 forked nothing"]);
     let Ok(Answer::Forked(forked)) = &world.answers[&3] else {
         panic!("no fork")
     };

@@ -219,6 +219,7 @@ impl World {
                 });
                 line
             }
+            Effect::Announce(conversation) => format!("announce {}", conversation.title),
             Effect::Emit(event) => event_line(&event),
             Effect::Answer(reply, result) => {
                 let line = answer_line(reply, &result);

@@ -6,9 +6,13 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod code;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use code::{code_of, split_tests};
 
 /// The rooms in order: each may use those before it.
 const ROOMS: [&str; 10] = [
@@ -27,13 +31,16 @@ const ROOMS: [&str; 10] = [
 /// Rooms that may use less than their place allows.
 const NARROWER: [(&str, &[&str]); 1] = [("cli", &["paths"])];
 
-/// Modules that decide and do nothing else, with everything below them.
-const PURE: [&str; 11] = [
+/// Modules that decide and do nothing else, with everything below them. A module whose heading says that it is pure is
+/// held to it as well, for itself.
+const PURE: [&str; 13] = [
     "src/chain",
     "src/conversation/state",
     "src/conversation/transition",
     "src/conversation/recovery",
     "src/transcript/record",
+    "src/transcript/fields",
+    "src/transcript/lines",
     "src/transcript/claude",
     "src/transcript/checkpoint",
     "src/transcript/preamble",
@@ -126,91 +133,6 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
     }
 }
 
-/// The text with comments and the insides of strings blanked out; lines stay where they are.
-fn code_of(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let hidden = hidden_length(rest, code.chars().next_back());
-        if hidden == 0 {
-            code.push(first);
-            rest = &rest[first.len_utf8()..];
-        } else {
-            code.extend(
-                rest[..hidden]
-                    .chars()
-                    .map(|character| if character == '\n' { '\n' } else { ' ' }),
-            );
-            rest = &rest[hidden..];
-        }
-    }
-    code
-}
-
-/// How many bytes from here on are a comment, a string or a character; 0 when it is code.
-fn hidden_length(rest: &str, before: Option<char>) -> usize {
-    let end_of = |end: &str, from: usize| {
-        rest[from..]
-            .find(end)
-            .map_or(rest.len(), |at| from + at + end.len())
-    };
-    if rest.starts_with("//") {
-        return rest.find('\n').unwrap_or(rest.len());
-    }
-    if rest.starts_with("/*") {
-        return end_of("*/", 2);
-    }
-    let in_word = before.is_some_and(|character| character.is_alphanumeric() || character == '_');
-    let raw = rest.strip_prefix('b').unwrap_or(rest);
-    if let Some(raw) = raw.strip_prefix('r').filter(|_| !in_word) {
-        let hashes = raw.len() - raw.trim_start_matches('#').len();
-        if raw[hashes..].starts_with('"') {
-            let start = rest.len() - raw.len() + hashes + 1;
-            return end_of(&format!("\"{}", "#".repeat(hashes)), start);
-        }
-    }
-    if rest.starts_with('"') {
-        return quoted_length(rest, '"');
-    }
-    // A quote is a character where it closes again right behind one; else it is a lifetime.
-    if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') && rest.starts_with('\'') {
-        return quoted_length(rest, '\'');
-    }
-    0
-}
-
-fn quoted_length(rest: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (index, character) in rest.char_indices().skip(1) {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if character == quote => return index + 1,
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
-/// Cuts code into what ships and what only tests see: a module under `#[cfg(test)]` stands at the end of its file.
-fn split_tests<'a>(path: &str, code: &'a str) -> (&'a str, &'a str) {
-    if path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs") {
-        return ("", code);
-    }
-    let mut from = 0;
-    while let Some(at) = code[from..].find("#[cfg(test)]") {
-        let at = from + at;
-        let behind = code[at..].trim_start_matches("#[cfg(test)]").trim_start();
-        let place = |sign| behind.find(sign).unwrap_or(usize::MAX);
-        let inline = behind.starts_with("mod ") && place('{') < place(';');
-        if inline {
-            return code.split_at(at);
-        }
-        from = at + 1;
-    }
-    (code, "")
-}
-
 /// The room that a file belongs to.
 fn room_of(path: &str) -> Option<&'static str> {
     let name = path.strip_prefix("src/")?.split('/').next()?;
@@ -235,6 +157,39 @@ fn crate_names(code: &str) -> Vec<(usize, String)> {
             continue;
         }
         let behind = &code[at + "crate::".len()..];
+        let line = code[..at].lines().count().max(1);
+        match behind.strip_prefix('{') {
+            Some(list) => names.extend(top_of_list(list).into_iter().map(|name| (line, name))),
+            None => names.push((line, word(behind))),
+        }
+    }
+    names
+}
+
+/// The first names behind each chain of `super::` that leads out of all modules, to where the rooms are.
+fn names_above_rooms(path: &str, code: &str) -> Vec<(usize, String)> {
+    let Some(place) = path
+        .strip_prefix("src/")
+        .and_then(|path| path.strip_suffix(".rs"))
+    else {
+        return Vec::new();
+    };
+    let depth = place.strip_suffix("/mod").unwrap_or(place).split('/').count();
+    // A module within the file is one further down.
+    let inline_tests = if path.ends_with("/tests.rs") || path.contains("/tests/") {
+        code.len()
+    } else {
+        split_tests(path, code).0.len()
+    };
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices("super::") {
+        let begins_path = !code[..at]
+            .ends_with(|character: char| character.is_alphanumeric() || matches!(character, '_' | ':'));
+        let behind = code[at..].trim_start_matches("super::");
+        let levels = (code.len() - at - behind.len()) / "super::".len();
+        if !begins_path || levels != depth + usize::from(at >= inline_tests) {
+            continue;
+        }
         let line = code[..at].lines().count().max(1);
         match behind.strip_prefix('{') {
             Some(list) => names.extend(top_of_list(list).into_iter().map(|name| (line, name))),
@@ -276,8 +231,10 @@ fn rooms_used_above(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     };
     let allowed = allowed(room);
-    crate_names(&code_of(text))
+    let code = code_of(text);
+    crate_names(&code)
         .into_iter()
+        .chain(names_above_rooms(path, &code))
         .filter(|(_, name)| {
             ROOMS.contains(&name.as_str()) && name != room && !allowed.contains(&name.as_str())
         })
@@ -292,8 +249,17 @@ fn is_pure(path: &str) -> bool {
     })
 }
 
+/// Whether a module's heading says that it is pure. (One that is pure "of" something is not.)
+fn claims_purity(text: &str) -> bool {
+    let heading: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+    let heading = heading.join(" ");
+    ["Pure.", "Pure:", "Pure;", "Pure and ", "It is pure"]
+        .iter()
+        .any(|claim| heading.contains(claim))
+}
+
 fn impurities(path: &str, text: &str) -> Vec<String> {
-    if !is_pure(path) {
+    if !is_pure(path) && !claims_purity(text) {
         return Vec::new();
     }
     let code = code_of(text);
@@ -469,6 +435,40 @@ fn the_rule_of_rooms_can_fail() {
         0
     );
     assert_eq!(bad("src/bin/sessiond.rs", "use crate::daemon;"), 0);
+    // By the way up.
+    assert_eq!(bad("src/chain/mod.rs", "use super::store::Store;"), 1);
+    assert_eq!(bad("src/chain/ancestry.rs", "use super::super::store::Store;"), 1);
+    assert_eq!(
+        bad(
+            "src/chain/ancestry.rs",
+            "use super::super::{store::Store, daemon};"
+        ),
+        2
+    );
+    assert_eq!(bad("src/paths.rs", "let x = super::cli::run();"), 1);
+    assert_eq!(
+        bad(
+            "src/conversation/actor/carry.rs",
+            "super::super::super::server::run()"
+        ),
+        1
+    );
+    assert_eq!(bad("src/server/rpc.rs", "use super::super::store::Store;"), 0);
+    assert_eq!(
+        bad(
+            "src/store/lookup.rs",
+            "use super::agent; use super::super::chain;"
+        ),
+        0
+    );
+    let in_tests = |line: &str| format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{line}\n}}");
+    assert_eq!(bad("src/paths.rs", &in_tests("use super::cli;")), 0);
+    assert_eq!(bad("src/paths.rs", &in_tests("use super::super::cli;")), 1);
+    assert_eq!(bad("src/chain/tests.rs", "use super::super::super::store;"), 0);
+    assert_eq!(
+        bad("src/chain/ancestry/tests.rs", "use super::super::super::store;"),
+        1
+    );
 }
 
 #[test]
@@ -491,6 +491,18 @@ fn the_rule_of_purity_can_fail() {
         assert_eq!(bad("src/chain/ancestry.rs", &behind_a_test_file), 1, "{line}");
     }
     assert_eq!(bad("src/chain/mod.rs", "// tokio\nlet assled = 1;"), 0);
+    for pure in PURE {
+        assert!(
+            root().join(format!("{pure}.rs")).exists() || root().join(pure).is_dir(),
+            "{pure}"
+        );
+        assert_eq!(bad(&format!("{pure}.rs"), "use tokio::time;"), 1, "{pure}");
+    }
+    assert_eq!(bad("src/server/x.rs", "//! X.\n//! Pure.\nuse tokio::time;"), 1);
+    assert_eq!(
+        bad("src/server/x.rs", "//! Pure of tokio.\nuse tokio::time; // Pure."),
+        0
+    );
 }
 
 #[test]
@@ -529,12 +541,4 @@ fn the_rules_of_form_can_fail() {
         2
     );
     assert_eq!(strays("Cargo.toml\nREADME.md\n").len(), 0);
-}
-
-#[test]
-fn only_code_is_looked_at() {
-    let text = "let a = \"tokio\"; // tokio\nlet b = r#\"tokio \" \"#; /* tokio\n */ let c = '\"'; fn f<'a>() { tokio }";
-    let code = code_of(text);
-    assert_eq!(code.matches("tokio").count(), 1, "{code}");
-    assert_eq!(code.lines().count(), text.lines().count());
 }

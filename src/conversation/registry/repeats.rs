@@ -1,0 +1,188 @@
+//! Calls with an idempotency key that no conversation's task keeps track of itself: a repetition joins the call that
+//! runs, or gets the result that is kept.
+//!
+//! Prompts, changes, forks, resets and deletions are kept with what they change, by the conversation's own state
+//! machine. What is here is for calls that write nothing, or are about no conversation; their result is written down
+//! when they have one.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bridge_protocol::ConversationId;
+use tokio::sync::watch;
+
+use super::super::answer::{Answer, Request};
+use super::super::climbing::store_error;
+use super::super::error::ConversationError;
+use super::super::services::{chain_text, now};
+use super::Registry;
+use crate::store::{Change, RECORD_VERSION, RequestId, RequestRecord};
+
+type Outcome = Option<Result<Answer, ConversationError>>;
+
+/// What a key is unique in, and the key.
+type Place = (Option<ConversationId>, RequestId);
+
+/// The calls with a key that run now.
+#[derive(Default)]
+pub(super) struct Underway {
+    calls: Mutex<HashMap<Place, Running>>,
+}
+
+struct Running {
+    fingerprint: String,
+    outcome: watch::Receiver<Outcome>,
+}
+
+/// Takes a call off the list when it is over, however it ends.
+struct Listed {
+    registry: Arc<Registry>,
+    place: Place,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.registry.underway.lock().remove(&self.place);
+    }
+}
+
+impl Underway {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Running>> {
+        // Each change to the map is one call: it is whole after any panic.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The call that runs under this key.
+    ///
+    /// # Errors
+    /// When it has another content.
+    pub(super) fn find(
+        &self,
+        of: Option<ConversationId>,
+        request: &Request,
+    ) -> Result<Option<watch::Receiver<Outcome>>, ConversationError> {
+        match self.lock().get(&(of, request.id.clone())) {
+            Some(running) if running.fingerprint == request.fingerprint => Ok(Some(running.outcome.clone())),
+            Some(_) => Err(request.differs()),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Registry {
+    /// Carries a call out once. `start` is called before this first waits, and only for a call that is not a repetition;
+    /// the call goes on when its caller leaves. Calls that fail are not remembered.
+    ///
+    /// # Errors
+    /// As the call; when the key was used with another content; when the result cannot be written down.
+    pub async fn once<F>(
+        self: &Arc<Self>,
+        of: Option<ConversationId>,
+        request: Option<Request>,
+        start: impl FnOnce() -> F,
+    ) -> Result<Answer, ConversationError>
+    where
+        F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
+    {
+        let Some(request) = request else {
+            return start().await;
+        };
+        let mut outcome = match self.underway.find(of, &request)? {
+            Some(running) => running,
+            None => match self.kept(of, Some(&request))? {
+                Some(kept) => return Ok(kept),
+                None => self.run_once(of, request, start()),
+            },
+        };
+        match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or(Err(ConversationError::Lost)),
+            Err(_) => Err(ConversationError::Lost),
+        }
+    }
+
+    fn run_once(
+        self: &Arc<Self>,
+        of: Option<ConversationId>,
+        request: Request,
+        call: impl Future<Output = Result<Answer, ConversationError>> + Send + 'static,
+    ) -> watch::Receiver<Outcome> {
+        let (sender, outcome) = watch::channel(None);
+        let place = (of, request.id.clone());
+        let running = Running {
+            fingerprint: request.fingerprint.clone(),
+            outcome: outcome.clone(),
+        };
+        self.underway.lock().insert(place.clone(), running);
+        let listed = Listed {
+            registry: Arc::clone(self),
+            place,
+        };
+        let run = async move {
+            let result = match call.await {
+                Ok(answer) => listed.registry.keep(of, &request, answer).await,
+                Err(error) => Err(error),
+            };
+            // Off the list first: who comes now finds what is kept.
+            drop(listed);
+            sender.send_replace(Some(result));
+        };
+        match of {
+            // The daemon stops when the conversations have, and what they were asked is answered.
+            Some(_) => self.tasks.spawn(run),
+            // An agent may take a quarter of an hour to sign in: nobody waits for that at a stop.
+            None => tokio::spawn(run),
+        };
+        outcome
+    }
+
+    /// Writes the answer of a call down, and then gives it.
+    async fn keep(
+        &self,
+        of: Option<ConversationId>,
+        request: &Request,
+        answer: Answer,
+    ) -> Result<Answer, ConversationError> {
+        let record = RequestRecord {
+            version: RECORD_VERSION,
+            conversation_id: of,
+            request_id: request.id.clone(),
+            fingerprint: request.fingerprint.clone(),
+            turn_id: None,
+            result: answer.to_json().ok(),
+            error: None,
+            at: now(),
+        };
+        let change = Change {
+            requests: vec![record],
+            ..Change::default()
+        };
+        if let Err(error) = self.services.store.commit(change).await {
+            // It is done: to say that it failed would make the caller do it again.
+            tracing::error!(
+                request = request.id.as_str(),
+                error = chain_text(&error),
+                "the result of a call could not be kept; it would be carried out again"
+            );
+        }
+        Ok(answer)
+    }
+
+    /// What an earlier call with this key was answered.
+    ///
+    /// # Errors
+    /// When it had another content, or the store cannot be read.
+    pub fn kept(
+        &self,
+        of: Option<ConversationId>,
+        request: Option<&Request>,
+    ) -> Result<Option<Answer>, ConversationError> {
+        let Some(request) = request else { return Ok(None) };
+        let kept = self.services.store.request(of, &request.id);
+        match kept.map_err(|error| store_error(&error))? {
+            Some(kept) if kept.fingerprint != request.fingerprint => Err(request.differs()),
+            Some(kept) => Ok(kept.result.map(Answer::Kept)),
+            None => Ok(None),
+        }
+    }
+}
