@@ -3,7 +3,7 @@
 //! This module owns which names lead to which conversation. It must not know how a change comes about.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLockReadGuard};
 
 use bridge_protocol::link::LineageEntry;
@@ -19,7 +19,9 @@ use super::record::{
     TranscriptRoot,
 };
 use super::shared::Shared;
+use super::summary::Summary;
 use super::value::Value;
+use super::{LOOK_STEP, Looked};
 
 /// How many candidates an ambiguous name is told with.
 const CANDIDATES_LIMIT: usize = 16;
@@ -109,6 +111,47 @@ impl Shared {
             page.push((RecentCursor(key), record));
         }
         Ok(page)
+    }
+
+    pub(super) fn look(
+        &self,
+        after: Option<RecentCursor>,
+        limit: usize,
+        mut fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
+    ) -> Result<Looked, StoreError> {
+        let _moment = self.moment();
+        let from = after
+            .as_ref()
+            .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
+        let mut looked = Looked {
+            is_end: true,
+            ..Looked::default()
+        };
+        let (mut seen, mut is_whole) = (0, true);
+        packed::each(&self.keyspace, Space::Recent, from, |key, value| {
+            if seen == LOOK_STEP || looked.found.len() >= limit {
+                looked.is_end = false;
+                return ControlFlow::Break(());
+            }
+            let Ok(cursor) = <[u8; 24]>::try_from(key).map(RecentCursor) else {
+                is_whole = false;
+                return ControlFlow::Break(());
+            };
+            seen += 1;
+            looked.first.get_or_insert(cursor);
+            looked.last = Some(cursor);
+            let id = cursor.id();
+            if fits(id, Summary::from_bytes(value)) {
+                looked.found.push((cursor, id));
+            }
+            ControlFlow::Continue(())
+        })?;
+        if !is_whole {
+            return Err(StoreError::DamagedChunk {
+                space: Space::Recent.name(),
+            });
+        }
+        Ok(looked)
     }
 
     pub(super) fn lineage(

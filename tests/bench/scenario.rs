@@ -2,6 +2,7 @@
 
 mod calls;
 mod latency;
+mod lists;
 mod start;
 mod throughput;
 
@@ -18,7 +19,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 4] = [
+pub(crate) const ALL: [Scenario; 5] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -30,6 +31,10 @@ pub(crate) const ALL: [Scenario; 4] = [
     Scenario {
         name: "start",
         run: start::run,
+    },
+    Scenario {
+        name: "lists",
+        run: lists::run,
     },
     Scenario {
         name: "calls",

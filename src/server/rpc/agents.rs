@@ -76,7 +76,7 @@ impl Handlers {
 
     /// Clears the chains of an agent's conversations, one after another; the first that cannot be stops it.
     async fn reset_all(&self, agent: &AgentName) -> Result<(), ConversationError> {
-        for id in self.daemon.registry.of_agent(agent)? {
+        for id in self.daemon.registry.of_agent(agent).await? {
             let answer = self.daemon.registry.call(id, Call::Reset, None)?;
             answer.await.unwrap_or(Err(ConversationError::Lost))?;
         }

@@ -1,0 +1,208 @@
+//! What a list looks for, and the search for it in bounded steps.
+//!
+//! Owns which conversations a filter takes, and what becomes of those that change while the search is under way. It
+//! must not know on which thread a step is done.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::{AgentName, ConversationId};
+
+use super::super::state::{resting_state, view_of_record};
+use crate::store::{RecentCursor, Store, StoreError, Summary};
+
+/// What `list` looks for.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// The app.
+    pub namespace: Option<String>,
+    /// The agent.
+    pub agent: Option<AgentName>,
+    /// The folder.
+    pub cwd: Option<String>,
+    /// The state.
+    pub state: Option<ConversationState>,
+    /// A text that title or folder contain, in any case.
+    pub query: Option<String>,
+}
+
+/// The members of a conversation that a filter looks at.
+struct Shown<'a> {
+    namespace: &'a str,
+    agent: &'a str,
+    cwd: &'a str,
+    title: &'a str,
+    state: ConversationState,
+}
+
+impl Filter {
+    /// Whether it takes this conversation.
+    #[must_use]
+    pub fn fits(&self, conversation: &Conversation) -> bool {
+        let query = self.query.as_ref().map(|query| query.to_lowercase());
+        self.takes(query.as_deref(), &shown(conversation))
+    }
+
+    /// `query` is this filter's in lower case.
+    fn takes(&self, query: Option<&str>, shown: &Shown<'_>) -> bool {
+        let is = |wanted: Option<&str>, text: &str| wanted.is_none_or(|wanted| wanted == text);
+        is(self.namespace.as_deref(), shown.namespace)
+            && is(self.agent.as_ref().map(AgentName::as_str), shown.agent)
+            && is(self.cwd.as_deref(), shown.cwd)
+            && self.state.is_none_or(|state| state == shown.state)
+            && query.is_none_or(|query| {
+                let contains = |text: &str| text.to_lowercase().contains(query);
+                contains(shown.title) || contains(shown.cwd)
+            })
+    }
+}
+
+fn shown(conversation: &Conversation) -> Shown<'_> {
+    Shown {
+        namespace: &conversation.namespace,
+        agent: conversation.agent.as_str(),
+        cwd: &conversation.cwd,
+        title: &conversation.title,
+        state: conversation.state,
+    }
+}
+
+/// A search under way, from the newest conversation to the oldest.
+pub(super) struct Search {
+    store: Store,
+    filter: Filter,
+    query: Option<String>,
+    live: HashMap<ConversationId, ConversationState>,
+    limit: usize,
+    /// By place, which is the order of the list.
+    found: BTreeMap<RecentCursor, ConversationId>,
+    /// Behind this the next step goes on.
+    after: Option<RecentCursor>,
+    /// The front of the list as far as it was seen; none when the search began behind a cursor.
+    front: Option<RecentCursor>,
+    begins_at_front: bool,
+    is_behind: bool,
+}
+
+impl Search {
+    /// For the first `limit` behind a cursor. `live` has the state of those whose record may say another.
+    pub(super) fn new(
+        store: Store,
+        filter: Filter,
+        live: HashMap<ConversationId, ConversationState>,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Self {
+        Self {
+            store,
+            query: filter.query.as_ref().map(|query| query.to_lowercase()),
+            filter,
+            live,
+            limit,
+            found: BTreeMap::new(),
+            begins_at_front: after.is_none(),
+            after,
+            front: None,
+            is_behind: false,
+        }
+    }
+
+    /// What was found, newest first.
+    pub(super) fn found(self) -> Vec<(RecentCursor, ConversationId)> {
+        self.found.into_iter().take(self.limit).collect()
+    }
+
+    /// Takes one step; true once the search is over.
+    ///
+    /// What changes meanwhile moves to the front, where a search that began there has been already: so it looks there
+    /// again, until one step sees everything that is new.
+    pub(super) fn step(&mut self) -> Result<bool, StoreError> {
+        if self.is_behind {
+            return self.look_at_front();
+        }
+        let looked = self.look(self.after, self.limit - self.found.len())?;
+        if self.front.is_none() {
+            self.front = looked.first;
+        }
+        self.after = looked.last.or(self.after);
+        let is_over = looked.is_end || self.found.len() >= self.limit;
+        self.is_behind = is_over;
+        // Of one moment if this was the only step.
+        let was_one_step = looked.first == self.front;
+        Ok(is_over && (!self.begins_at_front || was_one_step))
+    }
+
+    fn look_at_front(&mut self) -> Result<bool, StoreError> {
+        let Some(known) = self.front else { return Ok(true) };
+        let (mut after, mut newest) = (None, None);
+        let mut fresh = Vec::new();
+        let mut steps = 0;
+        loop {
+            let (query, filter, live) = (self.query.as_deref(), &self.filter, &self.live);
+            let store = &self.store;
+            let looked = store.look(after, usize::MAX, |id, summary| {
+                takes(store, filter, query, live, id, summary)
+            })?;
+            steps += 1;
+            newest = newest.or(looked.first);
+            let reached = looked.is_end || looked.last.is_some_and(|last| last >= known);
+            fresh.extend(looked.found.into_iter().filter(|(place, _)| *place < known));
+            after = looked.last;
+            if reached {
+                break;
+            }
+        }
+        self.front = newest.or(self.front);
+        let moved: HashSet<ConversationId> = fresh.iter().map(|(_, id)| *id).collect();
+        self.found.retain(|_, id| !moved.contains(id));
+        self.found.extend(fresh);
+        // In one step nothing moved meanwhile; else it is looked at again.
+        Ok(steps == 1)
+    }
+
+    fn look(
+        &mut self,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Result<crate::store::Looked, StoreError> {
+        let (query, filter, live) = (self.query.as_deref(), &self.filter, &self.live);
+        let store = &self.store;
+        let looked = store.look(after, limit, |id, summary| {
+            takes(store, filter, query, live, id, summary)
+        })?;
+        self.found.extend(looked.found.iter().copied());
+        Ok(looked)
+    }
+}
+
+fn takes(
+    store: &Store,
+    filter: &Filter,
+    query: Option<&str>,
+    live: &HashMap<ConversationId, ConversationState>,
+    id: ConversationId,
+    summary: Option<Summary<'_>>,
+) -> bool {
+    let live = live.get(&id).copied();
+    match summary {
+        Some(summary) => {
+            let shown = Shown {
+                namespace: summary.namespace,
+                agent: summary.agent,
+                cwd: summary.cwd,
+                title: summary.title,
+                state: live.unwrap_or(resting_state(summary.resting, summary.has_question)),
+            };
+            filter.takes(query, &shown)
+        }
+        // Too long for a summary. What cannot be read is told when the page is put together.
+        None => store.conversation(id).ok().flatten().is_none_or(|record| {
+            let mut view = view_of_record(&record);
+            view.state = live.unwrap_or(view.state);
+            filter.takes(query, &shown(&view))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
