@@ -281,6 +281,12 @@ pub(super) fn request_order_key(key: &RequestKey, at: Timestamp) -> Vec<u8> {
     bytes
 }
 
+/// Reads whose request it is from the key that orders requests.
+pub(super) fn read_request_owner(key: &[u8]) -> Option<Option<ConversationId>> {
+    let (id, _) = key.split_first_chunk::<16>()?;
+    Some((*id != [0; 16]).then(|| ConversationId::from_bytes(*id)))
+}
+
 /// Reads time and id from the key that orders requests.
 pub(super) fn read_request_order_key(key: &[u8]) -> Option<(u64, RequestId)> {
     let (at, request_id) = key.get(16..)?.split_first_chunk::<8>()?;

@@ -244,6 +244,8 @@ pub struct Change {
     pub upstream: Vec<(ConversationId, TranscriptRoot, UpstreamId)>,
     /// Requests to remember.
     pub requests: Vec<RequestRecord>,
+    /// Requests to forget.
+    pub requests_removed: Vec<(Option<ConversationId>, RequestId)>,
     /// Processes to remember.
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to forget.

@@ -9,7 +9,7 @@ use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::{AgentName, ConversationId};
 
 use super::super::state::{resting_state, view_of_record};
-use crate::store::{RecentCursor, Store, StoreError, Summary};
+use crate::store::{Looked, RecentCursor, Store, StoreError};
 
 /// What `list` looks for.
 #[derive(Clone, Debug, Default)]
@@ -121,6 +121,7 @@ impl Search {
             return self.look_at_front();
         }
         let looked = self.look(self.after, self.limit - self.found.len())?;
+        self.found.extend(looked.found.iter().copied());
         if self.front.is_none() {
             self.front = looked.first;
         }
@@ -138,11 +139,7 @@ impl Search {
         let mut fresh = Vec::new();
         let mut steps = 0;
         loop {
-            let (query, filter, live) = (self.query.as_deref(), &self.filter, &self.live);
-            let store = &self.store;
-            let looked = store.look(after, usize::MAX, |id, summary| {
-                takes(store, filter, query, live, id, summary)
-            })?;
+            let looked = self.look(after, usize::MAX)?;
             steps += 1;
             newest = newest.or(looked.first);
             let reached = looked.is_end || looked.last.is_some_and(|last| last >= known);
@@ -160,47 +157,44 @@ impl Search {
         Ok(steps == 1)
     }
 
-    fn look(
-        &mut self,
-        after: Option<RecentCursor>,
-        limit: usize,
-    ) -> Result<crate::store::Looked, StoreError> {
-        let (query, filter, live) = (self.query.as_deref(), &self.filter, &self.live);
-        let store = &self.store;
-        let looked = store.look(after, limit, |id, summary| {
-            takes(store, filter, query, live, id, summary)
-        })?;
-        self.found.extend(looked.found.iter().copied());
-        Ok(looked)
-    }
-}
-
-fn takes(
-    store: &Store,
-    filter: &Filter,
-    query: Option<&str>,
-    live: &HashMap<ConversationId, ConversationState>,
-    id: ConversationId,
-    summary: Option<Summary<'_>>,
-) -> bool {
-    let live = live.get(&id).copied();
-    match summary {
-        Some(summary) => {
-            let shown = Shown {
+    /// One step of the store, with only those found that the filter takes.
+    fn look(&self, after: Option<RecentCursor>, limit: usize) -> Result<Looked, StoreError> {
+        let mut unknown = HashSet::new();
+        let mut looked = self.store.look(after, limit, |id, summary| {
+            let Some(summary) = summary else {
+                unknown.insert(id);
+                return true;
+            };
+            let resting = || resting_state(summary.resting, summary.has_question);
+            self.takes(&Shown {
                 namespace: summary.namespace,
                 agent: summary.agent,
                 cwd: summary.cwd,
                 title: summary.title,
-                state: live.unwrap_or(resting_state(summary.resting, summary.has_question)),
-            };
-            filter.takes(query, &shown)
-        }
-        // Too long for a summary. What cannot be read is told when the page is put together.
-        None => store.conversation(id).ok().flatten().is_none_or(|record| {
-            let mut view = view_of_record(&record);
-            view.state = live.unwrap_or(view.state);
-            filter.takes(query, &shown(&view))
-        }),
+                state: self.live.get(&id).copied().unwrap_or_else(resting),
+            })
+        })?;
+        // What is too long for a summary is read whole.
+        let mut failed = None;
+        looked.found.retain(|(_, id)| {
+            !unknown.contains(id)
+                || match self.store.conversation(*id) {
+                    Ok(record) => record.is_some_and(|record| {
+                        let mut view = view_of_record(&record);
+                        view.state = self.live.get(id).copied().unwrap_or(view.state);
+                        self.takes(&shown(&view))
+                    }),
+                    Err(error) => {
+                        failed = Some(error);
+                        false
+                    }
+                }
+        });
+        failed.map_or(Ok(looked), Err)
+    }
+
+    fn takes(&self, shown: &Shown<'_>) -> bool {
+        self.filter.takes(self.query.as_deref(), shown)
     }
 }
 
