@@ -171,7 +171,7 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
     let task = tokio::task::spawn_blocking(move || disk::copy_session(&root, &cwd, &from, Some(&until)));
     let copied = task
         .await
-        .map_err(|error| ConversationError::StoreFailed(error.to_string()))?;
+        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     let (upstream_id, _) = copied.map_err(|error: TranscriptError| ConversationError::AgentError {
         message: format!("the branch could not be cut: {}", chain_text(&error)),
         upstream: None,
@@ -207,5 +207,5 @@ async fn on_disk(
     let (root, cwd, id, agent) = (root.to_path_buf(), cwd.to_owned(), id.clone(), entry.name.clone());
     let task = tokio::task::spawn_blocking(move || pick(&root, &cwd, agent.as_str(), &id));
     task.await
-        .map_err(|error| ConversationError::StoreFailed(error.to_string()))
+        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
 }

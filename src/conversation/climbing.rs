@@ -127,7 +127,7 @@ fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
 
 /// A failed read of the store, in the terms of a call.
 pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
-    ConversationError::StoreFailed(chain_text(error))
+    ConversationError::StoreFailed(error.into())
 }
 
 fn goal(

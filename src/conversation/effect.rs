@@ -12,7 +12,7 @@ use crate::chain::NewLink;
 use crate::store::{ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Request};
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -71,7 +71,7 @@ pub enum Input<R> {
         /// What the change said beside the record, to go out again when it failed.
         ledger: Ledger,
         /// The store's word.
-        result: Result<(), String>,
+        result: Result<(), StoreFailure>,
     },
     /// The agent answered the prompt.
     PromptAnswered(Result<RawJson, RawJson>),

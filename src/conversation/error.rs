@@ -1,9 +1,14 @@
 //! What can go wrong with a call about a conversation. No wire codes here: the room `server` maps them.
 
+use std::fmt;
+
 use bridge_protocol::ConversationId;
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
 use jiff::Timestamp;
+
+use super::services::chain_text;
+use crate::store::StoreError;
 
 /// Why a call about a conversation was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,13 +96,57 @@ pub enum ConversationError {
     },
     /// The change could not be made durable.
     #[error("the change could not be written to disk: {0}")]
-    StoreFailed(String),
+    StoreFailed(StoreFailure),
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     ShuttingDown,
     /// The conversation's task failed.
     #[error("the conversation's task ended unexpectedly; the next call starts it again")]
     Lost,
+}
+
+/// Why something could not be made durable, or read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFailure {
+    /// What went wrong, with its causes, and what to do where that is known.
+    pub text: String,
+    /// Whether the same call may succeed later.
+    pub is_passing: bool,
+}
+
+impl From<&StoreError> for StoreFailure {
+    fn from(error: &StoreError) -> Self {
+        let text = chain_text(error);
+        let text = match error.lacks_room() {
+            Some(path) => {
+                let folder = path.parent().unwrap_or(path);
+                format!(
+                    "{text}; free some room on the disk of {} and try again",
+                    folder.display()
+                )
+            }
+            None => text,
+        };
+        Self {
+            text,
+            is_passing: error.is_passing(),
+        }
+    }
+}
+
+impl From<String> for StoreFailure {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            is_passing: false,
+        }
+    }
+}
+
+impl fmt::Display for StoreFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
 }
 
 fn list(ids: &[ConversationId]) -> String {

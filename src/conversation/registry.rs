@@ -3,6 +3,7 @@
 //! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs; one
 //! that panics is marked as failed and takes nobody along.
 
+mod filter;
 mod last_life;
 mod looking;
 mod repeats;
@@ -19,7 +20,7 @@ use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
 use futures_util::FutureExt;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,8 +35,11 @@ use super::events::Subscriber;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
 
-pub use looking::Filter;
+pub use filter::Filter;
 use repeats::Underway;
+
+/// How many searches through all conversations run at once: each takes a core for as long as it runs.
+const SEARCHES_AT_ONCE: usize = 1;
 
 /// All conversations.
 pub struct Registry {
@@ -45,6 +49,8 @@ pub struct Registry {
     creating: tokio::sync::Mutex<()>,
     /// Calls with an idempotency key that run now and that no conversation keeps track of itself.
     underway: Underway,
+    /// Held by a search through all conversations; one waits for another at most as long as that runs.
+    searching: Semaphore,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -82,6 +88,7 @@ impl Registry {
             live: Mutex::default(),
             creating: tokio::sync::Mutex::default(),
             underway: Underway::default(),
+            searching: Semaphore::new(SEARCHES_AT_ONCE),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),

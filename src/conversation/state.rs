@@ -338,7 +338,7 @@ impl<R> Model<R> {
                 ConversationState::Awaiting
             }
             Some(_) => ConversationState::Prompting,
-            None => resting_state(&self.record),
+            None => resting_state(self.record.resting, !self.record.interrupts.is_empty()),
         }
     }
 
@@ -427,12 +427,13 @@ impl<R> Model<R> {
 }
 
 /// What a conversation that does nothing is told as.
-fn resting_state(record: &ConversationRecord) -> ConversationState {
-    match record.resting {
+#[must_use]
+pub fn resting_state(resting: Resting, has_question: bool) -> ConversationState {
+    match resting {
         Resting::Limited => ConversationState::Limited,
         Resting::Failed => ConversationState::Failed,
         Resting::Interrupted => ConversationState::Interrupted,
-        Resting::Idle if !record.interrupts.is_empty() => ConversationState::Interrupted,
+        Resting::Idle if has_question => ConversationState::Interrupted,
         Resting::Idle => ConversationState::Idle,
     }
 }
@@ -446,7 +447,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         agent: record.agent.clone(),
         cwd: record.cwd.clone(),
         title: record.title.clone(),
-        state: resting_state(record),
+        state: resting_state(record.resting, !record.interrupts.is_empty()),
         live: false,
         head: record.chain.head().map(|link| link.upstream_id.clone()),
         chain_length: record.chain.len(),

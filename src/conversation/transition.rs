@@ -22,7 +22,7 @@ use crate::store::{ConversationRecord, RECORD_VERSION, RequestRecord};
 
 use super::answer::{Answer, Request};
 use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now};
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, TurnPhase};
 
 /// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
@@ -214,7 +214,7 @@ impl<R> Model<R> {
         &mut self,
         milestone: Milestone<R>,
         ledger: Ledger,
-        result: Result<(), String>,
+        result: Result<(), StoreFailure>,
         now: Now,
         effects: &mut Effects<R>,
     ) {

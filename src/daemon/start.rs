@@ -147,6 +147,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+    hear_file_limit().map_err(StartError::Signals)?;
 
     let catalog = {
         let this_program = std::env::current_exe().map_err(|source| StartError::File {
@@ -248,6 +249,15 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     Ok(())
 }
 
+/// A write beyond the limit on a file's length is an error like that of a full disk, and no reason to be ended.
+///
+/// Heard and not ignored: what is ignored stays so in the agents, which are started with the system's own ways.
+fn hear_file_limit() -> io::Result<()> {
+    let number = rustix::process::Signal::XFSZ.as_raw();
+    // The handler stays in place without its listener.
+    signal(SignalKind::from_raw(number)).map(drop)
+}
+
 fn read_config(paths: &Paths, is_named: bool) -> Result<Config, StartError> {
     let path = &paths.config_file;
     let text = match std::fs::read_to_string(path) {
@@ -283,7 +293,12 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
             was_closed: false,
         });
     }
-    let (store, report) = Store::open(&paths.data, StoreOptions::default())?;
+    let (store, report) = Store::open(
+        &paths.data,
+        StoreOptions {
+            now: Some(Timestamp::now()),
+        },
+    )?;
     if report.replayed > 0 {
         tracing::info!(
             changes = report.replayed,
@@ -292,6 +307,9 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     }
     if let Some(reason) = &report.rebuilt {
         tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
+    }
+    for removed in &report.removed {
+        tracing::info!(folder = %removed.display(), "an older database that had been set aside was removed");
     }
     if let Some(region) = &report.cut_off {
         tracing::warn!(

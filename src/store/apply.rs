@@ -14,10 +14,13 @@ use super::journal::Position;
 use super::keyspace::{Draft, Keyspace, Space};
 use super::packed;
 use super::record::{ProcessRecord, RequestId, Resting, TranscriptRoot};
+use super::summary::Summary;
 use super::value::Value;
 
 /// The form of the trees that this program writes.
-pub(super) const FORMAT: u32 = 1;
+///
+/// 2: [`Space::Recent`] holds a summary of each conversation.
+pub(super) const FORMAT: u32 = 2;
 
 /// The key of [`Mark`] in [`Space::Meta`].
 const MARK_KEY: &[u8] = b"mark";
@@ -101,6 +104,15 @@ pub(super) struct ConversationHeader {
     interrupts: Option<Vec<IgnoredAny>>,
     #[serde(default)]
     resting: Resting,
+    // Absent where they moved to a body.
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    agent: Option<String>,
+    #[serde(default)]
+    cwd: Option<String>,
+    #[serde(default)]
+    title: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -269,6 +281,12 @@ pub(super) fn request_order_key(key: &RequestKey, at: Timestamp) -> Vec<u8> {
     bytes
 }
 
+/// Reads whose request it is from the key that orders requests.
+pub(super) fn read_request_owner(key: &[u8]) -> Option<Option<ConversationId>> {
+    let (id, _) = key.split_first_chunk::<16>()?;
+    Some((*id != [0; 16]).then(|| ConversationId::from_bytes(*id)))
+}
+
 /// Reads time and id from the key that orders requests.
 pub(super) fn read_request_order_key(key: &[u8]) -> Option<(u64, RequestId)> {
     let (at, request_id) = key.get(16..)?.split_first_chunk::<8>()?;
@@ -301,22 +319,22 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
         }
     }
     let is_alive = header.deleted_at.is_none();
+    let has_question =
+        header.interrupts.as_ref().is_some_and(|open| !open.is_empty()) || value.has_body_in("interrupts");
     if is_alive {
         mark.conversations += 1;
         packed::insert(
             draft,
             Space::Recent,
             &recent_key(header.id, header.updated_at),
-            &[],
+            &summary_of(value, &header, has_question),
         )?;
     }
     let is_unfinished = header.turn.is_some()
         || header.continuation.is_some()
         || header.resting != Resting::Idle
-        || header.interrupts.is_some_and(|open| !open.is_empty())
-        || ["turn", "interrupts"]
-            .iter()
-            .any(|member| value.has_body_in(member));
+        || has_question
+        || value.has_body_in("turn");
     if is_alive && is_unfinished {
         draft.put(Space::Unfinished, &key, Vec::new());
     } else if draft.get(Space::Unfinished, &key)?.is_some() {
@@ -326,6 +344,29 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
     mark.grow(bytes.len());
     draft.put(Space::Conversations, &key, bytes);
     Ok(())
+}
+
+/// What the list can be filtered by; empty where a part of it is too long or stands elsewhere.
+fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool) -> Vec<u8> {
+    let texts = [
+        ("namespace", &header.namespace),
+        ("agent", &header.agent),
+        ("cwd", &header.cwd),
+        ("title", &header.title),
+    ];
+    if texts.iter().any(|(member, _)| value.has_body_in(member)) {
+        return Vec::new();
+    }
+    let [namespace, agent, cwd, title] = texts.map(|(_, text)| text.as_deref().unwrap_or_default());
+    Summary {
+        resting: header.resting,
+        has_question,
+        namespace,
+        agent,
+        cwd,
+        title,
+    }
+    .to_bytes()
 }
 
 fn remove_request(draft: &mut Draft<'_>, mark: &mut Mark, key: &RequestKey) -> Result<(), StoreError> {

@@ -13,12 +13,15 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
 use bridge_protocol::ConversationId;
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Entry, Held, LineageValue, Mark, RequestKey};
 use super::error::StoreError;
 use super::journal::{self, Journal};
-use super::keyspace::{Draft, Space};
+use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
+use super::mend;
+use super::open::Places;
 use super::packed;
 use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::shared::Shared;
@@ -43,6 +46,9 @@ const GROUP_LIMIT_BYTES: usize = 4 << 20;
 
 /// For how many days a request is remembered.
 pub const REQUEST_MEMORY_DAYS: u64 = 7;
+
+/// The same in microseconds.
+const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
 /// How many requests of one conversation are remembered.
 pub const REQUEST_MEMORY_COUNT: usize = 1_000;
@@ -77,7 +83,10 @@ pub(super) struct Writer {
     journal: Option<Journal>,
     trust: Option<Trust>,
     mark: Mark,
-    is_out_of_service: bool,
+    /// None in memory.
+    places: Option<Places>,
+    /// Whether a batch has failed in the trees: they are replaced before anything else is built on them.
+    is_broken: bool,
 }
 
 /// Where one answer goes.
@@ -89,18 +98,20 @@ impl Writer {
         journal: Option<Journal>,
         trust: Option<Trust>,
         mark: Mark,
+        places: Option<Places>,
     ) -> Self {
         Self {
             shared,
             journal,
             trust,
             mark,
-            is_out_of_service: false,
+            places,
+            is_broken: false,
         }
     }
 
     /// The thread's whole life: until it is told to stop, or until nobody is left who could ask.
-    pub(super) fn run(mut self, mut line: mpsc::Receiver<Job>) {
+    pub(super) fn run(mut self, mut line: mpsc::Receiver<Job>, now: Option<Timestamp>) {
         // Done here, off the path of the start; a commit that comes before it succeeded tries again.
         if let Some(trust) = &mut self.trust
             && let Err(error) = trust.mark_open()
@@ -112,8 +123,13 @@ impl Writer {
             tracing::warn!(%error, "the newest conversations cannot be read");
         }
         let mut stop = None;
+        let oldest_kept = now.map_or(0, |now| apply::ascending(now).saturating_sub(MEMORY_MICROSECONDS));
+        let mut pruning = now.map(|_| Vec::new());
         while stop.is_none()
-            && let Some(first) = line.blocking_recv()
+            && let Some(first) = line
+                .try_recv()
+                .ok()
+                .or_else(|| self.prune_until_called(&mut pruning, oldest_kept, &mut line))
         {
             let mut group = Vec::new();
             let mut next = Some(first);
@@ -150,13 +166,74 @@ impl Writer {
         }
     }
 
+    /// Waits for the next job, and meanwhile forgets requests past their time, once a life: those of a conversation to
+    /// which no further ones come would stay for ever.
+    ///
+    /// `pruning` is the key behind which to go on; none once all were seen.
+    fn prune_until_called(
+        &mut self,
+        pruning: &mut Option<Vec<u8>>,
+        oldest_kept: u64,
+        line: &mut mpsc::Receiver<Job>,
+    ) -> Option<Job> {
+        while let Some(after) = pruning {
+            match self.prune_some(after, oldest_kept) {
+                Ok(next) => *pruning = next,
+                Err(error) => {
+                    tracing::warn!(%error, "requests past their time stay until the next start");
+                    *pruning = None;
+                }
+            }
+            if let Ok(job) = line.try_recv() {
+                return Some(job);
+            }
+        }
+        line.blocking_recv()
+    }
+
+    /// Forgets those past their time of one page of requests. Gives the key of the last; none when there were no more.
+    fn prune_some(&mut self, after: &[u8], oldest_kept: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let from = Bound::Excluded(after);
+        let page = packed::page(&self.shared.keyspace(), Space::TurnOrder, from, &[], PAGE_ENTRIES)?;
+        let Some((last, _)) = page.last() else {
+            return Ok(None);
+        };
+        let old = page
+            .iter()
+            .filter_map(|(key, _)| apply::read_request_order_key(key).map(|read| (key, read)))
+            .filter(|(_, (at, _))| *at < oldest_kept)
+            .filter_map(|(key, (_, request_id))| Some((apply::read_request_owner(key)?, request_id)))
+            .collect::<Vec<_>>();
+        if !old.is_empty() {
+            let (answer, mut answered) = oneshot::channel();
+            let change = Change {
+                requests_removed: old,
+                ..Change::default()
+            };
+            self.commit(vec![(change, answer)]);
+            answered.try_recv().unwrap_or(Err(StoreError::Closed))?;
+        }
+        Ok(Some(last.clone()))
+    }
+
     /// Makes changes durable together, in their order. A change that cannot be written down fails alone; what fails in
     /// writing fails for all.
     pub(super) fn commit(&mut self, group: Vec<(Change, Answer)>) {
         let mut waiting = group.into_iter();
         while waiting.len() > 0 {
             let mut answers = Vec::new();
-            let outcome = self.commit_some(&mut waiting, &mut answers);
+            let outcome = match self.mend() {
+                Ok(()) => self.commit_some(&mut waiting, &mut answers),
+                Err(error) => {
+                    for (_, answer) in waiting.by_ref() {
+                        give(answer, Err(error.clone()));
+                    }
+                    Err(error)
+                }
+            };
+            if self.is_broken {
+                self.stand_in();
+            }
             let failure = outcome.as_ref().err().cloned();
             self.shared.set_figures(&self.mark, failure);
             for (sequence, answer) in answers {
@@ -171,23 +248,20 @@ impl Writer {
         answers: &mut Vec<(Sequence, Answer)>,
     ) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
-        let mut draft = Draft::over(&shared.keyspace);
+        let keyspace = shared.keyspace();
+        let mut draft = Draft::over(&keyspace);
         let mut mark = self.mark.clone();
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
         while lines.len() < GROUP_LIMIT_BYTES
             && let Some((change, answer)) = waiting.next()
         {
-            if self.is_out_of_service {
-                give(answer, Err(StoreError::OutOfService));
-                continue;
-            }
             if change.is_empty() {
                 answers.push((Sequence(mark.position.sequence), answer));
                 continue;
             }
             let next = mark.position.sequence + 1;
-            let prepared = prepare(&shared, &draft, change).and_then(|entry| {
+            let prepared = prepare(&shared, &keyspace, &draft, change).and_then(|entry| {
                 let line = write_line(next, &entry)?;
                 Ok((entry, line))
             });
@@ -216,21 +290,22 @@ impl Writer {
         mark.write(&mut draft)?;
         let applied = {
             let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
-            shared.keyspace.apply(draft.into_writes())
+            keyspace.apply(draft.into_writes())
         };
         if let Err(error) = applied {
-            self.leave_service(before);
+            self.take_back(before);
             return Err(error);
         }
         self.mark = mark;
         Ok(())
     }
 
-    /// The trees failed after the journal had the lines: take those back, and let the next start rebuild.
+    /// The trees failed after the journal had the lines: take those back, since they were not acknowledged.
     ///
-    /// Part of the batch may be in the trees' memory, so nothing more is built on them.
-    fn leave_service(&mut self, before: Option<journal::Position>) {
-        self.is_out_of_service = true;
+    /// Part of the batch may be in the trees' memory, so nothing more is built on them. Trees in memory take their
+    /// place for the readers at once, and others on disk before the next change, as soon as there is room.
+    fn take_back(&mut self, before: Option<journal::Position>) {
+        self.is_broken = true;
         if let (Some(journal), Some(before)) = (&mut self.journal, before)
             && let Err(error) = journal.take_back(before)
         {
@@ -243,17 +318,51 @@ impl Writer {
         }
     }
 
+    /// Puts trees built from the journal in the place of those that failed; does nothing while none have.
+    fn mend(&mut self) -> Result<(), StoreError> {
+        let (true, Some(journal), Some(trust), Some(places)) =
+            (self.is_broken, &mut self.journal, &mut self.trust, &self.places)
+        else {
+            return Ok(());
+        };
+        journal.settle()?;
+        // Tried before, but the disk may have been in no state for it.
+        trust.revoke()?;
+        self.mark = mend::replace(places, &self.shared, journal.position(), self.mark.live_bytes)?;
+        trust.mark_open()?;
+        self.is_broken = false;
+        Ok(())
+    }
+
+    /// Serves the readers while the trees cannot be replaced.
+    fn stand_in(&self) {
+        let (Some(journal), Some(places)) = (&self.journal, &self.places) else {
+            return;
+        };
+        if matches!(*self.shared.keyspace(), Keyspace::Memory(_)) {
+            return;
+        }
+        if let Err(error) = mend::stand_in(places, &self.shared, journal.position()) {
+            tracing::error!(%error, "the database has failed, and nothing can be read until there is room");
+        }
+    }
+
     fn close(&mut self) -> Result<(), StoreError> {
-        if self.is_out_of_service {
+        if self.is_broken {
             return Err(StoreError::OutOfService);
         }
-        self.shared.keyspace.sync()?;
+        self.shared.keyspace().sync()?;
         self.trust.as_mut().map_or(Ok(()), Trust::mark_closed)
     }
 }
 
 /// Checks a change and writes its values down, bodies included. Nothing is changed in the trees.
-fn prepare(shared: &Shared, draft: &Draft<'_>, change: Change) -> Result<Entry, StoreError> {
+fn prepare(
+    shared: &Shared,
+    keyspace: &Keyspace,
+    draft: &Draft<'_>,
+    change: Change,
+) -> Result<Entry, StoreError> {
     let bodies = shared.bodies.as_ref();
     let mut entry = Entry::default();
     if let Some(mut record) = change.conversation {
@@ -294,7 +403,14 @@ fn prepare(shared: &Shared, draft: &Draft<'_>, change: Change) -> Result<Entry, 
         check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
         entry.requests.push(Value::of("request", request, &[], bodies)?);
     }
-    entry.requests_removed = forgotten(shared, &change.requests)?;
+    entry.requests_removed = forgotten(keyspace, &change.requests)?;
+    let removed = change.requests_removed.into_iter();
+    entry
+        .requests_removed
+        .extend(removed.map(|(conversation_id, request_id)| RequestKey {
+            conversation_id,
+            request_id,
+        }));
     entry.processes = change.processes_put;
     entry.processes_removed = change.processes_removed;
     Ok(entry)
@@ -302,8 +418,7 @@ fn prepare(shared: &Shared, draft: &Draft<'_>, change: Change) -> Result<Entry, 
 
 /// The requests that are forgotten as these come: those past their time, by the newcomers' time, and the oldest past
 /// the count. It is part of the change, so that a replay forgets the same ones.
-fn forgotten(shared: &Shared, requests: &[RequestRecord]) -> Result<Vec<RequestKey>, StoreError> {
-    const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
+fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<RequestKey>, StoreError> {
     let conversations: BTreeSet<Option<ConversationId>> =
         requests.iter().map(|request| request.conversation_id).collect();
     let mut forgotten = Vec::new();
@@ -318,7 +433,7 @@ fn forgotten(shared: &Shared, requests: &[RequestRecord]) -> Result<Vec<RequestK
         // One page holds all: no conversation ever has more than this beyond its count.
         let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
         let known = packed::page(
-            &shared.keyspace,
+            keyspace,
             Space::TurnOrder,
             Bound::Included(&prefix),
             &prefix,

@@ -90,8 +90,8 @@ pub enum StoreError {
     /// The store is closed, or its thread ended.
     #[error("the store is closed")]
     Closed,
-    /// An earlier change could not be applied and the database could not be opened again; the next start rebuilds it.
-    #[error("the store refuses changes until the next start")]
+    /// The database failed and the one that was built in its place could not be opened; the next change tries again.
+    #[error("the database is closed after it failed; it is built anew with the next change")]
     OutOfService,
 }
 
@@ -118,6 +118,30 @@ pub enum Lookup {
 }
 
 impl StoreError {
+    /// The file or folder for which there was no room, when that is what was wrong.
+    #[must_use]
+    pub fn lacks_room(&self) -> Option<&Path> {
+        let (path, kind) = match self {
+            Self::Io { path, source, .. } => (path, source.kind()),
+            Self::Database {
+                path,
+                source: sled::Error::Io(source),
+            } => (path, source.kind()),
+            _ => return None,
+        };
+        matches!(
+            kind,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
+        .then_some(path)
+    }
+
+    /// Whether the same change may succeed later: once there is room, or when less waits.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        self.lacks_room().is_some() || matches!(self, Self::LineFull | Self::OutOfService)
+    }
+
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io {

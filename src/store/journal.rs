@@ -353,9 +353,7 @@ impl Journal {
         sequence: u64,
         last_line_bytes: usize,
     ) -> Result<(), StoreError> {
-        if self.may_have_rest {
-            self.cut_rest()?;
-        }
+        self.settle()?;
         let end = self.position.end_offset;
         self.may_have_rest = true;
         let written = self
@@ -381,6 +379,14 @@ impl Journal {
         self.position = before;
         self.may_have_rest = true;
         self.cut_rest()
+    }
+
+    /// Cuts off what a failed append may have left: the file ends at the position after this.
+    pub(super) fn settle(&mut self) -> Result<(), StoreError> {
+        if self.may_have_rest {
+            self.cut_rest()?;
+        }
+        Ok(())
     }
 
     fn cut_rest(&mut self) -> Result<(), StoreError> {

@@ -21,6 +21,10 @@ use super::error::StoreError;
 /// the size that sled counts.
 const CACHE_BYTES: u64 = 8 << 20;
 
+/// The same while a database is filled from the journal: random keys touch all pages again and again, and reading them
+/// back would take most of the time. It is given back once the database is full.
+const FILLING_CACHE_BYTES: u64 = 64 << 20;
+
 /// How long sled may keep writes before it hands them to the operating system, in milliseconds.
 ///
 /// Nothing waits for it: the journal is the durable side. It only bounds how much a start has to replay.
@@ -101,6 +105,8 @@ pub(super) enum Keyspace {
     Sled(SledTrees),
     /// In memory.
     Memory(RwLock<MemoryTrees>),
+    /// Closed, and not opened again yet: whatever is asked fails.
+    Closed,
 }
 
 /// The open database.
@@ -117,13 +123,32 @@ impl Keyspace {
 
     /// Opens the database in this folder, or makes it.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, CACHE_BYTES)
+    }
+
+    /// Opens it to be filled, and then closed and opened again.
+    pub(super) fn open_to_fill(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, FILLING_CACHE_BYTES)
+    }
+
+    /// Closes it, and waits until it can be opened again: threads of sled may hold its file for a moment longer.
+    pub(super) fn close(self) -> Result<(), StoreError> {
+        let Self::Sled(trees) = &self else { return Ok(()) };
+        let file = trees.path.join("db");
+        drop(self);
+        let held = std::fs::File::open(&file).map_err(StoreError::io("open", &file))?;
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive)
+            .map_err(|error| StoreError::io("lock", &file)(error.into()))
+    }
+
+    fn open_with(path: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Database {
             path: path.to_owned(),
             source,
         };
         let database = sled::Config::new()
             .path(path)
-            .cache_capacity(CACHE_BYTES)
+            .cache_capacity(cache_bytes)
             .segment_size(SEGMENT_BYTES)
             .mode(sled::Mode::HighThroughput)
             .flush_every_ms(Some(FLUSH_EVERY_MS))
@@ -151,6 +176,7 @@ impl Keyspace {
                 let map = map.read().unwrap_or_else(PoisonError::into_inner);
                 Ok(map.get(&(space, key.to_vec())).cloned())
             }
+            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -171,6 +197,7 @@ impl Keyspace {
                 let found = map.range((from, until)).next_back();
                 Ok(found.map(|((_, key), value)| (key.clone(), value.clone())))
             }
+            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -201,6 +228,7 @@ impl Keyspace {
                     .map(|((_, key), value)| (key.clone(), value.clone()))
                     .collect())
             }
+            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -218,7 +246,27 @@ impl Keyspace {
                 }
                 Ok(())
             }
+            Self::Closed => Err(StoreError::OutOfService),
         }
+    }
+
+    /// Applies all writes, one after another: for a database that nobody believes before it is complete.
+    ///
+    /// Keys come in their order, neighbours together, so that each page is read and written a few times however many
+    /// entries it holds. Nothing is pinned meanwhile, so that sled frees pages as it goes.
+    pub(super) fn load(&self, writes: Writes) -> Result<(), StoreError> {
+        let Self::Sled(trees) = self else {
+            return self.apply(writes);
+        };
+        for ((space, key), value) in writes {
+            let tree = trees.tree(space);
+            let written = match value {
+                Some(value) => tree.insert(key, value),
+                None => tree.remove(key),
+            };
+            written.map_err(|error| trees.failed(error))?;
+        }
+        Ok(())
     }
 
     /// Hands everything to the operating system, so that a crash of this process loses none of it.
@@ -230,6 +278,7 @@ impl Keyspace {
                 .map(drop)
                 .map_err(|error| trees.failed(error)),
             Self::Memory(_) => Ok(()),
+            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -287,6 +336,8 @@ fn owned((key, value): (sled::IVec, sled::IVec)) -> Pair {
 pub(super) struct Draft<'a> {
     below: &'a Keyspace,
     writes: Writes,
+    /// The length of all keys and values that are put.
+    bytes: usize,
 }
 
 impl<'a> Draft<'a> {
@@ -294,7 +345,13 @@ impl<'a> Draft<'a> {
         Self {
             below,
             writes: Writes::new(),
+            bytes: 0,
         }
+    }
+
+    /// The length of all keys and values that it puts, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -305,11 +362,17 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn put(&mut self, space: Space, key: &[u8], value: Vec<u8>) {
-        self.writes.insert((space, key.to_vec()), Some(value));
+        self.bytes += key.len() + value.len();
+        let replaced = self.writes.insert((space, key.to_vec()), Some(value));
+        if let Some(Some(replaced)) = replaced {
+            self.bytes -= key.len() + replaced.len();
+        }
     }
 
     pub(super) fn remove(&mut self, space: Space, key: &[u8]) {
-        self.writes.insert((space, key.to_vec()), None);
+        if let Some(Some(replaced)) = self.writes.insert((space, key.to_vec()), None) {
+            self.bytes -= key.len() + replaced.len();
+        }
     }
 
     /// The last pair up to this key, as it will be.
@@ -325,16 +388,17 @@ impl<'a> Draft<'a> {
             .find_map(|((_, key), value)| value.as_ref().map(|value| (key.clone(), value.clone())));
         let mut below = self.below.last(space, until)?;
         while let Some((found, _)) = &below {
-            // What this batch writes is in `written`, what it removes is gone: look further down for either.
+            // What is written stands before it, or in its place; further down there is nothing nearer.
+            if written.as_ref().is_some_and(|(key, _)| key >= found) {
+                return Ok(written);
+            }
+            // What this batch removes is gone: look further down.
             if !self.writes.contains_key(&(space, found.clone())) {
                 break;
             }
             below = self.below.last(space, Bound::Excluded(found))?;
         }
-        Ok(match (written, below) {
-            (Some(written), Some(below)) => Some(if written.0 > below.0 { written } else { below }),
-            (written, below) => written.or(below),
-        })
+        Ok(below.or(written))
     }
 
     pub(super) fn into_writes(self) -> Writes {

@@ -3,7 +3,7 @@
 //! This module owns which names lead to which conversation. It must not know how a change comes about.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLockReadGuard};
 
 use bridge_protocol::link::LineageEntry;
@@ -12,14 +12,16 @@ use serde::de::DeserializeOwned;
 
 use super::apply::{self, ConversationHeader, RequestKey};
 use super::error::{Lookup, StoreError};
-use super::keyspace::Space;
+use super::keyspace::{Keyspace, Space};
 use super::packed;
 use super::record::{
     ConversationRecord, IdText, ProcessRecord, RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy,
     TranscriptRoot,
 };
 use super::shared::Shared;
+use super::summary::Summary;
 use super::value::Value;
+use super::{LOOK_STEP, Looked};
 
 /// How many candidates an ambiguous name is told with.
 const CANDIDATES_LIMIT: usize = 16;
@@ -32,22 +34,31 @@ const OWNERS_LIMIT: usize = 1_024;
 
 impl Shared {
     pub(super) fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
-        self.record(Space::Conversations, "conversation", id.as_bytes())
+        self.record(
+            &self.keyspace(),
+            Space::Conversations,
+            "conversation",
+            id.as_bytes(),
+        )
     }
 
     pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
+        let keyspace = self.keyspace();
         let _moment = self.moment();
-        let owners = || self.owner_ids(&apply::upstream_prefix(&UpstreamId::new(reference.as_str())));
+        let owners = || {
+            owner_ids(
+                &keyspace,
+                &apply::upstream_prefix(&UpstreamId::new(reference.as_str())),
+            )
+        };
         match IdText::read(reference) {
             IdText::Whole(id) => {
-                if let Some(header) = self.header(id)? {
+                if let Some(header) = header(&keyspace, id)? {
                     return settle(&[header], ResolvedBy::Id);
                 }
             }
             IdText::Prefix(lowest, highest) => {
-                let page =
-                    self.keyspace
-                        .page(Space::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
+                let page = keyspace.page(Space::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
                 let mut fitting = page
                     .into_iter()
                     .take_while(|(key, _)| key.as_slice() <= highest.as_slice())
@@ -56,7 +67,7 @@ impl Shared {
                 if !fitting.is_empty() {
                     for id in owners()? {
                         if fitting.iter().all(|header| header.id != id) {
-                            fitting.extend(self.header(id)?);
+                            fitting.extend(header(&keyspace, id)?);
                         }
                     }
                     return settle(&fitting, ResolvedBy::Prefix);
@@ -66,7 +77,7 @@ impl Shared {
         }
         let mut holders = Vec::new();
         for id in owners()? {
-            holders.extend(self.header(id)?);
+            holders.extend(header(&keyspace, id)?);
         }
         // A transcript whose conversation was deleted can be adopted again; its id then leads to the one that is there.
         if holders.iter().any(|header| header.deleted_at.is_none()) {
@@ -80,12 +91,13 @@ impl Shared {
         upstream_id: &UpstreamId,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
+        let keyspace = self.keyspace();
         let _moment = self.moment();
         let prefix = match root {
             Some(root) => apply::upstream_root_prefix(upstream_id, root),
             None => apply::upstream_prefix(upstream_id),
         };
-        Ok(self.owner_ids(&prefix)?.into_iter().collect())
+        Ok(owner_ids(&keyspace, &prefix)?.into_iter().collect())
     }
 
     pub(super) fn recent_page(
@@ -93,22 +105,65 @@ impl Shared {
         after: Option<RecentCursor>,
         limit: usize,
     ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
+        let keyspace = self.keyspace();
         let _moment = self.moment();
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
         let mut page = Vec::new();
-        for (key, _) in packed::page(&self.keyspace, Space::Recent, from, &[], limit)? {
+        for (key, _) in packed::page(&keyspace, Space::Recent, from, &[], limit)? {
             let damaged = || StoreError::DamagedChunk {
                 space: Space::Recent.name(),
             };
             let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
             let record = self
-                .record(Space::Conversations, "conversation", &key[8..])?
+                .record(&keyspace, Space::Conversations, "conversation", &key[8..])?
                 .ok_or_else(damaged)?;
             page.push((RecentCursor(key), record));
         }
         Ok(page)
+    }
+
+    pub(super) fn look(
+        &self,
+        after: Option<RecentCursor>,
+        limit: usize,
+        mut fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
+    ) -> Result<Looked, StoreError> {
+        let keyspace = self.keyspace();
+        let _moment = self.moment();
+        let from = after
+            .as_ref()
+            .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
+        let mut looked = Looked {
+            is_end: true,
+            ..Looked::default()
+        };
+        let (mut seen, mut is_whole) = (0, true);
+        packed::each(&keyspace, Space::Recent, from, |key, value| {
+            if seen == LOOK_STEP || looked.found.len() >= limit {
+                looked.is_end = false;
+                return ControlFlow::Break(());
+            }
+            let Ok(cursor) = <[u8; 24]>::try_from(key).map(RecentCursor) else {
+                is_whole = false;
+                return ControlFlow::Break(());
+            };
+            seen += 1;
+            looked.first.get_or_insert(cursor);
+            looked.last = Some(cursor);
+            let id = cursor.id();
+            if fits(id, Summary::from_bytes(value)) {
+                looked.found.push((cursor, id));
+            }
+            ControlFlow::Continue(())
+        })?;
+        if !is_whole {
+            return Err(StoreError::DamagedChunk {
+                space: Space::Recent.name(),
+            });
+        }
+        Ok(looked)
     }
 
     pub(super) fn lineage(
@@ -117,13 +172,16 @@ impl Shared {
         after_seq: u64,
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
+        let keyspace = self.keyspace();
         let _moment = self.moment();
-        let Some(record) = self.conversation(id)? else {
+        let record: Option<ConversationRecord> =
+            self.record(&keyspace, Space::Conversations, "conversation", id.as_bytes())?;
+        let Some(record) = record else {
             return Ok(Vec::new());
         };
         let after = apply::lineage_key(id, after_seq);
         packed::page(
-            &self.keyspace,
+            &keyspace,
             Space::Lineage,
             Bound::Excluded(&after),
             id.as_bytes(),
@@ -148,11 +206,11 @@ impl Shared {
             conversation_id,
             request_id: request_id.clone(),
         });
-        self.record(Space::Turns, "request", &key)
+        self.record(&self.keyspace(), Space::Turns, "request", &key)
     }
 
     pub(super) fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
-        self.keyspace
+        self.keyspace()
             .page(Space::Processes, Bound::Unbounded, usize::MAX)?
             .into_iter()
             .map(|(_, bytes)| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process")))
@@ -161,7 +219,7 @@ impl Shared {
 
     pub(super) fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
         let pairs = self
-            .keyspace
+            .keyspace()
             .page(Space::Unfinished, Bound::Unbounded, usize::MAX)?;
         Ok(pairs
             .into_iter()
@@ -175,37 +233,38 @@ impl Shared {
 
     fn record<T: DeserializeOwned>(
         &self,
+        keyspace: &Keyspace,
         space: Space,
         what: &'static str,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
-        self.keyspace
+        keyspace
             .get(space, key)?
             .map(|bytes| Value::from_bytes(what, &bytes)?.read(what, self.bodies.as_ref()))
             .transpose()
     }
+}
 
-    fn header(&self, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
-        self.keyspace
-            .get(Space::Conversations, id.as_bytes())?
-            .map(|bytes| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
-            .transpose()
-    }
+fn header(keyspace: &Keyspace, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
+    keyspace
+        .get(Space::Conversations, id.as_bytes())?
+        .map(|bytes| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+        .transpose()
+}
 
-    fn owner_ids(&self, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
-        let held = packed::page(
-            &self.keyspace,
-            Space::Upstream,
-            Bound::Included(prefix),
-            prefix,
-            OWNERS_LIMIT,
-        )?;
-        Ok(held
-            .iter()
-            .filter_map(|(key, _)| apply::read_upstream_key(key))
-            .map(|held| held.id)
-            .collect())
-    }
+fn owner_ids(keyspace: &Keyspace, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
+    let held = packed::page(
+        keyspace,
+        Space::Upstream,
+        Bound::Included(prefix),
+        prefix,
+        OWNERS_LIMIT,
+    )?;
+    Ok(held
+        .iter()
+        .filter_map(|(key, _)| apply::read_upstream_key(key))
+        .map(|held| held.id)
+        .collect())
 }
 
 fn settle(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolved, Lookup> {

@@ -18,10 +18,12 @@ mod error;
 mod journal;
 mod keyspace;
 mod lookup;
+mod mend;
 mod open;
 mod packed;
 mod record;
 mod shared;
+mod summary;
 mod trust;
 mod value;
 
@@ -32,6 +34,7 @@ use std::thread::JoinHandle;
 
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 pub use commit::{
@@ -46,6 +49,7 @@ pub use record::{
     RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot,
     TurnPhase,
 };
+pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;
 
 use apply::Mark;
@@ -53,16 +57,36 @@ use body::Bodies;
 use commit::{Job, Writer};
 use journal::{Journal, Position};
 use keyspace::Keyspace;
+use open::Places;
 use shared::Shared;
 use trust::Trust;
 
 /// How many conversations an iteration by time reads at once.
 const RECENT_PAGE: usize = 64;
 
-/// How a store is opened. There is nothing to choose yet.
+/// How many conversations one step of a look through all of them sees.
+pub const LOOK_STEP: usize = 256;
+
+/// What one step of [`Store::look`] saw.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// What fits, and where it stands.
+    pub found: Vec<(RecentCursor, ConversationId)>,
+    /// The first that was seen; none when there was nothing.
+    pub first: Option<RecentCursor>,
+    /// The last that was seen.
+    pub last: Option<RecentCursor>,
+    /// Whether nothing stands behind `last`.
+    pub is_end: bool,
+}
+
+/// How a store is opened.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct StoreOptions {}
+pub struct StoreOptions {
+    /// The time by which requests are past [`REQUEST_MEMORY_DAYS`]: those are forgotten in the background. Without it they
+    /// are forgotten only when further ones of the same conversation come.
+    pub now: Option<Timestamp>,
+}
 
 /// The open store. Clones are the same store; the last one to go closes it.
 #[derive(Clone)]
@@ -102,13 +126,14 @@ impl Store {
     ///
     /// # Errors
     /// When a file can be neither read nor written. Damage is no error: it is mended, and told in the report.
-    pub fn open(folder: &Path, _options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
+    pub fn open(folder: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
         let opened = open::open(folder)?;
         let store = Self::start(
             opened.keyspace,
             Some(opened.bodies),
-            Some((opened.journal, opened.trust)),
+            Some((opened.journal, opened.trust, opened.places)),
             opened.mark,
+            options,
         )?;
         Ok((store, opened.report))
     }
@@ -124,7 +149,13 @@ impl Store {
             line_offset: 0,
             end_offset: 0,
         };
-        Self::start(Keyspace::in_memory(), None, None, Mark::at(nowhere))
+        Self::start(
+            Keyspace::in_memory(),
+            None,
+            None,
+            Mark::at(nowhere),
+            StoreOptions::default(),
+        )
     }
 
     /// Makes a change durable and then visible, all of it or nothing.
@@ -220,6 +251,22 @@ impl Store {
         self.shared.recent_page(after, limit)
     }
 
+    /// One step of a look through all conversations behind a cursor, newest first, without deleted ones: ids of those
+    /// that `fits` takes, `limit` at most. It sees [`LOOK_STEP`] at most, of one moment, in some tens of microseconds.
+    ///
+    /// `fits` gets no summary where that would be too long. It must not ask the store for anything.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn look(
+        &self,
+        after: Option<RecentCursor>,
+        limit: usize,
+        fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
+    ) -> Result<Looked, StoreError> {
+        self.shared.look(after, limit, fits)
+    }
+
     /// The lineage of a conversation behind a `seq` (0: from the beginning), oldest first, `limit` entries at most.
     ///
     /// # Errors
@@ -285,17 +332,21 @@ impl Store {
     fn start(
         keyspace: Keyspace,
         bodies: Option<Bodies>,
-        durable: Option<(Journal, Trust)>,
+        durable: Option<(Journal, Trust, Places)>,
         mark: Mark,
+        options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(keyspace, bodies, &mark));
-        let (journal, trust) = durable.unzip();
-        let writer = Writer::new(Arc::clone(&shared), journal, trust, mark);
+        let (journal, trust, places) = match durable {
+            Some((journal, trust, places)) => (Some(journal), Some(trust), Some(places)),
+            None => (None, None, None),
+        };
+        let writer = Writer::new(Arc::clone(&shared), journal, trust, mark, places);
         // Sent by whoever commits, received by the thread alone.
         let (line, jobs) = mpsc::channel(COMMIT_LINE_LIMIT);
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || writer.run(jobs))
+            .spawn(move || writer.run(jobs, options.now))
             .map_err(StoreError::io("start a thread for", Path::new("the store")))?;
         Ok(Self {
             shared,

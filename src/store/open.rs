@@ -5,7 +5,6 @@
 //! and nothing that is damaged is removed: it is kept under another name and reported.
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::apply::{self, Entry, FORMAT, Mark};
@@ -20,8 +19,18 @@ use super::trust::Trust;
 /// gain nothing (4,096 took four times the memory and as long).
 const REPLAY_BATCH: usize = 256;
 
-/// How many things of one name can be kept aside.
-const ASIDE_LIMIT: u32 = 10_000;
+/// How many bytes of keys and values are gathered in memory before they go to a database that is built anew.
+///
+/// The keys of conversations and of upstream ids are random, so each load touches most pages: a few large loads in the
+/// order of the keys take a fraction of the time of many small ones.
+const LOAD_BYTES: usize = 32 << 20;
+
+/// What the folder of a database that was not used is named, before its number.
+const BROKEN: &str = "store.broken";
+
+/// How many of those are kept, the newest. Everything in them is in the journal too: they are of use only to whoever looks
+/// for what broke them, and each is as large as the database.
+const BROKEN_KEPT: usize = 3;
 
 /// What a start found and did.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +43,8 @@ pub struct OpenReport {
     pub rebuilt: Option<RebuildReason>,
     /// Where the database that was not used is kept.
     pub set_aside: Option<PathBuf>,
+    /// Older ones that were removed for it.
+    pub removed: Vec<PathBuf>,
     /// An unfinished end of the journal that was cut off: it was never acknowledged.
     pub cut_off: Option<BadRegion>,
     /// Parts of the journal that cannot be read, with readable ones behind them.
@@ -72,6 +83,7 @@ pub(super) struct Opened {
     pub(super) journal: Journal,
     pub(super) trust: Trust,
     pub(super) mark: Mark,
+    pub(super) places: Places,
     pub(super) report: OpenReport,
 }
 
@@ -79,6 +91,8 @@ pub(super) struct Opened {
 pub(super) struct Places {
     pub(super) journal: PathBuf,
     pub(super) database: PathBuf,
+    /// A database in the making, which takes the place of one that failed while it was in use.
+    pub(super) next_database: PathBuf,
     pub(super) bodies: PathBuf,
     pub(super) trust: PathBuf,
 }
@@ -88,6 +102,7 @@ impl Places {
         Self {
             journal: folder.join("journal.jsonl"),
             database: folder.join("store"),
+            next_database: folder.join("store.next"),
             bodies: folder.join("bodies"),
             trust: folder.join("store.trust"),
         }
@@ -98,6 +113,7 @@ impl Places {
 pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
     fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
     let places = Places::in_folder(folder);
+    remove_folder(&places.next_database)?;
     let bodies = Bodies::in_folder(places.bodies.clone());
     let mut trust = Trust::at(places.trust.clone());
     let mut report = OpenReport {
@@ -131,7 +147,7 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         // Without its header the file is read from its first byte, and may hold what a compaction wrote.
         None => (u64::MAX, unknown_beginning()),
     };
-    let (keyspace, mut mark) = match found {
+    let (mut keyspace, mut mark) = match found {
         Ok((keyspace, mark))
             if header
                 .as_ref()
@@ -150,9 +166,10 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         Ok(usable) => usable,
         Err(reason) => {
             trust.revoke()?;
-            report.set_aside = set_aside(&places.database, "store.broken")?;
+            report.set_aside = set_aside(&places.database, BROKEN)?;
+            report.removed = remove_older(&places.database, BROKEN);
             report.rebuilt = Some(reason);
-            (Keyspace::open(&places.database)?, Mark::at(begin))
+            (Keyspace::open_to_fill(&places.database)?, Mark::at(begin))
         }
     };
 
@@ -163,6 +180,8 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         .max(header.as_ref().map_or(0, |(header, _)| header.base));
     if report.rebuilt.is_some() {
         leave_marked(&keyspace, &mark)?;
+        keyspace.close()?;
+        keyspace = Keyspace::open(&places.database)?;
     }
     if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 {
         // The very first start.
@@ -192,8 +211,34 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         journal,
         trust,
         mark,
+        places,
         report,
     })
+}
+
+/// Builds a database from the whole journal, in a folder where there is none, and syncs it.
+pub(super) fn build(journal: &Path, database: &Path) -> Result<Mark, StoreError> {
+    let keyspace = Keyspace::open_to_fill(database)?;
+    let mark = fill(journal, &keyspace)?;
+    leave_marked(&keyspace, &mark)?;
+    keyspace.sync()?;
+    keyspace.close()?;
+    Ok(mark)
+}
+
+/// Brings trees that hold nothing to where the journal ends.
+pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Mark, StoreError> {
+    let (header, begin) = journal::read_header(journal)?.ok_or_else(|| {
+        StoreError::io("read the header of", journal)(std::io::ErrorKind::InvalidData.into())
+    })?;
+    let mut mark = Mark::at(beginning(&header, begin));
+    let mut report = OpenReport {
+        rebuilt: Some(RebuildReason::WillNotOpen),
+        ..OpenReport::default()
+    };
+    replay(journal, keyspace, &mut mark, header.base, &mut report)?;
+    mark.position.sequence = mark.position.sequence.max(header.base);
+    Ok(mark)
 }
 
 /// The database and its mark, or why it has to be built anew.
@@ -276,6 +321,7 @@ fn replay(
     report: &mut OpenReport,
 ) -> Result<Option<Torn>, StoreError> {
     let start = mark.position.clone();
+    let is_new = report.rebuilt.is_some();
     let mut draft = Draft::over(keyspace);
     let mut drafted = 0;
     let mut unreadable = Vec::new();
@@ -293,7 +339,9 @@ fn replay(
             Err(error) => return Err(error),
         }
         drafted += 1;
-        if drafted >= REPLAY_BATCH {
+        if is_new && draft.bytes() >= LOAD_BYTES {
+            keyspace.load(std::mem::replace(&mut draft, Draft::over(keyspace)).into_writes())?;
+        } else if !is_new && drafted >= REPLAY_BATCH {
             drafted = 0;
             mark.position = position.clone();
             let mut full = std::mem::replace(&mut draft, Draft::over(keyspace));
@@ -303,7 +351,9 @@ fn replay(
         Ok(())
     })?;
     mark.position = scanned.position;
-    if mark.position != start {
+    if is_new {
+        keyspace.load(draft.into_writes())?;
+    } else if mark.position != start {
         mark.write(&mut draft)?;
         keyspace.apply(draft.into_writes())?;
     }
@@ -342,6 +392,16 @@ fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
     Ok(Some(aside))
 }
 
+/// Removes a folder with everything in it, if it is there.
+pub(super) fn remove_folder(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StoreError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Keeps the file under a further name.
 fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let aside = free_name(path, name)?;
@@ -353,23 +413,44 @@ fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
     Ok(aside)
 }
 
+/// The name with the number after the highest that is there, so that the numbers tell the order.
 fn free_name(beside: &Path, name: &str) -> Result<PathBuf, StoreError> {
-    let found = (1..=ASIDE_LIMIT).try_for_each(|number| {
-        let candidate = beside.with_file_name(format!("{name}-{number}"));
-        match exists(&candidate) {
-            Ok(true) => ControlFlow::Continue(()),
-            Ok(false) => ControlFlow::Break(Ok(candidate)),
-            Err(error) => ControlFlow::Break(Err(error)),
-        }
+    let highest = numbered(beside, name)?.last().map_or(0, |(number, _)| *number);
+    Ok(beside.with_file_name(format!("{name}-{}", highest + 1)))
+}
+
+/// What is beside this under a name and a number, by its number.
+fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let folder = beside.parent().unwrap_or(beside);
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut found: Vec<(u64, PathBuf)> = entries
+        .map_err(StoreError::io("list", folder))?
+        .into_iter()
+        .filter_map(|entry| {
+            let file_name = entry.file_name();
+            let number = file_name.to_str()?.strip_prefix(name)?.strip_prefix('-')?;
+            Some((number.parse().ok()?, entry.path()))
+        })
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Removes all but the newest of these. What cannot be removed stays, until the next time.
+fn remove_older(beside: &Path, name: &str) -> Vec<PathBuf> {
+    let found = numbered(beside, name).unwrap_or_else(|error| {
+        tracing::warn!(%error, "older databases that were set aside stay");
+        Vec::new()
     });
-    match found {
-        ControlFlow::Break(outcome) => outcome,
-        ControlFlow::Continue(()) => Err(StoreError::TooLarge {
-            what: "number of things kept aside",
-            bytes: ASIDE_LIMIT as usize,
-            limit_bytes: ASIDE_LIMIT as usize,
-        }),
+    let older = found.len().saturating_sub(BROKEN_KEPT);
+    let mut removed = Vec::new();
+    for (_, path) in found.into_iter().take(older) {
+        match remove_folder(&path) {
+            Ok(()) => removed.push(path),
+            Err(error) => tracing::warn!(%error, "an older database that was set aside stays"),
+        }
     }
+    removed
 }
 
 fn exists(path: &Path) -> Result<bool, StoreError> {

@@ -7,7 +7,7 @@
 //! This module owns the form of a chunk and its splitting and joining. A chunk's key is the lowest entry that it may
 //! hold, after a tag; the first chunk of a tree has the tag alone. It must not know what the entries mean.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use super::error::StoreError;
 use super::keyspace::{Draft, Keyspace, Pair, Space};
@@ -78,6 +78,24 @@ pub(super) fn page(
     prefix: &[u8],
     limit: usize,
 ) -> Result<Vec<Pair>, StoreError> {
+    let mut found = Vec::new();
+    each(keyspace, space, from, |key, value| {
+        if found.len() >= limit || !key.starts_with(prefix) {
+            return ControlFlow::Break(());
+        }
+        found.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
+/// Shows all entries from this key on, in order, until the caller has seen enough.
+pub(super) fn each(
+    keyspace: &Keyspace,
+    space: Space,
+    from: Bound<&[u8]>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
     let is_before = |key: &[u8]| match from {
         Bound::Included(bound) => key < bound,
         Bound::Excluded(bound) => key <= bound,
@@ -87,22 +105,17 @@ pub(super) fn page(
         Bound::Included(bound) | Bound::Excluded(bound) => further(bound),
         Bound::Unbounded => FIRST.to_vec(),
     };
-    let mut found = Vec::new();
     let mut chunk = keyspace.last(space, Bound::Included(&start))?;
     while let Some((chunk_key, value)) = chunk {
         for entry in Entries::of(space, &value) {
             let (key, value) = entry?;
-            if is_before(key) {
-                continue;
+            if !is_before(key) && visit(key, value).is_break() {
+                return Ok(());
             }
-            if found.len() >= limit || !key.starts_with(prefix) {
-                return Ok(found);
-            }
-            found.push((key.to_vec(), value.to_vec()));
         }
         chunk = keyspace.page(space, Bound::Excluded(&chunk_key), 1)?.pop();
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Writes a chunk, split until each part is within the limit or holds one entry.

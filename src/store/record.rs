@@ -244,6 +244,8 @@ pub struct Change {
     pub upstream: Vec<(ConversationId, TranscriptRoot, UpstreamId)>,
     /// Requests to remember.
     pub requests: Vec<RequestRecord>,
+    /// Requests to forget.
+    pub requests_removed: Vec<(Option<ConversationId>, RequestId)>,
     /// Processes to remember.
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to forget.
@@ -276,7 +278,7 @@ pub enum ResolvedBy {
 }
 
 /// A place in the list of conversations by the time of their last change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecentCursor(pub(super) [u8; 24]);
 
 impl ConversationRecord {
@@ -325,6 +327,13 @@ impl Change {
 }
 
 impl RecentCursor {
+    /// The conversation that stood there.
+    pub(super) fn id(self) -> ConversationId {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0[8..]);
+        ConversationId::from_bytes(id)
+    }
+
     /// The cursor as text.
     #[must_use]
     pub fn to_text(&self) -> String {

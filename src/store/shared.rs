@@ -1,6 +1,6 @@
 //! What the readers and the committing thread have in common.
 
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::StoreStatus;
 use super::apply::Mark;
@@ -11,7 +11,8 @@ use super::record::Sequence;
 
 /// The trees, and what is said about them.
 pub(super) struct Shared {
-    pub(super) keyspace: Keyspace,
+    /// Another one takes its place only when it has failed; see the module `mend`.
+    keyspace: RwLock<Keyspace>,
     /// Held by a reader for as long as its answer has to be of one moment, and by the thread while it applies a batch:
     /// microseconds either way, as no file is synced under it.
     pub(super) consistent: RwLock<()>,
@@ -23,13 +24,23 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(keyspace: Keyspace, bodies: Option<Bodies>, mark: &Mark) -> Self {
         let shared = Self {
-            keyspace,
+            keyspace: RwLock::new(keyspace),
             consistent: RwLock::new(()),
             bodies,
             figures: Mutex::new(StoreStatus::default()),
         };
         shared.set_figures(mark, None);
         shared
+    }
+
+    /// The trees. Nobody asks for them while holding them: who puts others in their place would wait between the two.
+    pub(super) fn keyspace(&self) -> RwLockReadGuard<'_, Keyspace> {
+        self.keyspace.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The trees, to put others in their place. Readers wait.
+    pub(super) fn keyspace_to_replace(&self) -> RwLockWriteGuard<'_, Keyspace> {
+        self.keyspace.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_figures(&self, mark: &Mark, failure: Option<StoreError>) {

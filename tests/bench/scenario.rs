@@ -1,7 +1,10 @@
 //! What is measured, by name.
 
 mod calls;
+mod envelope;
 mod latency;
+mod lists;
+mod rebuild;
 mod start;
 mod throughput;
 
@@ -18,7 +21,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 4] = [
+pub(crate) const ALL: [Scenario; 7] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -28,8 +31,20 @@ pub(crate) const ALL: [Scenario; 4] = [
         run: throughput::run,
     },
     Scenario {
+        name: "envelope",
+        run: envelope::run,
+    },
+    Scenario {
         name: "start",
         run: start::run,
+    },
+    Scenario {
+        name: "lists",
+        run: lists::run,
+    },
+    Scenario {
+        name: "rebuild",
+        run: rebuild::run,
     },
     Scenario {
         name: "calls",

@@ -11,9 +11,7 @@ use jsonrpsee::core::client::{ClientT, SubscriptionClientT};
 use jsonrpsee::core::params::ObjectParams;
 use jsonrpsee::rpc_params;
 use serde_json::{Value, json};
-use session_bridge::server::{OutboxLimits, SocketLimits};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use session_bridge::server::SocketLimits;
 
 use crate::support::{DEADLINE, request, start, within};
 
@@ -144,56 +142,4 @@ fn a_foreign_client() {
         }
         Err(error) => panic!("{error}"),
     }
-}
-
-#[test]
-#[ignore = "a measurement: run it by hand with --release --nocapture"]
-fn a_million_notifications_arrive_in_order() {
-    const COUNT: u64 = 1_000_000;
-    let (path_sender, path_receiver) = std::sync::mpsc::channel();
-    let serving = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let server = start(SocketLimits {
-                outbox: OutboxLimits {
-                    messages: 2_000_000,
-                    ..OutboxLimits::default()
-                },
-                ..SocketLimits::default()
-            });
-            path_sender.send(server.path.clone()).unwrap();
-            server.live_is(1).await;
-            server.live_is(0).await;
-        });
-    });
-    let path = path_receiver.recv().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut stream = UnixStream::connect(&path).await.unwrap();
-        stream
-            .write_all(request(1, "test/subscribe", json!({ "count": COUNT })).as_bytes())
-            .await
-            .unwrap();
-        let began = std::time::Instant::now();
-        let (mut lines, mut bytes) = (0, 0);
-        let mut buffer = vec![0; 256 * 1024];
-        while lines < COUNT + 1 {
-            let read = stream.read(&mut buffer).await.unwrap();
-            assert_ne!(read, 0);
-            bytes += read;
-            lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
-        }
-        let seconds = began.elapsed().as_secs_f64();
-        println!(
-            "{COUNT} notifications, {bytes} bytes, {:.0} a second",
-            COUNT as f64 / seconds
-        );
-    });
-    serving.join().unwrap();
 }

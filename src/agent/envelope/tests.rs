@@ -1,8 +1,4 @@
-use std::time::Instant;
-
 use super::*;
-
-const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"8f0a2c1e-3b7d-4c55-9a51-0d2f6b7c8e90","update":{"sessionUpdate":"agent_message_chunk","messageId":"msg_01AbCdEfGhIjKlMnOpQrSt","content":{"type":"text","text":"The function reads the file in one go, so a long file is held twice. \nBetter: stream it."}}}}"#;
 
 /// What the tables compare: everything that a look at a line gives.
 #[derive(Debug, PartialEq, Eq, Default)]
@@ -349,40 +345,4 @@ fn the_owner_of_a_line_that_is_too_long_is_found() {
             assert_eq!(stream(&line, piece_bytes), expected, "{piece_bytes}: {line}");
         }
     }
-}
-
-/// Not a test of speed, which a busy machine cannot promise: prints what a look costs.
-/// `cargo test --release --lib agent::envelope -- --ignored --nocapture`
-#[test]
-#[ignore = "a measurement; prints nanoseconds for each line"]
-fn what_a_look_costs() {
-    const ROUNDS: u32 = 400_000;
-    let measure = |name: &str, look: &dyn Fn()| {
-        let mut best = u128::MAX;
-        for _ in 0..5 {
-            let start = Instant::now();
-            for _ in 0..ROUNDS {
-                look();
-            }
-            best = best.min(start.elapsed().as_nanos() / u128::from(ROUNDS));
-        }
-        println!("{name}: {best} ns for {} bytes", UPDATE.len());
-    };
-    let bytes = UPDATE.as_bytes();
-    measure("scan from bytes", &|| {
-        std::hint::black_box(Envelope::scan_bytes(std::hint::black_box(bytes)).unwrap());
-    });
-    measure("scan, session id, kind, copy into a line", &|| {
-        let envelope = Envelope::scan_bytes(std::hint::black_box(bytes)).unwrap();
-        std::hint::black_box((envelope.session_id(), envelope.update_kind(), envelope.to_line()));
-    });
-    measure("scan and splice", &|| {
-        let envelope = Envelope::scan_bytes(std::hint::black_box(bytes)).unwrap();
-        std::hint::black_box(envelope.with_session_id("0d2f6b7c-3b7d-4c55-9a51-8f0a2c1e8e90"));
-    });
-    measure("serde_json::Value, for comparison", &|| {
-        std::hint::black_box(
-            serde_json::from_slice::<serde_json::Value>(std::hint::black_box(bytes)).unwrap(),
-        );
-    });
 }

@@ -532,38 +532,3 @@ fn a_line_keeps_its_update_byte_for_byte() {
     let line = Line::parse(update("s", "x").trim_end()).unwrap();
     assert_eq!(line.update(), Some("{\"t\":\"x\"}"));
 }
-
-/// Not a test of speed: prints how many updates pass from a pipe to an inbox in a second.
-/// `cargo test --release --lib agent::wire -- --ignored --nocapture`
-#[tokio::test]
-#[ignore = "a measurement; prints updates a second"]
-async fn how_many_updates_pass() {
-    const UPDATES: usize = 1_000_000;
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("s"), &sender).unwrap();
-    let block = update("s", &"x".repeat(100)).repeat(100);
-    let start = std::time::Instant::now();
-    let writing = tokio::spawn(async move {
-        for _ in 0..UPDATES / 100 {
-            peer.write(&block).await;
-        }
-        peer
-    });
-    let mut taken = Vec::new();
-    let (mut count, mut lost) = (0, 0);
-    while count + lost < UPDATES {
-        soon(receiver.recv_up_to(&mut taken, 64)).await;
-        for incoming in taken.drain(..) {
-            match incoming {
-                Incoming::Overflow { dropped } => lost += dropped as usize,
-                _ => count += 1,
-            }
-        }
-    }
-    println!(
-        "{:.0} updates a second, {lost} lost",
-        UPDATES as f64 / start.elapsed().as_secs_f64()
-    );
-    drop(writing.await.unwrap());
-}

@@ -13,6 +13,7 @@ use crate::agent::message::CallError;
 use crate::conversation::branching::{self, BranchRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::effect::{Effect, Input, Ledger, Milestone, Opened};
+use crate::conversation::error::StoreFailure;
 use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
 use crate::store::{Change, ConversationRecord};
@@ -149,7 +150,7 @@ impl Actor {
         self.writes.push_back(Box::pin(async move {
             let result = commit.await.map(|_| ()).map_err(|error| {
                 tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
-                chain_text(&error)
+                StoreFailure::from(&error)
             });
             Box::new(Input::Written { milestone, ledger, result })
         }));

@@ -1,6 +1,6 @@
 //! What can be answered without a conversation's task: one, a page of them, all that are not idle.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
@@ -14,40 +14,11 @@ use super::super::events::{Encoded, Subscriber, snapshot_of_record};
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
-use crate::store::RecentCursor;
+use super::filter::{Filter, Search};
+use crate::store::{RecentCursor, StoreError};
 
-/// What `list` looks for.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// The app.
-    pub namespace: Option<String>,
-    /// The agent.
-    pub agent: Option<AgentName>,
-    /// The folder.
-    pub cwd: Option<String>,
-    /// The state.
-    pub state: Option<ConversationState>,
-    /// A text that title or folder contain, in any case.
-    pub query: Option<String>,
-}
-
-impl Filter {
-    fn fits(&self, conversation: &Conversation) -> bool {
-        let contains = |text: &str, query: &str| text.to_lowercase().contains(&query.to_lowercase());
-        self.namespace
-            .as_ref()
-            .is_none_or(|namespace| *namespace == conversation.namespace)
-            && self
-                .agent
-                .as_ref()
-                .is_none_or(|agent| *agent == conversation.agent)
-            && self.cwd.as_ref().is_none_or(|cwd| *cwd == conversation.cwd)
-            && self.state.is_none_or(|state| state == conversation.state)
-            && self.query.as_ref().is_none_or(|query| {
-                contains(&conversation.title, query) || contains(&conversation.cwd, query)
-            })
-    }
-}
+/// How many records are read on the routing thread before others get their turn: about a millisecond's work.
+const RECORDS_AT_ONCE: usize = 50;
 
 impl Registry {
     /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
@@ -84,7 +55,11 @@ impl Registry {
                 snapshots.push(snapshot);
             }
         }
-        for id in self.services.store.unfinished().unwrap_or_default() {
+        let unfinished = self.services.store.unfinished().unwrap_or_default();
+        for (read, id) in unfinished.into_iter().enumerate() {
+            if read > 0 && read % RECORDS_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
             if seen.contains(&id) {
                 continue;
             }
@@ -120,15 +95,18 @@ impl Registry {
 
     /// One page of conversations, newest first.
     ///
+    /// What changes while one pages through moves to the front, behind which the cursor goes on; a first page holds
+    /// also what came to the front while it was put together.
+    ///
     /// # Errors
     /// When the cursor is not one of this method, or the store cannot be read.
-    pub fn list(
+    pub async fn list(
         &self,
         filter: &Filter,
         cursor: Option<&Cursor>,
         limit: usize,
     ) -> Result<(Vec<Conversation>, Option<Cursor>), ConversationError> {
-        let after = match cursor {
+        let mut after = match cursor {
             Some(cursor) => Some(RecentCursor::from_text(cursor.as_str()).ok_or_else(|| {
                 ConversationError::InvalidParams(
                     "the cursor is not one that conversation/list gave".to_owned(),
@@ -138,23 +116,76 @@ impl Registry {
         };
         let mut page = Vec::new();
         let mut last = None;
-        for item in self.services.store.recent(after) {
-            let (place, record) = item.map_err(|error| store_error(&error))?;
-            let live = self
-                .lock()
-                .get(&record.id)
-                .map(|entry| (**entry.published.borrow()).clone());
-            let conversation = live.unwrap_or_else(|| view_of_record(&record));
-            if !filter.fits(&conversation) {
-                continue;
+        loop {
+            // One more than the page, to know whether there is another.
+            let wanted = limit + 1 - page.len();
+            let found = self.find(filter, after, wanted).await?;
+            let is_end = found.len() < wanted;
+            for (read, (place, id)) in found.into_iter().enumerate() {
+                if read > 0 && read % RECORDS_AT_ONCE == 0 {
+                    tokio::task::yield_now().await;
+                }
+                after = Some(place);
+                // It may have changed since it was found, or be gone.
+                let Some(conversation) = self.listed(id)?.filter(|view| filter.fits(view)) else {
+                    continue;
+                };
+                if page.len() == limit {
+                    return Ok((page, last));
+                }
+                page.push(conversation);
+                last = Some(Cursor::new(place.to_text()));
             }
-            if page.len() == limit {
-                return Ok((page, last));
+            if is_end {
+                return Ok((page, None));
             }
-            page.push(conversation);
-            last = Some(Cursor::new(place.to_text()));
         }
-        Ok((page, None))
+    }
+
+    /// A conversation for a list; none when it was deleted meanwhile.
+    fn listed(&self, id: ConversationId) -> Result<Option<Conversation>, ConversationError> {
+        match self.view(id) {
+            Ok(view) => Ok(Some(view)),
+            Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The places and ids of the first conversations behind a cursor that the filter takes, `limit` at most.
+    ///
+    /// The first step is done at once, since it is mostly enough; what is left is done on a blocking thread, by one
+    /// caller after another.
+    async fn find(
+        &self,
+        filter: &Filter,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Result<Vec<(RecentCursor, ConversationId)>, ConversationError> {
+        let live = match filter.state {
+            Some(_) => self.live_states(),
+            None => HashMap::new(),
+        };
+        let store = self.services.store.clone();
+        let mut search = Search::new(store, filter.clone(), live, after, limit);
+        if !search.step().map_err(|error| store_error(&error))? {
+            let _turn = self.searching.acquire().await;
+            let searched = tokio::task::spawn_blocking(move || {
+                while !search.step()? {}
+                Ok(search)
+            });
+            let searched = searched.await.map_err(|_| ConversationError::Lost)?;
+            search = searched.map_err(|error: StoreError| store_error(&error))?;
+        }
+        Ok(search.found())
+    }
+
+    /// The state of each conversation that has a task.
+    fn live_states(&self) -> HashMap<ConversationId, ConversationState> {
+        let live = self.lock();
+        let states = live
+            .iter()
+            .map(|(id, entry)| (*id, entry.published.borrow().state));
+        states.collect()
     }
 
     /// How many conversations have an open session.
@@ -187,14 +218,12 @@ impl Registry {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn of_agent(&self, agent: &AgentName) -> Result<Vec<ConversationId>, ConversationError> {
-        let mut ids = Vec::new();
-        for item in self.services.store.recent(None) {
-            let (_, record) = item.map_err(|error| store_error(&error))?;
-            if record.agent == *agent {
-                ids.push(record.id);
-            }
-        }
-        Ok(ids)
+    pub async fn of_agent(&self, agent: &AgentName) -> Result<Vec<ConversationId>, ConversationError> {
+        let filter = Filter {
+            agent: Some(agent.clone()),
+            ..Filter::default()
+        };
+        let found = self.find(&filter, None, usize::MAX).await?;
+        Ok(found.into_iter().map(|(_, id)| id).collect())
     }
 }

@@ -8,7 +8,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Branched, Effect, Effects, Ledger, Milestone, Now, Opened};
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
 
@@ -252,7 +252,7 @@ impl<R> Model<R> {
         request: Option<&Request>,
         branched: Branched,
         answer: Box<ForkAnswer>,
-        result: Result<(), String>,
+        result: Result<(), StoreFailure>,
         effects: &mut Effects<R>,
     ) {
         let id = answer.conversation.id;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::REQUEST_CANCELLED;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{PendingTurn, RequestRecord, TurnPhase as Progress};
 
@@ -51,7 +51,7 @@ impl<R> Model<R> {
     pub(super) fn prompt_recorded(
         &mut self,
         turn_id: &TurnId,
-        result: Result<(), String>,
+        result: Result<(), StoreFailure>,
         now: Now,
         effects: &mut Effects<R>,
     ) {

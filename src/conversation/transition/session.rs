@@ -6,7 +6,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation, Resumed, RollCause};
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now, Opened};
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{JobKind, LiveSession, Model, Reported, Session, Turn, TurnPhase};
 use crate::store::Resting;
 
@@ -99,7 +99,7 @@ impl<R> Model<R> {
     pub(super) fn session_recorded(
         &mut self,
         opened: Opened,
-        result: Result<(), String>,
+        result: Result<(), StoreFailure>,
         effects: &mut Effects<R>,
     ) {
         if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {

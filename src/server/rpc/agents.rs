@@ -130,7 +130,7 @@ impl Handlers {
         let registry = &self.daemon.registry;
         let mut left = Vec::new();
         let mut last = None;
-        for id in registry.of_agent(agent)? {
+        for id in registry.of_agent(agent).await? {
             let cleared = match registry.call(id, Call::Reset, None) {
                 Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
                 Err(error) => Err(error),

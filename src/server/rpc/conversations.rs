@@ -108,7 +108,7 @@ impl ConversationRpcServer for Handlers {
             state,
             query,
         };
-        let page = self.daemon.registry.list(&filter, cursor.as_ref(), limit);
+        let page = self.daemon.registry.list(&filter, cursor.as_ref(), limit).await;
         let (conversations, next_cursor) = page.map_err(|error| wire(&error))?;
         Ok(ConversationPage {
             conversations,

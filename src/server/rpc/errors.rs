@@ -50,7 +50,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::RevisionMismatch { is, .. } => {
             made(ErrorKind::RevisionMismatch).with("revision", *is)
         }
-        ConversationError::StoreFailed(_) => made(ErrorKind::StoreFailed),
+        ConversationError::StoreFailed(failure) => made(ErrorKind::StoreFailed).retryable(failure.is_passing),
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
         ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
     }

@@ -3,7 +3,8 @@ use std::path::Path;
 use super::*;
 use crate::store::journal::tests::{FaultyFile, nowhere};
 use crate::store::keyspace::Keyspace;
-use crate::store::tests::{change, id, record};
+use crate::store::open;
+use crate::store::tests::{change, id, record, request};
 
 /// A writer whose trees are in memory and whose journal is a file that can be made to fail.
 fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
@@ -11,8 +12,23 @@ fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
     let journal = Journal::over(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
     let mark = Mark::at(nowhere());
     let shared = Arc::new(Shared::new(Keyspace::in_memory(), None, &mark));
-    let writer = Writer::new(Arc::clone(&shared), Some(journal), None, mark);
+    let writer = Writer::new(Arc::clone(&shared), Some(journal), None, mark, None);
     (writer, shared, file)
+}
+
+/// A writer in a folder, with nothing in its place.
+fn writer_on_disk(folder: &Path) -> (Writer, Arc<Shared>) {
+    let opened = open::open(folder).unwrap();
+    let shared = Arc::new(Shared::new(opened.keyspace, Some(opened.bodies), &opened.mark));
+    let (journal, trust) = (Some(opened.journal), Some(opened.trust));
+    let writer = Writer::new(
+        Arc::clone(&shared),
+        journal,
+        trust,
+        opened.mark,
+        Some(opened.places),
+    );
+    (writer, shared)
 }
 
 fn commit(writer: &mut Writer, changes: Vec<Change>) -> Vec<Result<Sequence, StoreError>> {
@@ -98,14 +114,114 @@ fn a_failed_sync_fails_the_commit() {
 }
 
 #[test]
-fn out_of_service_every_change_is_refused() {
-    let (mut writer, _, file) = writer();
-    assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
-    let before = Some(nowhere());
-    writer.leave_service(before);
-    assert_eq!(lines(&file), 0, "lines that were not carried out are taken back");
-    let outcomes = commit(&mut writer, vec![change(record(2, 1)), Change::default()]);
-    for outcome in outcomes {
-        assert!(matches!(outcome, Err(StoreError::OutOfService)));
+fn a_database_that_failed_is_built_anew_with_the_next_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    for number in 1..=3 {
+        assert!(commit(&mut writer, vec![change(record(number, 1))])[0].is_ok());
     }
+    let before = writer.mark.position.clone();
+    // The journal takes this one, the trees only a part of it.
+    let mut journal = writer.journal.take().unwrap();
+    journal.append(b"not carried out\n", 4, 16).unwrap();
+    writer.journal = Some(journal);
+    writer.take_back(Some(before.clone()));
+    let length = std::fs::metadata(folder.path().join("journal.jsonl"))
+        .unwrap()
+        .len();
+    assert_eq!(
+        length, before.end_offset,
+        "lines that were not carried out are taken back"
+    );
+    assert!(!writer.trust.as_ref().unwrap().is_given().unwrap());
+    assert!(
+        shared.conversation(id(1)).unwrap().is_some(),
+        "it can be read meanwhile"
+    );
+
+    let outcomes = commit(&mut writer, vec![change(record(4, 1)), Change::default()]);
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap(), Sequence(4));
+    }
+    for number in 1..=4 {
+        assert!(shared.conversation(id(number)).unwrap().is_some(), "{number}");
+    }
+    assert_eq!(shared.figures().conversations, 4);
+    assert!(shared.figures().failure.is_none());
+    assert!(writer.trust.as_ref().unwrap().is_given().unwrap());
+    writer.close().unwrap();
+    drop((writer, shared));
+    let opened = open::open(folder.path()).unwrap();
+    assert_eq!(opened.report.rebuilt, None);
+    assert_eq!(opened.mark.conversations, 4);
+}
+
+#[test]
+fn while_a_database_cannot_be_built_changes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
+    writer.take_back(Some(writer.mark.position.clone()));
+    // What lies where it would be built cannot be removed as a folder.
+    let obstacle = folder.path().join("store.next");
+    std::fs::write(&obstacle, "").unwrap();
+    for outcome in commit(&mut writer, vec![change(record(2, 1)), change(record(3, 1))]) {
+        assert!(matches!(outcome, Err(StoreError::Io { .. })), "{outcome:?}");
+    }
+    assert!(shared.figures().failure.is_some());
+    assert!(writer.close().is_err());
+    std::fs::remove_file(&obstacle).unwrap();
+    assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
+    assert!(shared.conversation(id(2)).unwrap().is_none());
+    assert_eq!(shared.figures().conversations, 2);
+}
+
+#[test]
+fn requests_past_their_time_are_forgotten_at_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    let now = Timestamp::now().as_second();
+    let old = now - 8 * 24 * 60 * 60;
+    let mut changes = Vec::new();
+    for number in 1..=200 {
+        let requests = (0..3).map(|name| request(Some(number), &format!("old {name}"), old));
+        changes.push(Change {
+            requests: requests.collect(),
+            ..change(record(number, 1))
+        });
+    }
+    assert!(commit(&mut writer, changes).iter().all(Result::is_ok));
+    let newer = Change {
+        requests: vec![request(None, "old", old), request(Some(7), "new", now)],
+        ..Change::default()
+    };
+    assert!(commit(&mut writer, vec![newer])[0].is_ok());
+    let known = |conversation: Option<u8>, name: &str| {
+        let request_id = crate::store::RequestId::new(name);
+        shared
+            .request(conversation.map(id), &request_id)
+            .unwrap()
+            .is_some()
+    };
+    // A newer one of the same conversation sees to those before it.
+    assert!(!known(Some(7), "old 1") && known(Some(8), "old 1") && known(None, "old"));
+
+    let (line, mut jobs) = mpsc::channel(1);
+    drop(line);
+    let oldest_kept = apply::ascending(Timestamp::now()) - MEMORY_MICROSECONDS;
+    let mut pruning = Some(Vec::new());
+    assert!(
+        writer
+            .prune_until_called(&mut pruning, oldest_kept, &mut jobs)
+            .is_none()
+    );
+    assert_eq!(pruning, None);
+    assert!(!known(None, "old"));
+    for number in 1..=200 {
+        assert!(
+            !known(Some(number), "old 0") && !known(Some(number), "old 2"),
+            "{number}"
+        );
+    }
+    assert!(known(Some(7), "new"));
 }

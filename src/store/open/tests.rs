@@ -188,6 +188,38 @@ fn a_database_that_is_gone_damaged_or_not_believed_is_rebuilt() {
 }
 
 #[test]
+fn of_those_set_aside_the_newest_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    for number in 1..=BROKEN_KEPT + 3 {
+        fs::write(folder.path().join("store.trust"), "another boot").unwrap();
+        let (store, report) = open_store(folder.path());
+        assert_eq!(report.rebuilt, Some(RebuildReason::Untrusted));
+        let name = format!("store.broken-{number}");
+        assert_eq!(report.set_aside.unwrap(), folder.path().join(name));
+        assert_eq!(report.removed.len(), usize::from(number > BROKEN_KEPT));
+        assert_eq!(contents(&store), before);
+    }
+    let kept: Vec<String> = names(folder.path())
+        .into_iter()
+        .filter(|name| name.starts_with("store.broken"))
+        .collect();
+    assert_eq!(kept, ["store.broken-4", "store.broken-5", "store.broken-6"]);
+}
+
+#[test]
+fn a_database_in_the_making_is_no_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    fs::create_dir(folder.path().join("store.next")).unwrap();
+    fs::write(folder.path().join("store.next/db"), "half").unwrap();
+    let (store, report) = open_store(folder.path());
+    assert_eq!(report.rebuilt, None);
+    assert_eq!(contents(&store), before);
+    assert!(!names(folder.path()).contains(&"store.next".to_owned()));
+}
+
+#[test]
 fn a_database_that_is_behind_is_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());

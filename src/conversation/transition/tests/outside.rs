@@ -125,7 +125,7 @@ impl World {
     /// The oldest write that is under way fails.
     pub(super) fn write_fails(&mut self) {
         let write = self.writes.pop_front().expect("nothing is being written");
-        let result = Err("disk full".to_owned());
+        let result = Err("disk full".to_owned().into());
         self.apply(Input::Written {
             milestone: write.milestone,
             ledger: write.ledger,

@@ -1,0 +1,202 @@
+//! What a list looks for, and the search for it in bounded steps.
+//!
+//! Owns which conversations a filter takes, and what becomes of those that change while the search is under way. It
+//! must not know on which thread a step is done.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::{AgentName, ConversationId};
+
+use super::super::state::{resting_state, view_of_record};
+use crate::store::{Looked, RecentCursor, Store, StoreError};
+
+/// What `list` looks for.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// The app.
+    pub namespace: Option<String>,
+    /// The agent.
+    pub agent: Option<AgentName>,
+    /// The folder.
+    pub cwd: Option<String>,
+    /// The state.
+    pub state: Option<ConversationState>,
+    /// A text that title or folder contain, in any case.
+    pub query: Option<String>,
+}
+
+/// The members of a conversation that a filter looks at.
+struct Shown<'a> {
+    namespace: &'a str,
+    agent: &'a str,
+    cwd: &'a str,
+    title: &'a str,
+    state: ConversationState,
+}
+
+impl Filter {
+    /// Whether it takes this conversation.
+    #[must_use]
+    pub fn fits(&self, conversation: &Conversation) -> bool {
+        let query = self.query.as_ref().map(|query| query.to_lowercase());
+        self.takes(query.as_deref(), &shown(conversation))
+    }
+
+    /// `query` is this filter's in lower case.
+    fn takes(&self, query: Option<&str>, shown: &Shown<'_>) -> bool {
+        let is = |wanted: Option<&str>, text: &str| wanted.is_none_or(|wanted| wanted == text);
+        is(self.namespace.as_deref(), shown.namespace)
+            && is(self.agent.as_ref().map(AgentName::as_str), shown.agent)
+            && is(self.cwd.as_deref(), shown.cwd)
+            && self.state.is_none_or(|state| state == shown.state)
+            && query.is_none_or(|query| {
+                let contains = |text: &str| text.to_lowercase().contains(query);
+                contains(shown.title) || contains(shown.cwd)
+            })
+    }
+}
+
+fn shown(conversation: &Conversation) -> Shown<'_> {
+    Shown {
+        namespace: &conversation.namespace,
+        agent: conversation.agent.as_str(),
+        cwd: &conversation.cwd,
+        title: &conversation.title,
+        state: conversation.state,
+    }
+}
+
+/// A search under way, from the newest conversation to the oldest.
+pub(super) struct Search {
+    store: Store,
+    filter: Filter,
+    query: Option<String>,
+    live: HashMap<ConversationId, ConversationState>,
+    limit: usize,
+    /// By place, which is the order of the list.
+    found: BTreeMap<RecentCursor, ConversationId>,
+    /// Behind this the next step goes on.
+    after: Option<RecentCursor>,
+    /// The front of the list as far as it was seen; none when the search began behind a cursor.
+    front: Option<RecentCursor>,
+    begins_at_front: bool,
+    is_behind: bool,
+}
+
+impl Search {
+    /// For the first `limit` behind a cursor. `live` has the state of those whose record may say another.
+    pub(super) fn new(
+        store: Store,
+        filter: Filter,
+        live: HashMap<ConversationId, ConversationState>,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Self {
+        Self {
+            store,
+            query: filter.query.as_ref().map(|query| query.to_lowercase()),
+            filter,
+            live,
+            limit,
+            found: BTreeMap::new(),
+            begins_at_front: after.is_none(),
+            after,
+            front: None,
+            is_behind: false,
+        }
+    }
+
+    /// What was found, newest first.
+    pub(super) fn found(self) -> Vec<(RecentCursor, ConversationId)> {
+        self.found.into_iter().take(self.limit).collect()
+    }
+
+    /// Takes one step; true once the search is over.
+    ///
+    /// What changes meanwhile moves to the front, where a search that began there has been already: so it looks there
+    /// again, until one step sees everything that is new.
+    pub(super) fn step(&mut self) -> Result<bool, StoreError> {
+        if self.is_behind {
+            return self.look_at_front();
+        }
+        let looked = self.look(self.after, self.limit - self.found.len())?;
+        self.found.extend(looked.found.iter().copied());
+        if self.front.is_none() {
+            self.front = looked.first;
+        }
+        self.after = looked.last.or(self.after);
+        let is_over = looked.is_end || self.found.len() >= self.limit;
+        self.is_behind = is_over;
+        // Of one moment if this was the only step.
+        let was_one_step = looked.first == self.front;
+        Ok(is_over && (!self.begins_at_front || was_one_step))
+    }
+
+    fn look_at_front(&mut self) -> Result<bool, StoreError> {
+        let Some(known) = self.front else { return Ok(true) };
+        let (mut after, mut newest) = (None, None);
+        let mut fresh = Vec::new();
+        let mut steps = 0;
+        loop {
+            let looked = self.look(after, usize::MAX)?;
+            steps += 1;
+            newest = newest.or(looked.first);
+            let reached = looked.is_end || looked.last.is_some_and(|last| last >= known);
+            fresh.extend(looked.found.into_iter().filter(|(place, _)| *place < known));
+            after = looked.last;
+            if reached {
+                break;
+            }
+        }
+        self.front = newest.or(self.front);
+        let moved: HashSet<ConversationId> = fresh.iter().map(|(_, id)| *id).collect();
+        self.found.retain(|_, id| !moved.contains(id));
+        self.found.extend(fresh);
+        // In one step nothing moved meanwhile; else it is looked at again.
+        Ok(steps == 1)
+    }
+
+    /// One step of the store, with only those found that the filter takes.
+    fn look(&self, after: Option<RecentCursor>, limit: usize) -> Result<Looked, StoreError> {
+        let mut unknown = HashSet::new();
+        let mut looked = self.store.look(after, limit, |id, summary| {
+            let Some(summary) = summary else {
+                unknown.insert(id);
+                return true;
+            };
+            let resting = || resting_state(summary.resting, summary.has_question);
+            self.takes(&Shown {
+                namespace: summary.namespace,
+                agent: summary.agent,
+                cwd: summary.cwd,
+                title: summary.title,
+                state: self.live.get(&id).copied().unwrap_or_else(resting),
+            })
+        })?;
+        // What is too long for a summary is read whole.
+        let mut failed = None;
+        looked.found.retain(|(_, id)| {
+            !unknown.contains(id)
+                || match self.store.conversation(*id) {
+                    Ok(record) => record.is_some_and(|record| {
+                        let mut view = view_of_record(&record);
+                        view.state = self.live.get(id).copied().unwrap_or(view.state);
+                        self.takes(&shown(&view))
+                    }),
+                    Err(error) => {
+                        failed = Some(error);
+                        false
+                    }
+                }
+        });
+        failed.map_or(Ok(looked), Err)
+    }
+
+    fn takes(&self, shown: &Shown<'_>) -> bool {
+        self.filter.takes(self.query.as_deref(), shown)
+    }
+}
+
+#[cfg(test)]
+mod tests;
