@@ -246,6 +246,7 @@ impl<R> Model<R> {
     }
 
     /// The branch is on disk: announce it and take its session into use, here or in the new conversation.
+    #[expect(clippy::too_many_arguments, reason = "what the milestone holds")]
     pub(super) fn fork_recorded(
         &mut self,
         reply: R,
@@ -253,6 +254,7 @@ impl<R> Model<R> {
         branched: Branched,
         answer: Box<ForkAnswer>,
         result: Result<(), String>,
+        now: Now,
         effects: &mut Effects<R>,
     ) {
         let id = answer.conversation.id;
@@ -277,7 +279,7 @@ impl<R> Model<R> {
             });
         }
         match branched.open {
-            Some(opened) if in_place => self.announce(*opened, effects),
+            Some(opened) if in_place => self.announce(*opened, now, effects),
             Some(opened) => effects.push(Effect::HandOver(id, opened)),
             None => {}
         }
@@ -285,10 +287,10 @@ impl<R> Model<R> {
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
-    pub(super) fn handed_over(&mut self, opened: Opened, effects: &mut Effects<R>) {
+    pub(super) fn handed_over(&mut self, opened: Opened, now: Now, effects: &mut Effects<R>) {
         let is_free = self.session == Session::Closed && self.job.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
-            self.announce(opened, effects);
+            self.announce(opened, now, effects);
         } else {
             effects.push(Effect::Discard);
         }

@@ -85,7 +85,7 @@ impl<R> Model<R> {
         }
     }
 
-    fn end_turn(
+    pub(super) fn end_turn(
         &mut self,
         stop_reason: StopReason,
         failure: Option<turn::Failure>,

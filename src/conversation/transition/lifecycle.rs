@@ -274,7 +274,9 @@ impl<R> Model<R> {
             other => self.job = other,
         }
         match self.turn.as_ref().map(|turn| turn.phase) {
-            Some(TurnPhase::Waiting) => self.fail_waiting(&ConversationError::ShuttingDown, effects),
+            Some(TurnPhase::Waiting) => {
+                self.fail_waiting(&ConversationError::ShuttingDown, now, effects);
+            }
             // A question that waits for a person waits on, over the restart.
             Some(TurnPhase::Accepted) if self.orphan_questions() => {
                 self.lose_session(effects);
