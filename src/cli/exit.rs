@@ -96,7 +96,7 @@ impl Exit {
 
     /// The code for a turn that has ended.
     pub(super) fn of_turn(turn: &TurnResult) -> Self {
-        match (&turn.failure, turn.stop_reason) {
+        match (&turn.failure, &turn.stop_reason) {
             (Some(failure), _) => Self::of_failure(failure.kind),
             (None, StopReason::EndTurn) => Self::Done,
             (
@@ -105,7 +105,8 @@ impl Exit {
                 | StopReason::MaxTurnRequests
                 | StopReason::Refusal
                 | StopReason::Cancelled
-                | StopReason::Failed,
+                | StopReason::Failed
+                | StopReason::Other(_),
             ) => Self::Failed,
         }
     }
