@@ -55,12 +55,19 @@ impl Actor {
                     JobDone::Opened(job, climb.await.map(Box::new))
                 }));
             }
-            Effect::Branch { job, from, cwd, busy } => {
+            Effect::Branch {
+                job,
+                from,
+                cwd,
+                busy,
+                min_fidelity,
+            } => {
                 let request = BranchRequest {
                     record: self.model.record.clone(),
                     from,
                     cwd,
                     busy,
+                    min_fidelity,
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {

@@ -19,6 +19,7 @@ impl<R> Model<R> {
         in_place: bool,
         cwd: Option<String>,
         title: Option<String>,
+        min_fidelity: Fidelity,
         request: Option<Request>,
         reply: R,
         now: Now,
@@ -63,7 +64,13 @@ impl<R> Model<R> {
             from: from.clone(),
         };
         let job = self.start_job(JobKind::Branching(branching));
-        effects.push(Effect::Branch { job, from, cwd, busy });
+        effects.push(Effect::Branch {
+            job,
+            from,
+            cwd,
+            busy,
+            min_fidelity,
+        });
     }
 
     /// There is nothing to branch from yet: a new conversation with the same settings.

@@ -75,8 +75,13 @@ impl<R> Model<R> {
             } => {
                 self.update(title, settings, expected_revision, request, reply, now, effects);
             }
-            Call::Fork { in_place, cwd, title } => {
-                self.fork(in_place, cwd, title, request, reply, now, effects);
+            Call::Fork {
+                in_place,
+                cwd,
+                title,
+                min_fidelity,
+            } => {
+                self.fork(in_place, cwd, title, min_fidelity, request, reply, now, effects);
             }
             Call::Respond {
                 interrupt_id,

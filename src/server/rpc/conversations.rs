@@ -221,6 +221,7 @@ impl ConversationRpcServer for Handlers {
             in_place: in_place == Some(true),
             cwd,
             title,
+            min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
         };
         self.call(&conversation_id, call, request).await
     }

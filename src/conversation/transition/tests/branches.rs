@@ -245,6 +245,7 @@ fn in_place_cwd_and_title_are_the_branchs() {
             in_place: true,
             cwd: Some(cwd.clone()),
             title: Some("Other".to_owned()),
+            min_fidelity: Fidelity::Text,
         },
         None,
     );
