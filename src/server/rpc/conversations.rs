@@ -20,9 +20,10 @@ use super::errors::wire;
 use super::subscriber::{Shared, SocketSubscriber};
 use super::{Handlers, request};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::climbing::{check_folder, store_error};
+use crate::conversation::climbing::store_error;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
+use crate::conversation::folder::usable_folder;
 use crate::conversation::registry::{Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
@@ -213,10 +214,11 @@ impl ConversationRpcServer for Handlers {
             );
             return Err(wire(&error));
         }
-        if let Some(cwd) = &cwd {
-            check_folder(cwd).map_err(|error| wire(&error))?;
-        }
         let request = request("fork", request_id, &(&in_place, &cwd, &title, &min_fidelity));
+        let cwd = cwd
+            .map(|cwd| usable_folder(&cwd))
+            .transpose()
+            .map_err(|error| wire(&error))?;
         let call = Call::Fork {
             in_place: in_place == Some(true),
             cwd,
