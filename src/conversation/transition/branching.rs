@@ -44,6 +44,19 @@ impl<R> Model<R> {
             );
             return;
         }
+        if let Some(head) = self.record.chain.head()
+            && head.relation == Relation::Follows
+            && !head.written
+        {
+            // The agent has nothing of it yet, and the session that it follows is the one that could not be resumed.
+            let error = ConversationError::Conflict(
+                "the history was told in words to a new session that has not been prompted yet: there is nothing to branch \
+                 from; send a prompt first"
+                    .to_owned(),
+            );
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
         let cwd = cwd.unwrap_or_else(|| self.record.cwd.clone());
         let head = self
             .record
