@@ -176,9 +176,9 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// A copy of the transcript under a new id, up to the turn before the one that is running.
 async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branched, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
-        let why = if request.busy { "while a turn runs" } else { "" };
+        let when = if request.busy { " while a turn runs" } else { "" };
         return Err(ConversationError::Unsupported(format!(
-            "the agent {} offers no fork {why} and its transcripts cannot be cut",
+            "the agent {} offers no fork{when} and its transcripts cannot be cut",
             entry.name
         )));
     };

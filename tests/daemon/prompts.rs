@@ -305,6 +305,30 @@ async fn an_agent_that_crashes_is_told_with_its_last_words() {
     assert_eq!(remembered, ["[[say before]][[crash]]"]);
 }
 
+/// Events are told in the order of their times, the acceptance of a prompt before the updates that showed it.
+#[tokio::test]
+async fn no_event_of_a_turn_is_later_than_the_next() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for _ in 0..10 {
+        let mut events = app.events(id).await;
+        app.send(id, "[[say one]][[say two]][[stream 20 0]]").await;
+        let told = events.turn().await;
+        for pair in told.windows(2) {
+            assert!(
+                pair[0].at <= pair[1].at,
+                "{} at {} is followed by {} at {}",
+                pair[0].event.kind(),
+                pair[0].at,
+                pair[1].event.kind(),
+                pair[1].at
+            );
+        }
+    }
+}
+
 /// What an agent of a later protocol says is passed on and not taken for something that it did not say.
 #[tokio::test]
 async fn a_stop_reason_that_is_not_known_is_told_as_the_agent_said_it() {
