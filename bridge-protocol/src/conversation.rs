@@ -270,7 +270,7 @@ pub struct RunningTurn {
     pub turn_id: TurnId,
     /// What was asked.
     pub prompt: PromptContent,
-    /// When it was accepted.
+    /// When the turn began. That is before `promptAccepted`: bringing the session back counts, waiting in line does not.
     pub started_at: Timestamp,
     /// ACP's updates of this turn so far, the newest where not all are kept.
     pub updates: Vec<RawJson>,

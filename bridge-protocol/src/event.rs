@@ -129,11 +129,11 @@ events! {
         /// The question.
         interrupt: Interrupt,
     },
-    /// A question was answered, or is void because its turn ended.
+    /// A question was answered, or is void because its turn ended or the conversation was reset.
     InterruptResolved = "interruptResolved" {
         /// The question.
         interrupt_id: InterruptId,
-        /// Who answered: `client`, `cancel`, `agent` or `policy`.
+        /// Who settled it: `client`, `cancel`, `agent`, `reset` or `policy`.
         by: String,
         /// ACP's outcome.
         outcome: RawJson,

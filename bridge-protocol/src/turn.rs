@@ -8,7 +8,7 @@ use crate::link::Resumed;
 use crate::raw::RawJson;
 
 /// Why a turn stopped: ACP's reasons, and `failed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
@@ -24,9 +24,10 @@ pub enum StopReason {
     Cancelled,
     /// It went wrong: [`TurnResult::failure`] says how.
     Failed,
-    /// A word that this version of the crate does not know.
-    #[serde(other)]
-    Unknown,
+    /// A reason that this version does not know, in the agent's own word. The turn ended, and nothing is known to have
+    /// gone wrong.
+    #[serde(untagged)]
+    Other(String),
 }
 
 /// What kind of thing went wrong.

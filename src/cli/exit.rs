@@ -89,7 +89,7 @@ impl Exit {
 
     /// The code for a turn that has ended.
     pub(super) fn of_turn(turn: &TurnResult) -> Self {
-        match (&turn.failure, turn.stop_reason) {
+        match (&turn.failure, &turn.stop_reason) {
             (Some(failure), _) => Self::of_failure(failure.kind),
             (None, StopReason::EndTurn) => Self::Done,
             (None, _) => Self::Failed,

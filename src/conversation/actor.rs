@@ -19,6 +19,7 @@ use bridge_protocol::id::InterruptId;
 use bridge_protocol::{ConversationId, Cursor};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -259,18 +260,24 @@ impl Actor {
     /// One input: the state machine decides, the effects are carried out, clients see the result, callers are
     /// answered, in this order.
     fn input(&mut self, input: Input<Reply>) {
-        let effects = self.model.apply(input, now());
-        self.carry_out(effects);
+        self.input_at(input, now());
     }
 
-    fn carry_out(&mut self, effects: Effects<Reply>) {
+    /// The same for what is known to have happened at this moment.
+    fn input_at(&mut self, input: Input<Reply>, at: Timestamp) {
+        let effects = self.model.apply(input, at);
+        self.carry_out(effects, at);
+    }
+
+    /// All that one input causes happens at its moment, so that no event is told as later than the one behind it.
+    fn carry_out(&mut self, effects: Effects<Reply>, at: Timestamp) {
         let (effects, answers) = effects.into_parts();
         for effect in effects {
-            self.carry(effect);
+            self.carry(effect, at);
         }
         self.publish();
         for answer in answers {
-            self.carry(answer);
+            self.carry(answer, at);
         }
     }
 

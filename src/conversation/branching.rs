@@ -28,6 +28,8 @@ pub(super) struct BranchRequest {
     pub cwd: String,
     /// Whether a turn runs in it, so that what is not finished has to be left out.
     pub busy: bool,
+    /// The least that the branch has to keep.
+    pub min_fidelity: Fidelity,
 }
 
 impl BranchRequest {
@@ -49,6 +51,7 @@ pub(super) async fn branch(
 ) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.cwd)?;
+    refuse_too_little(&entry, &request).await?;
     let mut native_error = None;
     // A fork while a turn runs takes the unanswered prompt along: the copy can leave it out.
     if !request.busy {
@@ -64,6 +67,41 @@ pub(super) async fn branch(
             Some(error) => error,
         }),
     }
+}
+
+/// Refuses a branch that would keep less than was asked for, before anything is made that would have to be taken back.
+async fn refuse_too_little(
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+) -> Result<(), ConversationError> {
+    // A branch never keeps less than a part of the history.
+    if request.min_fidelity <= Fidelity::Partial {
+        return Ok(());
+    }
+    let acknowledged = request.acknowledged();
+    let (_, missing_turns) = on_disk(
+        entry,
+        &request.record.cwd,
+        &request.from,
+        move |root, cwd, _, id| {
+            let file = disk::on_disk(root, cwd, id, None);
+            (None, file.map_or(0, |file| file.missing_turns(acknowledged)))
+        },
+    )
+    .await?;
+    if fidelity(missing_turns) >= request.min_fidelity {
+        return Ok(());
+    }
+    Err(ConversationError::NotResumable {
+        wanted: request.min_fidelity,
+        attempts: vec![Attempt {
+            upstream_id: Some(request.from.clone()),
+            via: Via::Live,
+            error: Some(format!(
+                "its transcript has lost turns, {missing_turns} at least, and a branch would lack them too"
+            )),
+        }],
+    })
 }
 
 async fn native(
@@ -138,9 +176,9 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// A copy of the transcript under a new id, up to the turn before the one that is running.
 async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branched, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
-        let why = if request.busy { "while a turn runs" } else { "" };
+        let when = if request.busy { " while a turn runs" } else { "" };
         return Err(ConversationError::Unsupported(format!(
-            "the agent {} offers no fork {why} and its transcripts cannot be cut",
+            "the agent {} offers no fork{when} and its transcripts cannot be cut",
             entry.name
         )));
     };

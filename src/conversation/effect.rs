@@ -147,6 +147,8 @@ pub enum Call {
         cwd: Option<String>,
         /// The new conversation's title.
         title: Option<String>,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
     },
     /// Answer a question.
     Respond {
@@ -366,6 +368,8 @@ pub enum Effect<R> {
         cwd: String,
         /// Whether a turn runs, so that the branch has to leave out what is not finished.
         busy: bool,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
     },
     /// Close the session at the agent and wait for it.
     CloseSession {

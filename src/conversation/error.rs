@@ -70,7 +70,7 @@ pub enum ConversationError {
     #[error("{0}")]
     Unsupported(String),
     /// Nothing brought the session back with the fidelity asked for.
-    #[error("the session could not be brought back with fidelity {}; {} ways were tried", word(*wanted), attempts.len())]
+    #[error("the session could not be brought back with fidelity {}; {}", word(*wanted), tried(attempts))]
     NotResumable {
         /// The least that was asked for.
         wanted: Fidelity,
@@ -151,6 +151,18 @@ impl fmt::Display for StoreFailure {
 
 fn list(ids: &[ConversationId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What was tried. Nothing is tried only where an agent offers no way and nothing can be retold: each way that there is
+/// is tried.
+fn tried(attempts: &[Attempt]) -> String {
+    match attempts {
+        [] => "no way to bring it back was tried because the agent can neither resume nor load a session and what can \
+               be read keeps too little"
+            .to_owned(),
+        [_] => "1 way was tried".to_owned(),
+        several => format!("{} ways were tried", several.len()),
+    }
 }
 
 fn word(fidelity: Fidelity) -> &'static str {

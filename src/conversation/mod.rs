@@ -14,6 +14,7 @@ mod disk;
 pub mod effect;
 pub mod error;
 pub mod events;
+pub mod folder;
 pub mod recovery;
 pub mod registry;
 pub mod services;

@@ -5,155 +5,17 @@
 //! fidelity `none` or there is nothing to lose: a session that was never written, and that the agent does not know
 //! either. (It is asked first, since a crash can come between the agent's writing and ours.)
 
+mod facts;
 #[cfg(test)]
 mod tests;
 
-use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
+
+pub use facts::{Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
 
 /// The most turns that a text preamble tells; see `transcript::preamble`.
 pub const PREAMBLE_TURNS: u64 = 20;
-
-/// A session that the conversation may be resumed from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The agent's id of it.
-    pub upstream_id: UpstreamId,
-    /// The agent that holds it.
-    pub agent: AgentName,
-    /// The place after which its history is no longer ours; `None`: all of it is.
-    pub until: Option<CheckpointId>,
-    /// Turns acknowledged on the links that came after it, which are lost when it is taken up.
-    pub turns_after: u64,
-    /// Whether another conversation owns it too, so that it may be copied but never written to.
-    pub shared: bool,
-}
-
-/// The head, as the planner needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The agent's id of it.
-    pub upstream_id: UpstreamId,
-    /// The agent that holds it.
-    pub agent: AgentName,
-    /// Whether the agent was ever seen to take a prompt on it.
-    pub written: bool,
-    /// What it has to do with the session that it came from.
-    pub relation: Relation,
-    /// Turns acknowledged on it.
-    pub turns: u64,
-}
-
-/// What is asked of a climb.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Goal {
-    /// The head, when the chain has one.
-    pub head: Option<Head>,
-    /// Its ancestors by reference, nearest first.
-    pub ancestors: Vec<Source>,
-    /// The least fidelity that will do.
-    pub min_fidelity: Fidelity,
-    /// Whether the agent offers `session/resume`.
-    pub can_resume: bool,
-    /// Whether the agent offers `session/load`.
-    pub can_load: bool,
-    /// Whether the bridge can read and copy this agent's transcripts.
-    pub readable: bool,
-    /// The ids that the agent has refused in this climb already (a prompt on the open session, say).
-    pub refused: Vec<(UpstreamId, Via, String)>,
-    /// Whether the last turn met a usage limit, which is then the cause of a roll.
-    pub limited: bool,
-}
-
-/// What the disk says of one transcript.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnDisk {
-    /// Turns of its live branch, up to the place where ours ends.
-    pub turns: u64,
-    /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
-    /// command, and what a compaction has cut off may be anything.
-    pub turns_at_most: u64,
-    /// How many records are missing from its middle, each with some part of a turn.
-    pub breaks: u64,
-}
-
-impl OnDisk {
-    /// Whether it is a history that a copy would keep.
-    fn usable(&self) -> bool {
-        self.breaks == 0 && self.turns > 0
-    }
-
-    /// How many of the turns that were acknowledged on it are lost, or not whole, as far as it shows. A record that is
-    /// missing takes at least a part of a turn along.
-    #[must_use]
-    pub fn missing_turns(&self, acknowledged: u64) -> u64 {
-        if self.breaks == 0 && self.turns_at_most >= acknowledged {
-            return 0;
-        }
-        acknowledged.saturating_sub(self.turns).max(self.breaks).max(1)
-    }
-}
-
-/// What was found on disk: the head's transcript, and one entry for each ancestor.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// The head's.
-    pub head: Option<OnDisk>,
-    /// The ancestors', nearest first.
-    pub ancestors: Vec<Option<OnDisk>>,
-    /// How many turns of the conversation's history can be read as text at all.
-    pub readable_turns: u64,
-}
-
-/// What to try next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Open the session under its own id.
-    Open {
-        /// Which.
-        upstream_id: UpstreamId,
-        /// `Resume` or `Load`, the latter in a new process too when `fresh_process` is set.
-        via: Via,
-        /// Whether to start a new process for it.
-        fresh_process: bool,
-    },
-    /// Look at the transcripts on disk.
-    Inspect,
-    /// Copy a transcript under a new id, and resume that.
-    Copy {
-        /// Which.
-        source: UpstreamId,
-        /// Up to where; `None`: all of it.
-        until: Option<CheckpointId>,
-        /// `Copied` or `OlderLink`.
-        via: Via,
-    },
-    /// A new session that is told the history in words.
-    Text,
-    /// A new session.
-    Fresh,
-    /// There is nothing left to try.
-    GiveUp,
-}
-
-/// How a step failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StepFailure {
-    /// The agent does not know the id.
-    SessionUnknown(String),
-    /// The process is at fault.
-    Process(String),
-    /// Anything else that the agent or the disk answered.
-    Other(String),
-}
-
-impl StepFailure {
-    fn text(&self) -> &str {
-        match self {
-            Self::SessionUnknown(text) | Self::Process(text) | Self::Other(text) => text,
-        }
-    }
-}
 
 /// One climb of the ladder.
 #[derive(Debug)]

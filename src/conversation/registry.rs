@@ -28,10 +28,11 @@ use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRe
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
-use super::climbing::{check_folder, store_error};
+use super::climbing::store_error;
 use super::effect::Call;
 use super::error::ConversationError;
 use super::events::Subscriber;
+use super::folder::usable_folder;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
 
@@ -143,10 +144,10 @@ impl Registry {
             .agent
             .unwrap_or_else(|| self.services.catalog.default_agent().clone());
         self.services.agent(&agent)?;
-        check_folder(&new.cwd)?;
+        let cwd = usable_folder(&new.cwd)?;
         check_settings(&new.settings)?;
         let at = now();
-        let mut record = ConversationRecord::new(ConversationId::mint(), agent, new.cwd, at);
+        let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, at);
         record.title = new.title.unwrap_or_default();
         record.namespace = new.namespace.unwrap_or_default();
         record.settings = new.settings;

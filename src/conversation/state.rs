@@ -80,6 +80,10 @@ pub struct Turn<R> {
     pub asked: Waiting<R>,
     /// How far it has come.
     pub phase: TurnPhase,
+    /// Whether everyone was told that it was accepted: from then on it has an end that is told.
+    pub announced: bool,
+    /// Whether the agent showed that it has the prompt; that nobody heard a refusal in time shows nothing.
+    pub taken: bool,
     /// When it was admitted.
     pub started_at: Timestamp,
     /// Whether someone cancelled it.
@@ -107,6 +111,13 @@ pub struct OrphanAnswer<R> {
     pub question: Option<Interrupt>,
     /// Who answered.
     pub reply: R,
+}
+
+impl<R> Turn<R> {
+    /// Whether everyone knows that it runs.
+    fn is_told(&self) -> bool {
+        self.announced && self.phase != TurnPhase::Ending
+    }
 }
 
 /// A session that is open in a running agent.
@@ -393,7 +404,7 @@ impl<R> Model<R> {
     pub fn turn_of_updates(&self) -> Option<&TurnId> {
         self.turn
             .as_ref()
-            .filter(|turn| turn.phase == TurnPhase::Accepted)
+            .filter(|turn| turn.is_told())
             .map(|turn| &turn.asked.turn_id)
     }
 
@@ -402,7 +413,7 @@ impl<R> Model<R> {
     pub fn running(&self, updates: Vec<RawJson>, truncated: bool) -> Option<RunningTurn> {
         self.turn
             .as_ref()
-            .filter(|turn| turn.phase == TurnPhase::Accepted)
+            .filter(|turn| turn.is_told())
             .map(|turn| RunningTurn {
                 turn_id: turn.asked.turn_id.clone(),
                 prompt: turn.asked.prompt.clone(),

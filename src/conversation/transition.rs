@@ -43,7 +43,7 @@ impl<R> Model<R> {
                 self.admit(call, request, kept, reply, now, &mut effects);
             }
             Input::Opened { job, opened } => self.opened(job, *opened, now, &mut effects),
-            Input::OpenFailed { job, error } => self.open_failed(job, &error, &mut effects),
+            Input::OpenFailed { job, error } => self.open_failed(job, &error, now, &mut effects),
             Input::Branched { job, result } => self.branched(job, result, now, &mut effects),
             Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
@@ -67,7 +67,7 @@ impl<R> Model<R> {
                 self.agent_died(&status, &stderr_tail, now, &mut effects);
             }
             Input::Elapsed(deadline) => self.elapsed(deadline, now, &mut effects),
-            Input::HandedOver(opened) => self.handed_over(*opened, &mut effects),
+            Input::HandedOver(opened) => self.handed_over(*opened, now, &mut effects),
             Input::Stop { grace_ms } => self.stop(grace_ms, now, &mut effects),
         }
         self.advance(now, &mut effects);
@@ -221,7 +221,7 @@ impl<R> Model<R> {
         self.note_written(&milestone, ledger, result.is_ok(), effects);
         match milestone {
             Milestone::Nothing | Milestone::Saved => {}
-            Milestone::SessionOpened(opened) => self.session_recorded(*opened, result, effects),
+            Milestone::SessionOpened(opened) => self.session_recorded(*opened, result, now, effects),
             Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result, now, effects),
             Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, effects),
             Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
@@ -260,7 +260,7 @@ impl<R> Model<R> {
                 answer,
                 ..
             } => {
-                self.fork_recorded(reply, request.as_ref(), *branched, answer, result, effects);
+                self.fork_recorded(reply, request.as_ref(), *branched, answer, result, now, effects);
             }
             Milestone::Deleted { reply, request, .. } => match result {
                 Ok(()) => {

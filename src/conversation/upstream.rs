@@ -456,7 +456,8 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
     let (modes, config_options) =
         members.map_or((None, None), |members| (members.modes, members.config_options));
     OpenAnswer {
-        upstream_id: attachment.handle.as_str().into(),
+        // As the chain holds it: an id never begins or ends with blanks.
+        upstream_id: attachment.handle.as_str().trim().into(),
         modes,
         config_options,
     }

@@ -281,3 +281,24 @@ async fn the_status_tells_what_runs() {
     assert!(status["store"]["sequence"].as_u64().unwrap() > 1);
     assert!(status["store"]["journalBytes"].as_u64().unwrap() > 0);
 }
+
+/// The same folder is found under one name, however it was written.
+#[tokio::test]
+async fn a_folder_is_kept_without_detours() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let project = home.project();
+    home.folder_named("other");
+    for given in [
+        format!("{project}/"),
+        format!("{project}/../project"),
+        format!("{project}/./../other/..//project/."),
+    ] {
+        let made = app.make_with(&given, json!({})).await;
+        assert_eq!(made.cwd, project, "{given}");
+        let fork = json!({"conversationId": made.id, "cwd": given});
+        let branch = app.call("conversation/fork", fork).await.unwrap();
+        assert_eq!(branch["conversation"]["cwd"], json!(project), "{given}");
+    }
+}

@@ -3,9 +3,10 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::support::{App, refused};
@@ -177,4 +178,38 @@ async fn a_branch_of_a_damaged_session_is_partial() {
         app.remembered(fork.conversation.id).await,
         ["one", "two", "three"]
     );
+}
+
+/// A branch that would keep less than was asked for is not made, natively or by a copy.
+#[tokio::test]
+async fn a_fork_that_would_keep_less_than_was_asked_for_makes_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, head) = three_turns(&home, &app).await;
+    tear(&home, &head, "two");
+    let folder = home.transcript(&head).unwrap().parent().unwrap().to_owned();
+    let files = || fs::read_dir(&folder).unwrap().count();
+    let before = files();
+    let fork = |in_place: bool, least: &str| json!({"conversationId": id, "inPlace": in_place, "minFidelity": least});
+    for in_place in [false, true] {
+        let error = refused(
+            app.call("conversation/fork", fork(in_place, "full")).await,
+            ErrorKind::NotResumable,
+            "fidelity full",
+        );
+        let attempts: Vec<Value> = error.details["attempts"].read().unwrap();
+        assert_eq!(attempts[0]["upstreamId"], json!(head));
+        assert!(attempts[0]["error"].is_string(), "{attempts:?}");
+    }
+    let made = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(made["conversations"].as_array().unwrap().len(), 1);
+    assert_eq!(files(), before, "no half-made branch is left");
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), head);
+    assert_eq!(app.get(id).await.state, ConversationState::Idle);
+    let made = app
+        .call("conversation/fork", fork(false, "partial"))
+        .await
+        .unwrap();
+    assert_eq!(made["fidelity"], "partial");
 }

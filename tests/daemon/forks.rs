@@ -1,11 +1,14 @@
 //! Forks at the head, in place and side by side.
 
 use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use serde_json::{Value, json};
 
+use crate::damaged::tear;
 use crate::home::Home;
+use crate::support::refused;
 
 #[tokio::test]
 async fn side_by_side_both_go_on_from_the_same_history() {
@@ -221,4 +224,46 @@ async fn a_fork_may_have_a_folder_of_its_own() {
     app.close(branch).await;
     assert_eq!(app.remembered(branch).await[0], "shared");
     assert_eq!(app.get(id).await.cwd, home.project());
+}
+
+/// A session that was told the history in words has nothing to branch from before its first prompt; afterwards it has.
+#[tokio::test]
+async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    let old = app.send(id, "[[say three]][[forget]]").await.upstream_id;
+    tear(&home, old.as_str(), "echo: one");
+    let this = json!({"conversationId": id});
+    app.close(id).await;
+
+    // Too strict a wish changes nothing: a laxer one still works.
+    let strict = json!({"conversationId": id, "minFidelity": "full"});
+    refused(
+        app.call("conversation/resume", strict).await,
+        ErrorKind::NotResumable,
+        "fidelity full",
+    );
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.state, conversation.head),
+        (ConversationState::Idle, Some(old))
+    );
+
+    let resumed = app.call("conversation/resume", this).await.unwrap();
+    assert_eq!(resumed["resumed"]["fidelity"], "text", "{resumed}");
+    for in_place in [false, true] {
+        refused(
+            app.fork(id, in_place).await,
+            ErrorKind::Conflict,
+            "send a prompt first",
+        );
+    }
+    app.send(id, "go on").await;
+    let branch = app.fork(id, false).await.unwrap().conversation.id;
+    let remembered = app.remembered(branch).await;
+    assert!(remembered[0].ends_with("go on"), "{remembered:?}");
 }

@@ -536,11 +536,13 @@ async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
         .await
         .id;
     app.send(id, "\n").await;
-    app.close(id).await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
     let error = refused(
         app.try_send(id, "\n").await,
         ErrorKind::NotResumable,
-        "could not be brought back",
+        "no way to bring it back was tried because the agent can neither resume nor load",
     );
     assert_eq!(error.detail("attempts"), json!([]), "there was nothing to try");
     let anew = json!({"conversationId": id, "prompt": "\n", "minFidelity": "none"});

@@ -22,6 +22,7 @@ mod forks;
 mod home;
 mod interrupts;
 mod ladder;
+mod late_refusals;
 mod leaving;
 mod limits;
 mod passing;

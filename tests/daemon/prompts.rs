@@ -6,6 +6,7 @@ use bridge_protocol::turn::{FailureKind, StopReason};
 use serde_json::{Value, json};
 
 use crate::home::{Home, kill_now, wait_for_end};
+use crate::scripted;
 use crate::support::{Refusal, words_of};
 
 /// What a line on a connection is, in a word.
@@ -302,4 +303,50 @@ async fn an_agent_that_crashes_is_told_with_its_last_words() {
     // F18: what had begun is not sent again by itself.
     let remembered = app.remembered(id).await;
     assert_eq!(remembered, ["[[say before]][[crash]]"]);
+}
+
+/// Events are told in the order of their times, the acceptance of a prompt before the updates that showed it.
+#[tokio::test]
+async fn no_event_of_a_turn_is_later_than_the_next() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for _ in 0..10 {
+        let mut events = app.events(id).await;
+        app.send(id, "[[say one]][[say two]][[stream 20 0]]").await;
+        let told = events.turn().await;
+        for pair in told.windows(2) {
+            assert!(
+                pair[0].at <= pair[1].at,
+                "{} at {} is followed by {} at {}",
+                pair[0].event.kind(),
+                pair[0].at,
+                pair[1].event.kind(),
+                pair[1].at
+            );
+        }
+    }
+}
+
+/// What an agent of a later protocol says is passed on and not taken for something that it did not say.
+#[tokio::test]
+async fn a_stop_reason_that_is_not_known_is_told_as_the_agent_said_it() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .make_with(&home.project(), json!({"agent": "scripted"}))
+        .await
+        .id;
+    let ended = r#"{"jsonrpc":"2.0","id":$P,"result":{"stopReason":"out_of_budget"}}"#;
+    let mut events = app.events(id).await;
+    let turn = app.send(id, ended).await;
+    let reason = StopReason::Other("out_of_budget".to_owned());
+    assert_eq!((&turn.stop_reason, &turn.failure), (&reason, &None));
+    let told = events.turn().await.pop().unwrap();
+    let told = serde_json::to_value(told.event).unwrap();
+    assert_eq!(told["turn"]["stopReason"], "out_of_budget");
+    assert_eq!(app.get(id).await.state, ConversationState::Idle);
+    assert_eq!(app.chain(id).await[0].turns, 1, "the turn counts");
 }

@@ -5,6 +5,7 @@ use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::home::Home;
+use crate::scripted;
 use crate::support::{Refusal, refused};
 
 #[tokio::test]
@@ -42,6 +43,29 @@ async fn what_a_running_turn_forbids_is_busy_and_changes_nothing() {
     assert_eq!(ended["result"]["stopReason"], "cancelled");
     assert_eq!(ended["result"]["turnId"], turn);
     assert_eq!(app.remembered(id).await[0], "first");
+}
+
+/// An agent that can neither resume nor load would lose the history with the session: only giving it up closes it.
+#[tokio::test]
+async fn closing_what_cannot_be_brought_back_is_refused() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .make_with(&home.project(), json!({"agent": "scripted", "open": true}))
+        .await
+        .id;
+    app.close(id).await;
+    let head = app.send(id, "\n").await.upstream_id;
+    let mut raw = daemon.raw().await;
+    let this = json!({"conversationId": id});
+    let expected = Refusal(1012, "conflict", false, "can neither resume nor load");
+    raw.refused("conversation/close", this.clone(), expected).await;
+    let conversation = app.get(id).await;
+    assert_eq!((conversation.live, conversation.head), (true, Some(head)));
+    app.send(id, "\n").await;
+    app.call("conversation/reset", this).await.unwrap();
+    assert!(!app.get(id).await.live);
 }
 
 #[tokio::test]

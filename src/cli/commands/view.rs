@@ -313,13 +313,14 @@ pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> 
 
     let exit = Exit::of_turn(turn);
     let Some(failure) = &turn.failure else {
-        let message = match turn.stop_reason {
+        let message = match &turn.stop_reason {
             StopReason::EndTurn => return None,
             StopReason::Cancelled => "the turn was cancelled",
             StopReason::Refusal => "the model declined to go on",
             StopReason::MaxTokens => "the answer was cut off at the model's output limit",
             StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
             StopReason::Failed => "the turn failed",
+            StopReason::Other(reason) => &format!("the agent stopped with the reason {reason}"),
             _ => "the turn stopped for a reason that this version does not know",
         };
         return Some(Problem::new(exit, message));

@@ -63,6 +63,7 @@ fn turns_have_these_codes() {
         (StopReason::Refusal, None, 1),
         (StopReason::Cancelled, None, 1),
         (StopReason::Failed, None, 1),
+        (StopReason::Other("tired".to_owned()), None, 1),
         (StopReason::Failed, Some(FailureKind::RateLimited), 7),
         (StopReason::Failed, Some(FailureKind::AgentDied), 6),
         (StopReason::Failed, Some(FailureKind::Overloaded), 6),
@@ -76,7 +77,7 @@ fn turns_have_these_codes() {
         (StopReason::EndTurn, Some(FailureKind::RateLimited), 7),
     ];
     for (stop_reason, failure, code) in table {
-        let exit = Exit::of_turn(&turn(stop_reason, failure));
+        let exit = Exit::of_turn(&turn(stop_reason.clone(), failure));
         assert_eq!(exit.code(), code, "{stop_reason:?} {failure:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::id::{ConversationId, InterruptId};
 use bridge_protocol::raw::{PromptContent, RawJson};
+use jiff::Timestamp;
 use serde_json::Map;
 use tokio::time::Instant;
 
@@ -21,11 +22,9 @@ use crate::store::{Change, ConversationRecord};
 use super::{Actor, JobDone, Message, Reply};
 
 impl Actor {
-    pub(super) fn carry(&mut self, effect: Effect<Reply>) {
+    pub(super) fn carry(&mut self, effect: Effect<Reply>, at: Timestamp) {
         match effect {
-            Effect::Emit(event) => self
-                .stream
-                .emit(&event, &crate::conversation::services::now().to_string()),
+            Effect::Emit(event) => self.stream.emit(&event, &at.to_string()),
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
                 // A caller that hung up is not an error: its turn went on without it.
@@ -57,12 +56,19 @@ impl Actor {
                     JobDone::Opened(job, climb.await.map(Box::new))
                 }));
             }
-            Effect::Branch { job, from, cwd, busy } => {
+            Effect::Branch {
+                job,
+                from,
+                cwd,
+                busy,
+                min_fidelity,
+            } => {
                 let request = BranchRequest {
                     record: self.model.record.clone(),
                     from,
                     cwd,
                     busy,
+                    min_fidelity,
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {

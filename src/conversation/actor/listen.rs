@@ -5,6 +5,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::id::InterruptId;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::InterruptKind;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::agent::envelope::Line;
@@ -40,11 +41,11 @@ impl Actor {
                     id,
                     method: name,
                     line,
-                } => self.hear_request(id, name.as_str(), &line),
+                } => self.hear_request(id, name.as_str(), &line, at),
                 Incoming::Response { request, outcome, .. } => {
                     if self.prompt == Some(request) {
                         self.prompt = None;
-                        self.hear_answer(outcome);
+                        self.hear_answer(outcome, at);
                     }
                 }
                 Incoming::Overflow { dropped } => {
@@ -57,10 +58,8 @@ impl Actor {
                         .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
                     self.prompt = None;
                     self.questions.clear();
-                    self.input(Input::AgentDied {
-                        status,
-                        stderr_tail: death.stderr_tail.clone(),
-                    });
+                    let stderr_tail = death.stderr_tail.clone();
+                    self.input_at(Input::AgentDied { status, stderr_tail }, at);
                 }
             }
         }
@@ -68,12 +67,12 @@ impl Actor {
 
     /// An update, byte for byte. Nothing is awaited and nothing is decoded between the line and its fan-out, but for
     /// the few kinds that the conversation keeps.
-    fn hear_update(&mut self, line: &Line, at: jiff::Timestamp, told_at: &str) {
+    fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) {
         let Some(update) = line.update() else { return };
         let kind = line.update_kind().unwrap_or_default();
         let effects = self.model.hear_update(&kind, update, line.text(), at);
         if !effects.is_empty() {
-            self.carry_out(effects);
+            self.carry_out(effects, at);
         }
         self.stream
             .emit_update(self.model.turn_of_updates(), update, told_at);
@@ -85,7 +84,7 @@ impl Actor {
         }
     }
 
-    fn hear_notification(&mut self, name: &str, line: &Line, at: jiff::Timestamp) {
+    fn hear_notification(&mut self, name: &str, line: &Line, at: Timestamp) {
         match name {
             RAW_EVENT_METHOD => {
                 self.model.hear_event(name, line.text());
@@ -94,7 +93,7 @@ impl Actor {
                 if let Some(announced) = params.as_ref().and_then(announced_transcript) {
                     let effects = self.model.silent_roll(announced, at);
                     if !effects.is_empty() {
-                        self.carry_out(effects);
+                        self.carry_out(effects, at);
                     }
                 }
             }
@@ -116,14 +115,14 @@ impl Actor {
                 if let Some(index) = found {
                     let question = self.questions.swap_remove(index);
                     self.respond_error(&question.raw_id, -32800, "the request was cancelled");
-                    self.input(Input::QuestionWithdrawn(question.id));
+                    self.input_at(Input::QuestionWithdrawn(question.id), at);
                 }
             }
             _ => tracing::debug!(name, "a notification that is not known was not passed on"),
         }
     }
 
-    fn hear_request(&mut self, id: RawId, name: &str, line: &Line) {
+    fn hear_request(&mut self, id: RawId, name: &str, line: &Line, at: Timestamp) {
         let kind = match name {
             method::REQUEST_PERMISSION => InterruptKind::Permission,
             method::ELICITATION_CREATE => InterruptKind::Elicitation,
@@ -146,14 +145,15 @@ impl Actor {
             raw_id: id,
             is_permission,
         });
-        self.input(Input::Question {
+        let question = Input::Question {
             kind,
             params,
             interrupt_id,
-        });
+        };
+        self.input_at(question, at);
     }
 
-    fn hear_answer(&mut self, outcome: Result<Box<serde_json::value::RawValue>, CallError>) {
+    fn hear_answer(&mut self, outcome: Result<Box<serde_json::value::RawValue>, CallError>, at: Timestamp) {
         let answer = match outcome {
             Ok(raw) => Ok(RawJson::new(raw)),
             // The death itself comes behind it and says more.
@@ -162,9 +162,8 @@ impl Actor {
             Err(error) => Err(upstream_json(&AgentError::new(-32603, error.to_string()))),
         };
         let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
-        self.input(Input::PromptAnswered(
-            answer.map_err(|raw| raw.unwrap_or_else(unreadable)),
-        ));
+        let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
+        self.input_at(Input::PromptAnswered(answer), at);
     }
 
     fn respond_error(&self, id: &RawId, code: i64, message: &str) {

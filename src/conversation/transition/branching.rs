@@ -19,6 +19,7 @@ impl<R> Model<R> {
         in_place: bool,
         cwd: Option<String>,
         title: Option<String>,
+        min_fidelity: Fidelity,
         request: Option<Request>,
         reply: R,
         now: Now,
@@ -43,6 +44,19 @@ impl<R> Model<R> {
             );
             return;
         }
+        if let Some(head) = self.record.chain.head()
+            && head.relation == Relation::Follows
+            && !head.written
+        {
+            // The agent has nothing of it yet, and the session that it follows is the one that could not be resumed.
+            let error = ConversationError::Conflict(
+                "the history was told in words to a new session that has not been prompted yet: there is nothing to branch \
+                 from; send a prompt first"
+                    .to_owned(),
+            );
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
         let cwd = cwd.unwrap_or_else(|| self.record.cwd.clone());
         let head = self
             .record
@@ -63,7 +77,13 @@ impl<R> Model<R> {
             from: from.clone(),
         };
         let job = self.start_job(JobKind::Branching(branching));
-        effects.push(Effect::Branch { job, from, cwd, busy });
+        effects.push(Effect::Branch {
+            job,
+            from,
+            cwd,
+            busy,
+            min_fidelity,
+        });
     }
 
     /// There is nothing to branch from yet: a new conversation with the same settings.
@@ -246,6 +266,7 @@ impl<R> Model<R> {
     }
 
     /// The branch is on disk: announce it and take its session into use, here or in the new conversation.
+    #[expect(clippy::too_many_arguments, reason = "what the milestone holds")]
     pub(super) fn fork_recorded(
         &mut self,
         reply: R,
@@ -253,6 +274,7 @@ impl<R> Model<R> {
         branched: Branched,
         answer: Box<ForkAnswer>,
         result: Result<(), StoreFailure>,
+        now: Now,
         effects: &mut Effects<R>,
     ) {
         let id = answer.conversation.id;
@@ -280,7 +302,7 @@ impl<R> Model<R> {
             });
         }
         match branched.open {
-            Some(opened) if in_place => self.announce(*opened, effects),
+            Some(opened) if in_place => self.announce(*opened, now, effects),
             Some(opened) => effects.push(Effect::HandOver(id, opened)),
             None => {}
         }
@@ -288,10 +310,10 @@ impl<R> Model<R> {
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
-    pub(super) fn handed_over(&mut self, opened: Opened, effects: &mut Effects<R>) {
+    pub(super) fn handed_over(&mut self, opened: Opened, now: Now, effects: &mut Effects<R>) {
         let is_free = self.session == Session::Closed && self.job.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
-            self.announce(opened, effects);
+            self.announce(opened, now, effects);
         } else {
             effects.push(Effect::Discard);
         }

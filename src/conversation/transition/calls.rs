@@ -76,8 +76,13 @@ impl<R> Model<R> {
             } => {
                 self.update(title, settings, expected_revision, request, reply, now, effects);
             }
-            Call::Fork { in_place, cwd, title } => {
-                self.fork(in_place, cwd, title, request, reply, now, effects);
+            Call::Fork {
+                in_place,
+                cwd,
+                title,
+                min_fidelity,
+            } => {
+                self.fork(in_place, cwd, title, min_fidelity, request, reply, now, effects);
             }
             Call::Respond {
                 interrupt_id,
@@ -187,6 +192,8 @@ impl<R> Model<R> {
         self.turn = Some(Turn {
             asked,
             phase: TurnPhase::Waiting,
+            announced: false,
+            taken: false,
             started_at: now,
             cancelled: false,
             cancel_replies: Vec::new(),
@@ -264,8 +271,8 @@ impl<R> Model<R> {
         let again = std::mem::replace(&mut turn.cancelled, true);
         match turn.phase {
             TurnPhase::Waiting => {
-                // Nothing was sent: the turn never was. Its climb goes on, since one that is let go of would close the
-                // session at the agent while the next climb opens it.
+                // No agent has the prompt. The climb goes on, since one that is let go of would close the session at the
+                // agent while the next climb opens it.
                 self.drop_turn_unsent(now, effects);
             }
             // The end comes with the milestone that is under way.
@@ -280,8 +287,12 @@ impl<R> Model<R> {
         }
     }
 
-    /// Ends a turn that was cancelled before it was sent.
+    /// Ends a turn that was cancelled while no agent had its prompt.
     pub(super) fn drop_turn_unsent(&mut self, now: Now, effects: &mut Effects<R>) {
+        if self.turn.as_ref().is_some_and(|turn| turn.announced) {
+            self.end_turn(StopReason::Cancelled, None, None, now, effects);
+            return;
+        }
         let Some(turn) = self.turn.take() else { return };
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
         result.resumed = turn.resumed;

@@ -38,12 +38,18 @@ impl<R> Model<R> {
             .ok()
             .and_then(|members| members.usage)
             .map(|usage| RawJson::new(usage.to_owned()));
-        let told = result.get("stopReason").cloned().unwrap_or(Value::Null);
-        let stop_reason = match serde_json::from_value(told) {
-            // A turn never ends as `failed` by the agent's own word: that reason is ours.
-            Ok(StopReason::Failed | StopReason::Unknown) | Err(_) => StopReason::EndTurn,
-            Ok(reason) => reason,
+        let stop_reason = match result.get("stopReason") {
+            // An agent that gives no reason has at least ended the turn.
+            None | Some(Value::Null) => StopReason::EndTurn,
+            Some(told) => {
+                StopReason::deserialize(told).unwrap_or_else(|_| StopReason::Other(told.to_string()))
+            }
         };
+        if stop_reason == StopReason::Failed {
+            // That reason is ours and always comes with a failure; this one says no more.
+            self.end_turn_with_failure(said_failed(), now, effects);
+            return;
+        }
         self.record.chain.acknowledge_turn();
         self.rest(Resting::Idle);
         self.end_turn(stop_reason, None, usage, now, effects);
@@ -85,7 +91,7 @@ impl<R> Model<R> {
         }
     }
 
-    fn end_turn(
+    pub(super) fn end_turn(
         &mut self,
         stop_reason: StopReason,
         failure: Option<turn::Failure>,
@@ -207,6 +213,17 @@ impl<R> Model<R> {
             // What was not sent goes out again, and what has ended stays as it ended.
             Some(TurnPhase::Waiting | TurnPhase::Recording | TurnPhase::Ending) | None => {}
         }
+    }
+}
+
+/// The failure of a turn that the agent itself ended as failed.
+fn said_failed() -> Failure {
+    Failure {
+        kind: failure::FailureKind::Unknown,
+        message: "the agent ended the turn as failed and gave no reason".to_owned(),
+        resets_at: None,
+        retryable: false,
+        session_unknown: false,
     }
 }
 

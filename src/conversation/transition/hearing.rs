@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::effect::{Effects, Now};
-use crate::conversation::state::{Model, TurnPhase};
+use crate::conversation::state::Model;
 
 impl<R> Model<R> {
     /// Hears one `session/update` before it is passed on. Nearly all of them change nothing and cost nothing: only the
@@ -15,12 +15,7 @@ impl<R> Model<R> {
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
     pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Effects<R> {
         let mut effects = Effects::default();
-        if self
-            .turn
-            .as_ref()
-            .is_some_and(|turn| turn.phase == TurnPhase::Sent)
-            && speaks_of_turn(kind)
-        {
+        if self.turn.as_ref().is_some_and(|turn| !turn.taken) && speaks_of_turn(kind) {
             self.prompt_taken(&mut effects);
         }
         match kind {

@@ -27,9 +27,25 @@ impl<R> Model<R> {
             effects.push(Effect::Answer(reply, Err(error)));
         } else if self.session == Session::Closed {
             effects.push(Effect::Answer(reply, Ok(Answer::Done)));
+        } else if self.close_would_lose() {
+            let error = ConversationError::Conflict(format!(
+                "the agent {} can neither resume nor load a session, so closing this one would lose its history; \
+                 conversation/reset gives it up and starts anew, conversation/delete ends it",
+                self.record.agent
+            ));
+            effects.push(Effect::Answer(reply, Err(error)));
         } else {
             self.begin_close(vec![reply], AfterClose::Nothing, false, effects);
         }
+    }
+
+    fn can_reopen(&self) -> bool {
+        matches!(&self.session, Session::Live(live) if live.can_reopen)
+    }
+
+    /// Whether something was said in the open session that nothing would bring back.
+    fn close_would_lose(&self) -> bool {
+        !self.can_reopen() && self.record.chain.head().is_some_and(|head| head.written)
     }
 
     /// Closes the session and then clears the chain or deletes the conversation.
@@ -217,12 +233,11 @@ impl<R> Model<R> {
     /// Nobody asked for anything in a while. A session that could not be brought back stays, and so does one with an
     /// open question.
     pub(super) fn hibernate(&mut self, effects: &mut Effects<R>) {
-        let can_reopen = matches!(&self.session, Session::Live(live) if live.can_reopen);
         let idle = self.turn.is_none() && self.queue.is_empty();
         let quiet =
             idle && self.job.is_none() && self.closing.is_none() && self.record.continuation.is_none();
         let asks = self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned);
-        if can_reopen && quiet && !asks {
+        if self.can_reopen() && quiet && !asks {
             self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
         } else {
             self.arm_idle(effects);
@@ -274,7 +289,9 @@ impl<R> Model<R> {
             other => self.job = other,
         }
         match self.turn.as_ref().map(|turn| turn.phase) {
-            Some(TurnPhase::Waiting) => self.fail_waiting(&ConversationError::ShuttingDown, effects),
+            Some(TurnPhase::Waiting) => {
+                self.fail_waiting(&ConversationError::ShuttingDown, now, effects);
+            }
             // A question that waits for a person waits on, over the restart.
             Some(TurnPhase::Accepted) if self.orphan_questions() => {
                 self.lose_session(effects);

@@ -63,30 +63,23 @@ impl<R> Model<R> {
             return;
         }
         if let Err(error) = result {
-            self.record.turn = None;
-            self.note_change();
-            self.unsettle_orphan();
-            self.fail_unsent_turn(&ConversationError::StoreFailed(error), effects);
+            self.take_prompt_back();
+            self.fail_unsent_turn(&ConversationError::StoreFailed(error), now, effects);
             return;
         }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;
-            self.record.turn = None;
-            self.note_change();
-            self.unsettle_orphan();
+            self.take_prompt_back();
             if cancelled {
                 self.drop_turn_unsent(now, effects);
             } else {
-                self.fail_unsent_turn(&ConversationError::ShuttingDown, effects);
+                self.fail_unsent_turn(&ConversationError::ShuttingDown, now, effects);
             }
             return;
         }
         if self.session == Session::Closed {
             // The agent died while the prompt was being written down: nothing was sent, so it may go out again.
-            turn.phase = TurnPhase::Waiting;
-            self.record.turn = None;
-            self.unsettle_orphan();
-            self.note_change();
+            self.take_prompt_back();
             return;
         }
         turn.phase = TurnPhase::Sent;
@@ -98,6 +91,18 @@ impl<R> Model<R> {
         effects.push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
     }
 
+    /// The prompt is with no agent: the turn waits for a session again. One that was announced stays on the record,
+    /// since it has to be given an end whatever becomes of the daemon.
+    fn take_prompt_back(&mut self) {
+        let Some(turn) = &mut self.turn else { return };
+        turn.phase = TurnPhase::Waiting;
+        if !turn.announced {
+            self.record.turn = None;
+        }
+        self.unsettle_orphan();
+        self.note_change();
+    }
+
     /// The agent works on the prompt, or at least did not refuse it: from here on the turn has an end that is told.
     pub(super) fn accept_prompt(&mut self, effects: &mut Effects<R>) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Sent) else {
@@ -105,20 +110,23 @@ impl<R> Model<R> {
         };
         turn.phase = TurnPhase::Accepted;
         effects.push(Effect::Disarm(Deadline::Accept));
-        effects.emit(Event::PromptAccepted {
-            turn_id: turn.asked.turn_id.clone(),
-            prompt: turn.asked.prompt.clone(),
-        });
+        if !std::mem::replace(&mut turn.announced, true) {
+            effects.emit(Event::PromptAccepted {
+                turn_id: turn.asked.turn_id.clone(),
+                prompt: turn.asked.prompt.clone(),
+            });
+        }
         self.orphan_settled(effects);
     }
 
     /// The agent showed that it has the prompt: a transcript is expected, and the history that was told in words is in
     /// it. Silence and death show nothing.
     pub(super) fn prompt_taken(&mut self, effects: &mut Effects<R>) {
-        let is_out = |turn: &Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
-        if !self.turn.as_ref().is_some_and(is_out) {
+        let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
+        let Some(turn) = self.turn.as_mut().filter(is_out) else {
             return;
-        }
+        };
+        turn.taken = true;
         self.accept_prompt(effects);
         if let Session::Live(live) = &mut self.session {
             live.preamble = None;
@@ -148,6 +156,12 @@ impl<R> Model<R> {
                 let result: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_result(&result).with_signs(&turn.signs);
                 let failure = failure::failure_of_result(self.kind, &evidence, &zoned);
+                if turn.cancelled && !turn.taken && failure.is_none() {
+                    // Whether the prompt reached the transcript nobody can tell, so it is no turn to miss later.
+                    self.accept_prompt(effects);
+                    self.end_turn_cancelled(now, effects);
+                    return;
+                }
                 self.prompt_taken(effects);
                 self.end_turn_with_result(&raw, &result, failure, now, effects);
             }
@@ -155,8 +169,9 @@ impl<R> Model<R> {
                 let error: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_error(&error).with_signs(&turn.signs);
                 let failure = failure::classify(self.kind, &evidence, &zoned);
-                if failure.session_unknown && turn.phase == TurnPhase::Sent && !turn.cancelled {
-                    self.prompt_refused(failure.message, effects);
+                // However late: what was not taken may go out again.
+                if failure.session_unknown && !turn.taken && !turn.cancelled {
+                    self.prompt_refused(failure.message, now, effects);
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
@@ -176,7 +191,7 @@ impl<R> Model<R> {
     }
 
     /// The agent does not know the session that it had open: the prompt was not taken, so the climb goes on below.
-    fn prompt_refused(&mut self, message: String, effects: &mut Effects<R>) {
+    fn prompt_refused(&mut self, message: String, now: Now, effects: &mut Effects<R>) {
         let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
@@ -190,12 +205,9 @@ impl<R> Model<R> {
         let refusal = (live.upstream_id.clone(), via, message);
         effects.push(Effect::Disarm(Deadline::Accept));
         self.lose_session(effects);
-        self.record.turn = None;
-        self.unsettle_orphan();
-        self.note_change();
+        self.take_prompt_back();
         let Some(turn) = &mut self.turn else { return };
         turn.refused.push(refusal);
-        turn.phase = TurnPhase::Waiting;
         if turn.refused.len() > MAX_REFUSALS {
             let attempts = turn
                 .refused
@@ -207,7 +219,11 @@ impl<R> Model<R> {
                 })
                 .collect();
             let wanted = turn.asked.min_fidelity;
-            self.fail_unsent_turn(&ConversationError::NotResumable { wanted, attempts }, effects);
+            self.fail_unsent_turn(
+                &ConversationError::NotResumable { wanted, attempts },
+                now,
+                effects,
+            );
         }
     }
 }

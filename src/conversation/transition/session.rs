@@ -2,6 +2,7 @@
 
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Resumed, RollCause};
+use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
@@ -59,7 +60,7 @@ impl<R> Model<R> {
         let wanted = self.least_wanted().unwrap_or(Fidelity::Full);
         if opened.link.is_some() && opened.resumed.fidelity < wanted {
             effects.push(Effect::Discard);
-            self.serve_waiting_turn(&opened.resumed, effects);
+            self.serve_waiting_turn(&opened.resumed, now, effects);
             self.answer_resume_waiters(Some(&opened.resumed), effects);
             return;
         }
@@ -84,7 +85,7 @@ impl<R> Model<R> {
             }
             // The head itself, as it is on disk: nothing to write.
             None if self.unsaved.is_empty() && self.ids_under_way == 0 => {
-                self.announce(opened, effects);
+                self.announce(opened, now, effects);
                 return;
             }
             None => Ledger::default(),
@@ -100,6 +101,7 @@ impl<R> Model<R> {
         &mut self,
         opened: Opened,
         result: Result<(), StoreFailure>,
+        now: Now,
         effects: &mut Effects<R>,
     ) {
         if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
@@ -107,14 +109,14 @@ impl<R> Model<R> {
         }
         if let Err(error) = result {
             effects.push(Effect::Discard);
-            self.fail_waiting(&ConversationError::StoreFailed(error), effects);
+            self.fail_waiting(&ConversationError::StoreFailed(error), now, effects);
             return;
         }
-        self.announce(opened, effects);
+        self.announce(opened, now, effects);
     }
 
     /// Takes the session into use and tells everyone.
-    pub(super) fn announce(&mut self, opened: Opened, effects: &mut Effects<R>) {
+    pub(super) fn announce(&mut self, opened: Opened, now: Now, effects: &mut Effects<R>) {
         effects.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id.clone(),
@@ -143,7 +145,7 @@ impl<R> Model<R> {
         effects.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
-        self.serve_waiting_turn(&opened.resumed, effects);
+        self.serve_waiting_turn(&opened.resumed, now, effects);
         self.answer_resume_waiters(Some(&opened.resumed), effects);
         if self.turn.is_none() {
             self.arm_idle(effects);
@@ -151,7 +153,7 @@ impl<R> Model<R> {
     }
 
     /// Tells the waiting turn how the session came back; one that asked for more than that ends here.
-    fn serve_waiting_turn(&mut self, resumed: &Resumed, effects: &mut Effects<R>) {
+    fn serve_waiting_turn(&mut self, resumed: &Resumed, now: Now, effects: &mut Effects<R>) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) else {
             return;
         };
@@ -160,7 +162,7 @@ impl<R> Model<R> {
             return;
         }
         let error = too_little(turn.asked.min_fidelity, resumed);
-        self.fail_unsent_turn(&error, effects);
+        self.fail_unsent_turn(&error, now, effects);
     }
 
     fn answer_resume_waiters(&mut self, resumed: Option<&Resumed>, effects: &mut Effects<R>) {
@@ -180,14 +182,20 @@ impl<R> Model<R> {
 
     /// The ladder found nothing: those who wait are told, and the chain is as it was. Who came while it was climbed and
     /// would take less than it was climbed for waits on, for a climb of their own.
-    pub(super) fn open_failed(&mut self, job: u64, error: &ConversationError, effects: &mut Effects<R>) {
+    pub(super) fn open_failed(
+        &mut self,
+        job: u64,
+        error: &ConversationError,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
         let Some(JobKind::Opening { min_fidelity }) = self.finish_job(job) else {
             return;
         };
         if let ConversationError::NotResumable { .. } = error {
-            self.fail_waiting_for(min_fidelity, error, effects);
+            self.fail_waiting_for(min_fidelity, error, now, effects);
         } else {
-            self.fail_waiting(error, effects);
+            self.fail_waiting(error, now, effects);
         }
         let is_lasting = match error {
             // That there is no way at a fidelity that only this caller asked for says nothing about the conversation.
@@ -205,12 +213,18 @@ impl<R> Model<R> {
     }
 
     /// Tells all who wait for the session that there is none.
-    pub(super) fn fail_waiting(&mut self, error: &ConversationError, effects: &mut Effects<R>) {
-        self.fail_waiting_for(Fidelity::None, error, effects);
+    pub(super) fn fail_waiting(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
+        self.fail_waiting_for(Fidelity::None, error, now, effects);
     }
 
     /// Tells those who wait for a session of at least this fidelity that there is none.
-    fn fail_waiting_for(&mut self, least: Fidelity, error: &ConversationError, effects: &mut Effects<R>) {
+    fn fail_waiting_for(
+        &mut self,
+        least: Fidelity,
+        error: &ConversationError,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
         for (reply, wanted) in std::mem::take(&mut self.resume_waiters) {
             if wanted >= least {
                 effects.push(Effect::Answer(reply, Err(error.clone())));
@@ -222,12 +236,17 @@ impl<R> Model<R> {
             .waiting_turn()
             .is_some_and(|turn| turn.asked.min_fidelity >= least)
         {
-            self.fail_unsent_turn(error, effects);
+            self.fail_unsent_turn(error, now, effects);
         }
     }
 
-    /// Ends a turn of which the agent has not heard.
-    pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError, effects: &mut Effects<R>) {
+    /// Ends a turn whose prompt no agent has: with an error, or with a result when it was announced before.
+    pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
+        if self.turn.as_ref().is_some_and(|turn| turn.announced) {
+            // What the conversation does at rest is as it was: no agent had a say in this.
+            self.end_turn(StopReason::Failed, Some(lost_session(error)), None, now, effects);
+            return;
+        }
         let Some(turn) = self.turn.take() else { return };
         if let Some(reply) = turn.asked.reply {
             self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
@@ -278,11 +297,12 @@ impl<R> Model<R> {
             written: false,
         };
         let appended = self.record.chain.append(link, Fidelity::None, now);
-        if let Some(turn) = &self.turn {
+        if let Some(turn) = &mut self.turn {
             if let Some(pending) = &mut self.record.turn {
                 pending.upstream_id = Some(announced.into());
             }
             if turn.phase == TurnPhase::Accepted {
+                turn.taken = true;
                 self.record.chain.mark_written();
             }
         }
@@ -309,5 +329,22 @@ fn too_little(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
     ConversationError::NotResumable {
         wanted,
         attempts: resumed.attempts.clone(),
+    }
+}
+
+/// The end of a turn that was announced, and whose session was then not to be had any more.
+fn lost_session(error: &ConversationError) -> Failure {
+    let kind = match error {
+        ConversationError::AuthRequired(_) => FailureKind::AuthRequired,
+        ConversationError::AgentUnavailable(_) => FailureKind::AgentDied,
+        ConversationError::ShuttingDown => FailureKind::DaemonRestarted,
+        _ => FailureKind::Unknown,
+    };
+    Failure {
+        kind,
+        message: format!("the agent did not know the session when it was sent the prompt, and {error}"),
+        resets_at: None,
+        // The agent never took the prompt.
+        retryable: true,
     }
 }

@@ -7,6 +7,7 @@ mod calls;
 mod cancelling;
 mod durability;
 mod failures;
+mod late;
 mod opening;
 mod outside;
 mod prompts;

@@ -21,9 +21,10 @@ use super::errors::wire;
 use super::subscriber::{Shared, SocketSubscriber};
 use super::{Handlers, request};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::climbing::{check_folder, store_error};
+use crate::conversation::climbing::store_error;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
+use crate::conversation::folder::usable_folder;
 use crate::conversation::registry::{Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
@@ -218,14 +219,20 @@ impl ConversationRpcServer for Handlers {
             );
             return Err(wire(&error));
         }
-        if let Some(cwd) = &cwd {
-            check_folder(cwd).map_err(|error| wire(&error))?;
-        }
+        let cwd = cwd
+            .map(|cwd| usable_folder(&cwd))
+            .transpose()
+            .map_err(|error| wire(&error))?;
         let in_place = in_place == Some(true);
+        let min_fidelity = wanted(min_fidelity)?;
         // Folder and title are the source's where none is given, and those may change: what is absent stays so.
-        let said = (in_place, &cwd, &title, wanted(min_fidelity)?);
-        let request = request("fork", request_id, &said)?;
-        let call = Call::Fork { in_place, cwd, title };
+        let request = request("fork", request_id, &(in_place, &cwd, &title, min_fidelity))?;
+        let call = Call::Fork {
+            in_place,
+            cwd,
+            title,
+            min_fidelity,
+        };
         self.call(&conversation_id, call, request).await
     }
 

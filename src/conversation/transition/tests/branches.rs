@@ -202,10 +202,18 @@ fn f39_what_was_never_prompted_becomes_a_new_conversation_with_the_same_settings
 }
 
 #[test]
-fn a_retelling_that_was_never_prompted_can_be_branched_from() {
+fn a_retelling_is_branched_from_once_it_was_prompted_since_a_branch_before_would_be_empty() {
     let mut world = World::hibernating();
     world.resume(Fidelity::Text);
     world.retells("s2", "So far:");
+    world.forget_log();
+    for in_place in [false, true] {
+        let refused = world.fork(in_place);
+        world.expect(&[&format!("answer {refused} error conflict")]);
+    }
+    world.prompt("second");
+    world.says_something();
+    world.ends("end_turn");
     world.forget_log();
     world.fork(false);
     world.expect(&["branch s2"]);
@@ -252,6 +260,7 @@ fn in_place_cwd_and_title_are_the_branchs() {
             in_place: true,
             cwd: Some(cwd.clone()),
             title: Some("Other".to_owned()),
+            min_fidelity: Fidelity::Text,
         },
         None,
     );

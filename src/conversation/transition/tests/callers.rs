@@ -133,6 +133,7 @@ impl World {
                 in_place,
                 cwd: None,
                 title: None,
+                min_fidelity: Fidelity::Text,
             },
             None,
         )

@@ -341,10 +341,21 @@ fn the_usage_of_the_answer_is_passed_on_unread() {
 }
 
 #[test]
-fn a_stop_reason_that_nobody_knows_ends_the_turn_and_failed_is_never_the_agents_word() {
-    for told in ["failed", "something_new"] {
-        let mut world = World::running();
-        world.ends(told);
-        assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 end_turn", "{told}");
-    }
+fn a_stop_reason_that_nobody_knows_is_told_in_the_agents_word_and_the_turn_counts() {
+    let mut world = World::running();
+    world.ends("something_new");
+    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 something_new");
+    assert_eq!(world.model.record.chain.head().unwrap().turns, 2);
+    assert_eq!(world.model.state(), ConversationState::Idle);
+}
+
+#[test]
+fn a_turn_that_the_agent_ends_as_failed_comes_with_a_failure() {
+    let mut world = World::running();
+    world.ends("failed");
+    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 failed");
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert!(turn.failure.is_some());
 }

@@ -411,7 +411,9 @@ impl Run {
             model.record.turn.is_some(),
             match phase {
                 Some(TurnPhase::Recording | TurnPhase::Sent | TurnPhase::Accepted) => true,
-                Some(TurnPhase::Waiting | TurnPhase::Ending) | None => false,
+                // One that was announced and then refused has to be given an end, whatever becomes of the daemon.
+                Some(TurnPhase::Waiting) => model.turn.as_ref().is_some_and(|turn| turn.announced),
+                Some(TurnPhase::Ending) | None => false,
             }
         );
         if matches!(phase, Some(TurnPhase::Sent | TurnPhase::Accepted)) {

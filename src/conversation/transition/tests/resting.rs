@@ -73,6 +73,37 @@ fn a_session_that_could_not_be_brought_back_stays_open() {
     assert!(world.model.view().live);
 }
 
+/// Rule 4: a failure to bring a session back later is no reason to lose it now.
+#[test]
+fn what_an_agent_could_not_bring_back_is_not_closed_unless_it_is_given_up() {
+    let mut world = World::live();
+    let Session::Live(session) = &mut world.model.session else {
+        panic!("no session")
+    };
+    session.can_reopen = false;
+    let refused = world.close();
+    world.expect(&[&format!("answer {refused} error conflict")]);
+    assert!(world.model.view().live);
+    world.reset();
+    world.closes();
+    assert_eq!(world.model.session, Session::Closed);
+    assert!(world.chain().is_empty(), "the user gave it up");
+}
+
+#[test]
+fn a_session_in_which_nothing_was_said_is_closed_whatever_the_agent_can_do() {
+    let mut world = World::new();
+    world.resume(Fidelity::Text);
+    world.opens("s1");
+    let Session::Live(session) = &mut world.model.session else {
+        panic!("no session")
+    };
+    session.can_reopen = false;
+    world.close();
+    world.closes();
+    assert_eq!(world.model.session, Session::Closed);
+}
+
 #[test]
 fn a_conversation_that_goes_on_by_itself_soon_does_not_hibernate() {
     let mut world = World::live();

@@ -1,0 +1,174 @@
+//! Sessions that turn out to be unknown only after the prompt was told as accepted, because nobody had refused it in time.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::RollCause;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+
+use super::outside::{agent_error, not_resumable};
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::Deadline;
+use crate::conversation::error::ConversationError;
+
+/// A conversation whose second turn, `t2`, was told as accepted, and whose agent then did not know the session.
+fn refused_late() -> World {
+    let mut world = World::live();
+    world.prompt("second");
+    world.elapses(Deadline::Accept);
+    world.forget_log();
+    world.does_not_know_the_session();
+    world
+}
+
+#[track_caller]
+fn turn(world: &World, reply: u32) -> &TurnResult {
+    let Ok(Answer::Turn(turn)) = &world.answers[&reply] else {
+        panic!("{:?}", world.answers[&reply]);
+    };
+    turn
+}
+
+#[test]
+fn the_turn_goes_on_in_the_session_that_is_climbed_to_and_is_told_once() {
+    let mut world = refused_late();
+    world.expect(&["detach", "open text below s1 (live)", "write record"]);
+    assert!(
+        world.disk.record.as_ref().unwrap().turn.is_some(),
+        "what was announced has an end after a crash too"
+    );
+    assert_eq!(world.model.state(), ConversationState::Prompting);
+    assert!(
+        world.model.running(Vec::new(), false).is_some(),
+        "who attaches now is told of it"
+    );
+    world.copies("s2", RollCause::Forgotten);
+    world.expect(&[
+        "write session +rolled:s2",
+        "event rolled s1 to s2 forgotten full",
+        "attach",
+        "event resumed s2 copied full",
+        "write prompt",
+        "send second",
+    ]);
+    world.elapses(Deadline::Accept);
+    world.says_something();
+    world.expect(&["update agent_message_chunk of t2"]);
+    world.ends("end_turn");
+    let turn = turn(&world, 2);
+    assert_eq!(turn.upstream_id, "s2".into());
+    assert!(turn.resumed.is_some());
+}
+
+#[test]
+fn one_refusal_after_the_other_is_climbed_past_however_late_each_is() {
+    let mut world = refused_late();
+    world.copies("s2", RollCause::Forgotten);
+    world.elapses(Deadline::Accept);
+    world.forget_log();
+    world.does_not_know_the_session();
+    world.expect(&["detach", "open text below s1 (live),s2 (copied)", "write record"]);
+}
+
+#[test]
+fn a_climb_that_finds_nothing_is_the_end_of_the_turn() {
+    for (error, kind, state) in [
+        (not_resumable(), FailureKind::Unknown, ConversationState::Failed),
+        (agent_error(), FailureKind::Unknown, ConversationState::Idle),
+        (
+            ConversationError::AgentUnavailable("no such program".to_owned()),
+            FailureKind::AgentDied,
+            ConversationState::Failed,
+        ),
+    ] {
+        let mut world = refused_late();
+        let words = error.to_string();
+        world.climb_fails(error);
+        let turn = turn(&world, 2);
+        assert_eq!(turn.stop_reason, StopReason::Failed);
+        let failure = turn.failure.as_ref().unwrap();
+        assert_eq!(failure.kind, kind);
+        assert!(failure.message.contains(&words), "{}", failure.message);
+        assert_eq!(world.model.state(), state, "{words}");
+        assert!(
+            world
+                .log()
+                .iter()
+                .any(|line| line.starts_with("event turnEnded t2"))
+        );
+        assert_eq!(world.model.record.turn, None);
+    }
+}
+
+#[test]
+fn a_turn_that_every_session_refuses_late_ends() {
+    let mut world = refused_late();
+    for round in 0..10 {
+        if world.job.is_none() {
+            break;
+        }
+        world.copies(&format!("copy{round}"), RollCause::Forgotten);
+        world.does_not_know_the_session();
+    }
+    let failure = turn(&world, 2).failure.as_ref().unwrap();
+    assert!(
+        failure.message.contains("could not be brought back"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn a_cancel_during_the_climb_ends_the_turn() {
+    let mut world = refused_late();
+    world.forget_log();
+    let reply = world.cancel();
+    world.expect(&[
+        "write turn end",
+        "event state cancelling",
+        "event turnEnded t2 cancelled",
+        "event state idle",
+        "answer 2 turn t2 cancelled",
+        &format!("answer {reply} cancelled true"),
+    ]);
+    world.copies("s2", RollCause::Forgotten);
+    assert!(
+        !world.log().iter().any(|line| line.starts_with("send")),
+        "nothing is sent for a turn that is over"
+    );
+}
+
+#[test]
+fn a_stop_during_the_climb_ends_the_turn() {
+    let mut world = refused_late();
+    world.stop();
+    assert_eq!(
+        turn(&world, 2).failure.as_ref().unwrap().kind,
+        FailureKind::DaemonRestarted
+    );
+}
+
+/// Rule 9: what the agent has shown that it took is never sent again.
+#[test]
+fn f18_what_was_taken_after_the_grace_is_not_sent_again() {
+    let mut world = World::live();
+    world.prompt("second");
+    world.elapses(Deadline::Accept);
+    world.says_something();
+    world.does_not_know_the_session();
+    assert_eq!(
+        turn(&world, 2).failure.as_ref().unwrap().kind,
+        FailureKind::InvalidRequest
+    );
+    assert_eq!(world.job, None);
+}
+
+#[test]
+fn a_sign_of_work_after_the_grace_shows_that_a_transcript_is_to_be_expected() {
+    let mut world = World::new();
+    world.prompt("hello");
+    world.opens("s1");
+    world.elapses(Deadline::Accept);
+    assert!(!world.model.record.chain.head().unwrap().written);
+    world.says_something();
+    assert!(world.model.record.chain.head().unwrap().written);
+}
