@@ -90,6 +90,7 @@ fn change(store: &Store, step: u64) -> Change {
             from_checkpoint_id: None,
             cause: None,
             turns: 1,
+            carried_turns: 0,
             written: true,
         },
         Fidelity::Full,

@@ -142,6 +142,9 @@ pub struct Link {
     pub from_checkpoint_id: Option<CheckpointId>,
     /// Turns acknowledged on it so far.
     pub turns: u64,
+    /// Turns that its transcript held when it was made: those of the session that it is a branch or a copy of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub carried_turns: u64,
     /// Whether the agent was ever seen to take a prompt on it, so that a transcript is expected.
     pub written: bool,
     /// When it joined.
@@ -310,4 +313,9 @@ pub struct Resumed {
     pub missing_turns: u64,
     /// Everything that was tried, in order; the one that worked is last.
     pub attempts: Vec<Attempt>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

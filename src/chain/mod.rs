@@ -53,6 +53,8 @@ pub struct NewLink {
     pub cause: Option<RollCause>,
     /// Turns already acknowledged on it.
     pub turns: u64,
+    /// Turns that it holds from where it came from.
+    pub carried_turns: u64,
     /// Whether a transcript of it is expected at the agent.
     pub written: bool,
 }
@@ -141,6 +143,7 @@ impl Chain {
             head.agent = link.agent;
             head.cwd = link.cwd;
             head.turns = head.turns.max(link.turns);
+            head.carried_turns = head.carried_turns.max(link.carried_turns);
             head.written |= link.written;
             let mut updated = head.clone();
             updated.at = at;
@@ -272,6 +275,7 @@ impl NewLink {
             from_upstream_id: self.from_upstream_id.as_ref().and_then(trimmed),
             from_checkpoint_id: self.from_checkpoint_id,
             turns: self.turns,
+            carried_turns: self.carried_turns,
             // A turn can only have been acknowledged on a session that took its prompt.
             written: self.written || self.turns > 0,
             at,
@@ -287,6 +291,7 @@ fn trimmed(upstream_id: &UpstreamId) -> Option<UpstreamId> {
 
 fn inherit(link: &mut Link, older: Link) {
     link.turns = link.turns.max(older.turns);
+    link.carried_turns = link.carried_turns.max(older.carried_turns);
     link.written |= older.written;
     if link.from_upstream_id.is_none() && link.relation != Relation::Fresh {
         link.relation = older.relation;

@@ -19,6 +19,7 @@ fn link(id: &str) -> NewLink {
         from_checkpoint_id: None,
         cause: None,
         turns: 0,
+        carried_turns: 0,
         written: true,
     }
 }

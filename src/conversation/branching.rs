@@ -15,6 +15,7 @@ use super::climbing::{acquire, check_folder};
 use super::disk;
 use super::effect::{Branched, Opened};
 use super::error::ConversationError;
+use super::recovery::OnDisk;
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
 
@@ -37,7 +38,37 @@ impl BranchRequest {
     fn acknowledged(&self) -> u64 {
         let links = self.record.chain.links();
         let link = links.iter().find(|link| link.upstream_id == self.from);
-        link.map_or(0, |link| link.turns)
+        link.map_or(0, |link| link.carried_turns + link.turns)
+    }
+}
+
+/// What the disk says of a session.
+#[derive(Default)]
+struct Look {
+    /// The place after its last turn.
+    place: Option<CheckpointId>,
+    /// How many turns it holds.
+    turns: u64,
+    /// How many of those that were acknowledged it lacks.
+    missing_turns: u64,
+}
+
+impl Look {
+    fn at(file: Option<OnDisk>, acknowledged: u64) -> Self {
+        file.map_or_else(Self::default, |file| Self {
+            place: None,
+            turns: file.turns,
+            missing_turns: file.missing_turns(acknowledged),
+        })
+    }
+
+    /// What a branch with this transcript keeps.
+    fn fidelity(&self) -> Fidelity {
+        if self.missing_turns == 0 {
+            Fidelity::Full
+        } else {
+            Fidelity::Partial
+        }
     }
 }
 
@@ -79,19 +110,17 @@ async fn refuse_too_little(
         return Ok(());
     }
     let acknowledged = request.acknowledged();
-    let (_, missing_turns) = on_disk(
+    let look = on_disk(
         entry,
         &request.record.cwd,
         &request.from,
-        move |root, cwd, _, id| {
-            let file = disk::on_disk(root, cwd, id, None);
-            (None, file.map_or(0, |file| file.missing_turns(acknowledged)))
-        },
-    )
-    .await?;
-    if fidelity(missing_turns) >= request.min_fidelity {
+        move |root, cwd, _, id| Look::at(disk::on_disk(root, cwd, id, None), acknowledged),
+    );
+    let look = look.await?;
+    if look.fidelity() >= request.min_fidelity {
         return Ok(());
     }
+    let missing_turns = look.missing_turns;
     Err(ConversationError::NotResumable {
         wanted: request.min_fidelity,
         attempts: vec![Attempt {
@@ -122,23 +151,27 @@ async fn native(
     let opened = upstream::open(entry, lease, services.inbox, &opening, &request.cwd, settings).await;
     let (session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
     let acknowledged = request.acknowledged();
-    let (place, missing_turns) = on_disk(
+    let branch = answer.upstream_id.clone();
+    let look = on_disk(
         entry,
         &request.record.cwd,
         &request.from,
         move |root, cwd, agent, id| {
-            let file = disk::on_disk(root, cwd, id, None);
-            let missing = file.map_or(0, |file| file.missing_turns(acknowledged));
-            (disk::last_checkpoint(root, cwd, agent, id), missing)
+            // An agent that writes the branch later has nothing but the source to show for it.
+            let file = disk::on_disk(root, cwd, &branch, None).or_else(|| disk::on_disk(root, cwd, id, None));
+            Look {
+                place: disk::last_checkpoint(root, cwd, agent, id),
+                ..Look::at(file, acknowledged)
+            }
         },
     )
     .await?;
-    let fidelity = fidelity(missing_turns);
+    let fidelity = look.fidelity();
     let resumed = Resumed {
         upstream_id: answer.upstream_id.clone(),
         via: Via::Live,
         fidelity,
-        missing_turns,
+        missing_turns: look.missing_turns,
         attempts: vec![Attempt {
             upstream_id: Some(answer.upstream_id.clone()),
             via: Via::Live,
@@ -157,8 +190,9 @@ async fn native(
     };
     let branched = Branched {
         upstream_id: answer.upstream_id,
-        checkpoint: place,
+        checkpoint: look.place,
         fidelity,
+        turns: look.turns,
         open: Some(Box::new(opened)),
     };
     Ok((branched, Some(session)))
@@ -185,15 +219,11 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
     // A turn that was not sent yet, or has ended, needs not be left out.
     let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
     let acknowledged = request.acknowledged();
-    let pick = move |root: &Path, cwd: &str, agent: &str, id: &UpstreamId| {
-        let place = match running_since {
-            Some(since) => disk::last_before(root, cwd, agent, id, since),
-            None => disk::last_checkpoint(root, cwd, agent, id),
-        };
-        let file = disk::on_disk(root, cwd, id, None);
-        (place, file.map_or(0, |file| file.missing_turns(acknowledged)))
+    let pick = move |root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
+        Some(since) => disk::last_before(root, cwd, agent, id, since),
+        None => disk::last_checkpoint(root, cwd, agent, id),
     };
-    let (place, missing_turns) = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
+    let place = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
     let Some(place) = place else {
         return Err(ConversationError::Busy(
             "the conversation has no finished turn to branch from yet; wait for the first one to end"
@@ -206,41 +236,36 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
         request.from.clone(),
     );
     let until = place.clone();
-    let task = tokio::task::spawn_blocking(move || disk::copy_session(&root, &cwd, &from, Some(&until)));
+    let task = tokio::task::spawn_blocking(move || {
+        let (new_id, _) = disk::copy_session(&root, &cwd, &from, Some(&until))?;
+        let file = disk::on_disk(&root, &cwd, &new_id, None);
+        Ok((new_id, Look::at(file, acknowledged)))
+    });
     let copied = task
         .await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
-    let (upstream_id, _) = copied.map_err(|error: TranscriptError| ConversationError::AgentError {
+    let (upstream_id, look) = copied.map_err(|error: TranscriptError| ConversationError::AgentError {
         message: format!("the branch could not be cut: {}", chain_text(&error)),
         upstream: None,
     })?;
     Ok(Branched {
         upstream_id,
         checkpoint: Some(place),
-        fidelity: fidelity(missing_turns),
+        fidelity: look.fidelity(),
+        turns: look.turns,
         open: None,
     })
 }
 
-/// What a branch keeps when so many turns of its source are lost.
-fn fidelity(missing_turns: u64) -> Fidelity {
-    if missing_turns == 0 {
-        Fidelity::Full
-    } else {
-        Fidelity::Partial
-    }
-}
-
-/// Asks the disk for a place in a session, and how many of its turns are lost; none of either where the transcripts
-/// cannot be read.
-async fn on_disk(
+/// Asks the disk about a session; nothing is known where the transcripts cannot be read.
+async fn on_disk<T: Default + Send + 'static>(
     entry: &Arc<AgentEntry>,
     cwd: &str,
     id: &UpstreamId,
-    pick: impl FnOnce(&Path, &str, &str, &UpstreamId) -> (Option<CheckpointId>, u64) + Send + 'static,
-) -> Result<(Option<CheckpointId>, u64), ConversationError> {
+    pick: impl FnOnce(&Path, &str, &str, &UpstreamId) -> T + Send + 'static,
+) -> Result<T, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
-        return Ok((None, 0));
+        return Ok(T::default());
     };
     let (root, cwd, id, agent) = (root.to_path_buf(), cwd.to_owned(), id.clone(), entry.name.clone());
     let task = tokio::task::spawn_blocking(move || pick(&root, &cwd, agent.as_str(), &id));

@@ -146,6 +146,7 @@ fn goal(
         written: link.written,
         relation: link.relation,
         turns: link.turns,
+        carried_turns: link.carried_turns,
     });
     let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
     let mut ancestors = Vec::new();
@@ -427,15 +428,17 @@ impl Climber {
         let copied = tokio::task::spawn_blocking(move || {
             let (new_id, path) = disk::copy_session(&root, &cwd, &id, cut.as_ref())?;
             let place = cut.or_else(|| disk::last_checkpoint(&root, &cwd, agent.as_str(), &id));
-            Ok::<_, crate::transcript::TranscriptError>((new_id, path, place))
+            let turns = disk::on_disk(&root, &cwd, &new_id, None).map_or(0, |file| file.turns);
+            Ok::<_, crate::transcript::TranscriptError>((new_id, path, place, turns))
         });
-        let (new_id, path, place) = match copied.await {
+        let (new_id, path, place, turns) = match copied.await {
             Ok(Ok(copied)) => copied,
             Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
         let mut link = self.older_link(climb, &new_id, source);
         link.from_checkpoint_id = place;
+        link.carried_turns = turns;
         link.written = true;
         if via == Via::Copied {
             link.reason = LinkReason::Copied;
@@ -492,6 +495,7 @@ impl Climber {
             from_checkpoint_id: None,
             cause: Some(climb.cause()),
             turns: 0,
+            carried_turns: 0,
             written: id == from,
         }
     }
@@ -513,6 +517,7 @@ impl Climber {
             from_checkpoint_id: None,
             cause: head.is_some().then(|| climb.cause()),
             turns: 0,
+            carried_turns: 0,
             written: false,
         }
     }

@@ -74,9 +74,12 @@ pub(super) fn on_disk(
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Option<OnDisk> {
-    let branch = read(root, cwd, id, until, 0).ok()?;
+    let branch = read(root, cwd, id, until, 1).ok()?;
     let turns = branch.total_turns as u64;
+    let last = branch.turns.last();
     Some(OnDisk {
+        last_is_cut: last
+            .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
         turns,
         turns_at_most: if branch.cut_by_compaction {
             u64::MAX

@@ -200,6 +200,8 @@ pub struct Branched {
     pub checkpoint: Option<CheckpointId>,
     /// How much of the history came along.
     pub fidelity: Fidelity,
+    /// How many turns its transcript holds; 0 where nobody can count them.
+    pub turns: u64,
     /// Whether it is open in the agent now.
     pub open: Option<Box<Opened>>,
 }

@@ -154,15 +154,15 @@ impl Climb {
     /// Whether the disk can show that a session which the agent opens has lost turns.
     #[must_use]
     pub fn can_be_short(&self, step: &Step) -> bool {
-        Self::keeps_head(step) && self.goal.readable && !self.head_is_short && self.head_written()
+        let expected = self.head_written() || self.turns_of_head() > 0;
+        Self::keeps_head(step) && self.goal.readable && !self.head_is_short && expected
     }
 
     /// Whether the head's transcript holds less than was acknowledged. An agent resumes such a session without a word:
     /// records whose parent is damaged are simply not there for it.
     #[must_use]
     pub fn falls_short(&self, file: &OnDisk) -> bool {
-        let acknowledged = self.goal.head.as_ref().map_or(0, |head| head.turns);
-        file.missing_turns(acknowledged) > 0
+        file.missing_turns(self.turns_of_head()) > 0
     }
 
     /// Records that the last step opened the head, and that its transcript falls short. Tells whether to keep the
@@ -413,19 +413,27 @@ impl Climb {
 
     /// Turns of the whole history, as far as anything tells.
     fn total_turns(&self) -> u64 {
-        let on_head = self.goal.head.as_ref().map_or(0, |head| head.turns);
-        let readable = self.inspection.as_ref().map_or(0, |found| found.readable_turns);
-        let nearest = self
-            .inspection
-            .as_ref()
-            .and_then(|found| found.ancestors.first()?.as_ref())
-            .map_or(0, |file| file.turns);
-        let head_readable = self.inspection.as_ref().is_some_and(|found| found.head.is_some());
-        if head_readable && !self.head_is_short {
-            readable.max(on_head)
-        } else {
-            (nearest + on_head).max(readable)
+        let found = self.inspection.as_ref();
+        let readable = found.map_or(0, |found| found.readable_turns);
+        let of_head = self.turns_of_head();
+        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short {
+            return readable.max(of_head);
         }
+        // What the head carries is counted already, where it could be.
+        let carried = self.goal.head.as_ref().map_or(0, |head| head.carried_turns);
+        let nearest = found.and_then(|found| found.ancestors.first()?.as_ref());
+        let inherited = if carried > 0 {
+            0
+        } else {
+            nearest.map_or(0, |file| file.turns)
+        };
+        (inherited + of_head).max(readable)
+    }
+
+    /// Turns that the head's own transcript should hold.
+    fn turns_of_head(&self) -> u64 {
+        let head = self.goal.head.as_ref();
+        head.map_or(0, |head| head.carried_turns + head.turns)
     }
 
     /// What is wrong with the head's transcript, in words.
@@ -441,19 +449,6 @@ impl Climb {
             "its transcript {damage}holds {turns} of {} turns",
             self.turns_of_head()
         )
-    }
-
-    /// Turns that the head's own transcript should hold, as far as anything tells.
-    fn turns_of_head(&self) -> u64 {
-        let Some(head) = &self.goal.head else { return 0 };
-        let nearest = self
-            .inspection
-            .as_ref()
-            .and_then(|found| found.ancestors.first()?.as_ref());
-        match head.relation {
-            Relation::Carries => head.turns + nearest.map_or(0, |file| file.turns),
-            _ => head.turns,
-        }
     }
 
     fn head_written(&self) -> bool {

@@ -55,6 +55,7 @@ pub(super) fn opened(record: &mut ConversationRecord, upstream_id: &str, at: i64
             from_checkpoint_id: None,
             cause: None,
             turns: 0,
+            carried_turns: 0,
             written: true,
         },
         Fidelity::None,

@@ -41,6 +41,8 @@ pub struct Branch {
     pub cut_by_compaction: bool,
     /// The uuid of the branch's last record; none in a transcript without chain records.
     pub leaf_uuid: Option<String>,
+    /// Whether the file ends within a record.
+    pub ends_torn: bool,
     /// How often a parent is named that is not there: each time something is lost.
     pub breaks: usize,
     /// The uuid of the last such parent.
@@ -85,6 +87,7 @@ pub fn read_branch<R: BufRead + Seek>(mut reader: R, options: &BranchOptions) ->
         asides: selection.asides(),
         cut_by_compaction: selection.cut_by_compaction(),
         leaf_uuid: Some(selection.leaf_uuid().to_owned()),
+        ends_torn: index.ends_torn(),
         breaks: selection.breaks(),
         broken_at: selection.broken_at().map(str::to_owned),
     })

@@ -64,6 +64,7 @@ fn change(number: usize, at: Timestamp) -> Change {
             from_checkpoint_id: None,
             cause: from.as_ref().map(|_| RollCause::Limit),
             turns: 3,
+            carried_turns: 0,
             written: true,
         };
         let appended = record.chain.append(link, Fidelity::Full, at);

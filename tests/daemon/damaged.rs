@@ -145,6 +145,90 @@ async fn a_lost_tail_is_partial() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
+/// What a branch or a copy carries counts like what was said on it.
+#[tokio::test]
+async fn turns_that_were_carried_over_are_missed_too() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let cut = |head: &str| {
+        rewrite(&home, head, |lines| {
+            let prompt = lines.iter().position(|line| line.contains("three")).unwrap();
+            lines.truncate(prompt);
+        });
+    };
+    let in_place = three_turns(&home, &app).await.0;
+    app.fork(in_place, true).await.unwrap();
+    app.send(in_place, "four").await;
+    let beside = three_turns(&home, &app).await.0;
+    let beside = app.fork(beside, false).await.unwrap().conversation.id;
+    app.send(beside, "four").await;
+    let unprompted = three_turns(&home, &app).await.0;
+    let unprompted = app.fork(unprompted, false).await.unwrap().conversation.id;
+    let copied = three_turns(&home, &app).await.0;
+    app.send(copied, "[[say four]][[forget]]").await;
+    app.send(copied, "five").await;
+    for (id, missing) in [(in_place, 2), (beside, 2), (unprompted, 1), (copied, 3)] {
+        app.close(id).await;
+        cut(app.get(id).await.head.unwrap().as_str());
+        let strict = json!({"conversationId": id, "minFidelity": "full"});
+        refused(
+            app.call("conversation/fork", strict).await,
+            ErrorKind::NotResumable,
+            "fidelity full",
+        );
+        let resumed = app.send(id, "go on").await.resumed.unwrap();
+        assert_eq!(
+            (resumed.via, resumed.fidelity, resumed.missing_turns),
+            (Via::Resume, Fidelity::Partial, missing)
+        );
+        assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
+    }
+}
+
+/// The last reply breaks off within its record, or did not reach the disk at all.
+#[tokio::test]
+async fn a_reply_that_is_cut_off_is_a_turn_lost() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for torn in [true, false] {
+        let (id, head) = three_turns(&home, &app).await;
+        let path = home.transcript(&head).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let reply = text
+            .lines()
+            .position(|line| line.contains("echo: three"))
+            .unwrap();
+        let before: usize = text.lines().take(reply).map(|line| line.len() + 1).sum();
+        let kept = if torn { before + 40 } else { before };
+        fs::write(&path, &text.as_bytes()[..kept]).unwrap();
+        let resumed = app.send(id, "go on").await.resumed.unwrap();
+        assert_eq!(
+            (resumed.fidelity, resumed.missing_turns),
+            (Fidelity::Partial, 1),
+            "torn: {torn}"
+        );
+    }
+}
+
+/// A turn that broke off with its agent was never finished, so that nothing acknowledged is missing.
+#[tokio::test]
+async fn a_turn_that_was_never_finished_is_no_loss() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let turn = app.send(id, "[[say half an answer]] [[crash]]").await;
+    let path = home.transcript(turn.upstream_id.as_str()).unwrap();
+    let text = fs::read(&path).unwrap();
+    // As if the agent had died within its last record.
+    fs::write(&path, &text[..text.len() - 40]).unwrap();
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+}
+
 /// An empty file, and one of garbage alone: the agent has nothing to resume, and nothing starts anew in silence.
 #[tokio::test]
 async fn an_empty_transcript_is_not_resumed() {

@@ -147,6 +147,7 @@ fn new_link(id: &str, reason: LinkReason, relation: Relation, from: Option<(&str
         from_checkpoint_id: from.map(|(_, place)| place.into()),
         cause: None,
         turns: 0,
+        carried_turns: 0,
         written: true,
     }
 }

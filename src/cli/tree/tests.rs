@@ -68,6 +68,7 @@ fn link(upstream: &str, turns: u64) -> Link {
         from_upstream_id: None,
         from_checkpoint_id: None,
         turns,
+        carried_turns: 0,
         written: true,
         at: at(),
         cause: None,

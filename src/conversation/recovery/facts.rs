@@ -31,6 +31,8 @@ pub struct Head {
     pub relation: Relation,
     /// Turns acknowledged on it.
     pub turns: u64,
+    /// Turns that it held when it was made; 0 where nobody could count them.
+    pub carried_turns: u64,
 }
 
 /// What is asked of a climb.
@@ -62,6 +64,8 @@ pub struct OnDisk {
     /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
     /// command, and what a compaction has cut off may be anything.
     pub turns_at_most: u64,
+    /// Whether its last turn has no reply, or one that breaks off within a record.
+    pub last_is_cut: bool,
     /// How many records are missing from its middle, each with some part of a turn.
     pub breaks: u64,
 }
@@ -76,10 +80,13 @@ impl OnDisk {
     /// missing takes at least a part of a turn along.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
-        if self.breaks == 0 && self.turns_at_most >= acknowledged {
+        // Behind the acknowledged turns there may be one that was never finished: its agent died.
+        let last_is_lost = self.last_is_cut && self.turns_at_most <= acknowledged;
+        if self.breaks == 0 && self.turns_at_most >= acknowledged && !last_is_lost {
             return 0;
         }
-        acknowledged.saturating_sub(self.turns).max(self.breaks).max(1)
+        let whole = self.turns - u64::from(last_is_lost && self.turns > 0);
+        acknowledged.saturating_sub(whole).max(self.breaks).max(1)
     }
 }
 

@@ -167,6 +167,7 @@ impl<R> Model<R> {
             from_checkpoint_id: branched.checkpoint.clone(),
             cause: None,
             turns: 0,
+            carried_turns: branched.turns,
             written: false,
         };
         if branching.in_place {

@@ -294,6 +294,7 @@ impl<R> Model<R> {
             from_checkpoint_id: None,
             cause: Some(RollCause::Cleared),
             turns: 0,
+            carried_turns: 0,
             written: false,
         };
         let appended = self.record.chain.append(link, Fidelity::None, now);

@@ -38,6 +38,7 @@ pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
         turns,
         turns_at_most: turns,
+        last_is_cut: false,
         breaks: 0,
     })
 }
@@ -46,6 +47,7 @@ pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
         turns,
         turns_at_most: turns,
+        last_is_cut: false,
         breaks: 1,
     })
 }
@@ -67,6 +69,7 @@ pub(super) fn head(id: &str, turns: u64) -> Head {
         written: turns > 0,
         relation: Relation::Fresh,
         turns,
+        carried_turns: 0,
     }
 }
 

@@ -13,6 +13,7 @@ fn file() -> impl Strategy<Value = Option<OnDisk>> {
         (0..30_u64, prop::bool::weighted(0.8)).prop_map(|(turns, whole)| OnDisk {
             turns,
             turns_at_most: turns,
+            last_is_cut: false,
             breaks: u64::from(!whole),
         }),
     )

@@ -250,6 +250,7 @@ pub(super) fn opened(
         from_checkpoint_id: None,
         cause: None,
         turns: 0,
+        carried_turns: 0,
         written: relation == Relation::Carries,
     });
     Opened {
@@ -287,6 +288,7 @@ pub(super) fn branch(id: &str) -> Branched {
     Branched {
         upstream_id: id.into(),
         checkpoint: Some("cp1".into()),
+        turns: 0,
         fidelity: Fidelity::Full,
         open: None,
     }
