@@ -94,7 +94,11 @@ mod tests {
             ("/none/../b", "/b"),
         ] {
             let given = format!("{root}{given}");
-            assert_eq!(wanted_folder(&given).unwrap(), format!("{root}{wanted}"), "{given}");
+            assert_eq!(
+                wanted_folder(&given).unwrap(),
+                format!("{root}{wanted}"),
+                "{given}"
+            );
         }
         assert!(wanted_folder("relative").is_err());
         assert_eq!(usable_folder("/..").unwrap(), "/");

@@ -313,5 +313,8 @@ async fn a_folder_is_kept_without_detours() {
     std::fs::remove_dir_all(&project).unwrap();
     let (found, _) = list(&app, json!({"cwd": format!("{project}/./")})).await;
     assert_eq!(found.len(), 6);
-    assert_eq!(list(&app, json!({"cwd": format!("{project}/..")})).await.0.len(), 0);
+    assert_eq!(
+        list(&app, json!({"cwd": format!("{project}/..")})).await.0.len(),
+        0
+    );
 }

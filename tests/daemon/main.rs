@@ -29,6 +29,7 @@ mod passing;
 mod prompts;
 mod repeats;
 mod scripted;
+mod settings;
 mod starting;
 mod stopping;
 mod support;
