@@ -112,6 +112,8 @@ pub struct OrphanAnswer<R> {
     pub question: Option<Interrupt>,
     /// Who answered.
     pub reply: R,
+    /// The idempotency key.
+    pub request: Option<Request>,
 }
 
 impl<R> Turn<R> {

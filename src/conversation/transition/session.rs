@@ -258,7 +258,7 @@ impl<R> Model<R> {
             self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
         }
         if let Some(answer) = turn.answers {
-            effects.push(Effect::Answer(answer.reply, Err(error.clone())));
+            self.answer(answer.reply, answer.request.as_ref(), Err(error.clone()), effects);
         }
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));

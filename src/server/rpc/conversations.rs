@@ -295,7 +295,7 @@ impl ConversationRpcServer for Handlers {
             outcome,
             turn_id: TurnId::mint(),
         };
-        self.call_once(&conversation_id, call, request).await
+        self.call(&conversation_id, call, request).await
     }
 
     async fn close(&self, conversation_id: ConversationRef, request_id: Option<String>) -> RpcResult<Empty> {
