@@ -13,6 +13,7 @@
 )]
 
 mod agents;
+mod apart;
 mod bad_input;
 mod cancel;
 mod conversations;
