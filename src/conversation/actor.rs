@@ -31,6 +31,7 @@ use super::answer::{Answer, Request};
 use super::effect::{Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
+use super::reported::shown_settings;
 use super::services::{Services, chain_text, now};
 use super::state::Model;
 use super::upstream::UpstreamSession;
@@ -291,8 +292,8 @@ impl Actor {
             Ok(Some(durable)) => {
                 view.head = durable.chain.head().map(|link| link.upstream_id.clone());
                 view.chain_length = durable.chain.len();
+                view.settings = shown_settings(&durable);
                 view.title = durable.title;
-                view.settings = self.model.with_reported(durable.settings);
                 view.cwd = durable.cwd;
                 view.updated_at = durable.updated_at;
                 view.revision = durable.revision;

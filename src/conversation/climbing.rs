@@ -81,19 +81,27 @@ pub async fn climb(
 /// # Errors
 /// [`ConversationError::InvalidCwd`] with what to do.
 pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
-    let path = std::path::Path::new(cwd);
-    if !path.is_absolute() {
-        return Err(ConversationError::InvalidCwd(format!(
-            "the folder must be an absolute path, not \"{cwd}\""
-        )));
-    }
-    match std::fs::metadata(path) {
+    check_absolute(cwd)?;
+    match std::fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(ConversationError::InvalidCwd(format!("{cwd} is not a folder"))),
         Err(error) => Err(ConversationError::InvalidCwd(format!(
             "the folder {cwd} cannot be used ({error}); put it back where it was, or make it, and try again"
         ))),
     }
+}
+
+/// That a folder is named by an absolute path.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
+    if std::path::Path::new(cwd).is_absolute() {
+        return Ok(());
+    }
+    Err(ConversationError::InvalidCwd(format!(
+        "the folder must be an absolute path, not \"{cwd}\""
+    )))
 }
 
 /// A process of an agent.

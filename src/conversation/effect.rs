@@ -270,7 +270,7 @@ pub enum Milestone<R> {
     /// The question may be shown.
     QuestionRaised(InterruptId),
     /// The question is settled: everyone may be told, and whoever settled it. The agent has the answer either way.
-    QuestionSettled(Box<Event>, Option<R>),
+    QuestionSettled(Box<Event>, Option<(R, Option<Request>)>),
     /// A call may be answered.
     Answer {
         /// Whom.

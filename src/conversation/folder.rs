@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::climbing::check_folder;
+use super::climbing::{check_absolute, check_folder};
 use super::error::ConversationError;
 
 /// The path as it is kept: without `.` and `..`, doubled slashes and a slash at its end.
@@ -15,14 +15,33 @@ use super::error::ConversationError;
 /// [`ConversationError::InvalidCwd`] when it is no folder that can be used.
 pub fn usable_folder(cwd: &str) -> Result<String, ConversationError> {
     check_folder(cwd)?;
+    Ok(without_detours(cwd))
+}
+
+/// The path by which conversations of a folder are looked for: written as [`usable_folder`] keeps it, also when the
+/// folder is gone by now.
+///
+/// # Errors
+/// [`ConversationError::InvalidCwd`] when it is relative.
+pub fn wanted_folder(cwd: &str) -> Result<String, ConversationError> {
+    check_absolute(cwd)?;
+    Ok(without_detours(cwd))
+}
+
+fn without_detours(cwd: &str) -> String {
     let given = Path::new(cwd);
     let plain: PathBuf = given.components().collect();
     let clean = without_parents(given);
     // Behind a link `..` leads to where the link points, and then only the path as it was given is right.
     let is_same = clean == plain
-        || matches!((fs::canonicalize(&clean), fs::canonicalize(given)), (Ok(left), Ok(right)) if left == right);
+        || match (fs::canonicalize(&clean), fs::canonicalize(given)) {
+            (Ok(left), Ok(right)) => left == right,
+            // What is gone leads nowhere else.
+            (_, Err(_)) => true,
+            (Err(_), Ok(_)) => false,
+        };
     let kept = if is_same { clean } else { plain };
-    Ok(kept.to_string_lossy().into_owned())
+    kept.to_string_lossy().into_owned()
 }
 
 fn without_parents(path: &Path) -> PathBuf {
@@ -67,6 +86,21 @@ mod tests {
             let given = format!("{root}{given}");
             assert_eq!(usable_folder(&given).unwrap(), format!("{root}{kept}"), "{given}");
         }
+        for (given, wanted) in [
+            ("/link/../b", "/link/../b"),
+            ("/b/", "/b"),
+            // Nobody can tell any more where they led.
+            ("/none/", "/none"),
+            ("/none/../b", "/b"),
+        ] {
+            let given = format!("{root}{given}");
+            assert_eq!(
+                wanted_folder(&given).unwrap(),
+                format!("{root}{wanted}"),
+                "{given}"
+            );
+        }
+        assert!(wanted_folder("relative").is_err());
         assert_eq!(usable_folder("/..").unwrap(), "/");
         assert!(usable_folder("relative").is_err());
         assert!(usable_folder(&format!("{root}/none/../b")).is_err());

@@ -17,6 +17,7 @@ pub mod events;
 pub mod folder;
 pub mod recovery;
 pub mod registry;
+pub mod reported;
 pub mod services;
 pub mod state;
 pub mod transition;

@@ -22,6 +22,7 @@ use crate::store::{ConversationRecord, RequestRecord, Resting};
 
 use super::answer::Request;
 use super::effect::Ledger;
+use super::reported::shown_settings;
 
 /// Limits and deadlines of one conversation, from the configuration.
 #[derive(Clone, Debug)]
@@ -111,6 +112,8 @@ pub struct OrphanAnswer<R> {
     pub question: Option<Interrupt>,
     /// Who answered.
     pub reply: R,
+    /// The idempotency key.
+    pub request: Option<Request>,
 }
 
 impl<R> Turn<R> {
@@ -249,8 +252,6 @@ pub struct Model<R> {
     pub open_requests: Vec<OpenRequest<R>>,
     /// What the agent last said of its session.
     pub info: SessionInfo,
-    /// The mode and model that the agent reports.
-    pub reported: Reported,
     /// What a failed write did not get to disk; it goes out with the next.
     pub unsaved: Ledger,
     /// Results of calls with an idempotency key that their callers have heard and that are not on disk yet.
@@ -292,15 +293,6 @@ pub struct Told {
     pub chain_length: usize,
 }
 
-/// What the agent reports of settings that a conversation need not have given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reported {
-    /// The current mode's id.
-    pub mode: Option<String>,
-    /// The current value of the option of category `model`.
-    pub model: Option<String>,
-}
-
 impl<R> Model<R> {
     /// A conversation as its record has it: nothing open, nothing running.
     #[must_use]
@@ -320,7 +312,6 @@ impl<R> Model<R> {
             resume_waiters: Vec::new(),
             open_requests: Vec::new(),
             info: SessionInfo::default(),
-            reported: Reported::default(),
             unsaved: Ledger::default(),
             heard: Vec::new(),
             is_ahead: false,
@@ -373,16 +364,7 @@ impl<R> Model<R> {
         });
         view.queue = waiting.collect();
         view.live = matches!(self.session, Session::Live(_));
-        view.settings = self.with_reported(view.settings);
         view
-    }
-
-    /// Settings with what the agent reports of those that nobody gave.
-    #[must_use]
-    pub fn with_reported(&self, mut settings: Settings) -> Settings {
-        settings.mode = settings.mode.or_else(|| self.reported.mode.clone());
-        settings.model = settings.model.or_else(|| self.reported.model.clone());
-        settings
     }
 
     /// Takes note of what clients may know of the chain now.
@@ -463,7 +445,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         head: record.chain.head().map(|link| link.upstream_id.clone()),
         chain_length: record.chain.len(),
         parent: record.parent.clone(),
-        settings: record.settings.clone(),
+        settings: shown_settings(record),
         limit: record.limit.clone(),
         interrupts: record.interrupts.clone(),
         queue: Vec::new(),

@@ -225,10 +225,10 @@ impl<R> Model<R> {
             Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result, now, effects),
             Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, effects),
             Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
-            Milestone::QuestionSettled(event, reply) => {
+            Milestone::QuestionSettled(event, caller) => {
                 effects.emit(*event);
-                if let Some(reply) = reply {
-                    effects.push(Effect::Answer(reply, Ok(Answer::Responded(None))));
+                if let Some((reply, request)) = caller {
+                    self.answer(reply, request.as_ref(), Ok(Answer::Responded(None)), effects);
                 }
             }
             Milestone::Answer {
@@ -316,8 +316,10 @@ impl<R> Model<R> {
 
     /// A write failed: what it said goes out with the next, but for what a caller is told has failed.
     fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger, effects: &mut Effects<R>) {
-        // That a call has begun is not worth telling: it failed before it did anything.
-        ledger.requests.retain(|request| request.result.is_some());
+        // That a turn has begun is not worth telling: it failed before it did anything.
+        ledger
+            .requests
+            .retain(|request| request.result.is_some() || request.turn_id.is_none());
         self.take_back(milestone, &mut ledger);
         for request in &ledger.requests {
             self.note_heard(request);

@@ -24,6 +24,7 @@ use crate::agent::sweep::Watch;
 use crate::agent::wire::{Attachment, Handle};
 
 use super::error::ConversationError;
+use super::reported::is_of;
 use super::services::{SESSION_DEADLINE, chain_text, now};
 
 /// How long a closed session's own process may go on before it is left to itself; measured are 0.3 s.
@@ -212,7 +213,7 @@ pub async fn configure(
         })?;
     }
     if let Some(model) = &settings.model {
-        let option = options.iter().find(|option| names_model(option));
+        let option = options.iter().find(|option| is_of(option, "model"));
         let current = option
             .and_then(|option| option.get("currentValue"))
             .and_then(Value::as_str);
@@ -461,10 +462,4 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
         modes,
         config_options,
     }
-}
-
-/// Whether a config option is the one that names the model.
-fn names_model(option: &Value) -> bool {
-    let is_model = |key: &str| option.get(key).and_then(Value::as_str) == Some("model");
-    is_model("category") || is_model("id")
 }

@@ -46,8 +46,8 @@ pub use journal::BadRegion;
 pub use open::{OpenReport, RebuildReason};
 pub use record::{
     Anchor, AnsweredInterrupt, Change, ConversationRecord, PendingTurn, ProcessRecord, RECORD_VERSION,
-    RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot,
-    TurnPhase,
+    RecentCursor, Reported, RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Sequence,
+    TranscriptRoot, TurnPhase,
 };
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;

@@ -3,6 +3,8 @@
 //! Members that a later version adds are optional here (`#[serde(default)]`), so that records without them stay
 //! readable. A record of a newer version is read as far as its members are known and never written again.
 
+use std::collections::BTreeMap;
+
 use bridge_protocol::conversation::{Continuation, Limit, Parent, Settings};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -40,9 +42,12 @@ pub struct ConversationRecord {
     /// The conversation that it branched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// How its session is set up.
+    /// How its session is to be set up.
     #[serde(default)]
     pub settings: Settings,
+    /// What the agent last reported of how it is set up. It is shown, and never applied.
+    #[serde(default, skip_serializing_if = "Reported::is_empty")]
+    pub reported: Reported,
     /// The limit that it has run into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
@@ -74,6 +79,21 @@ pub struct ConversationRecord {
     /// When it was deleted. The record stays, so that its id resolves for ever and is never used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+}
+
+/// What an agent reports of a session's set-up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reported {
+    /// The current mode's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The current value of the option of category `model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The current values of other options, by their ids.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, RawJson>,
 }
 
 /// A question that has been answered.
@@ -295,6 +315,7 @@ impl ConversationRecord {
             chain: Chain::default(),
             parent: None,
             settings: Settings::default(),
+            reported: Reported::default(),
             limit: None,
             continuation: None,
             interrupts: Vec::new(),
@@ -315,6 +336,13 @@ impl ConversationRecord {
     pub fn is_unfinished(&self) -> bool {
         let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
         self.deleted_at.is_none() && (is_open || self.resting != Resting::Idle)
+    }
+}
+
+impl Reported {
+    /// Whether there is nothing to show.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 

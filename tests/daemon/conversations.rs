@@ -301,4 +301,20 @@ async fn a_folder_is_kept_without_detours() {
         let branch = app.call("conversation/fork", fork).await.unwrap();
         assert_eq!(branch["conversation"]["cwd"], json!(project), "{given}");
     }
+    // And it is asked for in any of these ways, also once it is gone.
+    for given in [
+        format!("{project}/"),
+        format!("{project}/../project"),
+        format!("{project}//."),
+    ] {
+        let found = list(&app, json!({"cwd": given})).await.0;
+        assert_eq!(found.len(), 6, "{given}");
+    }
+    std::fs::remove_dir_all(&project).unwrap();
+    let (found, _) = list(&app, json!({"cwd": format!("{project}/./")})).await;
+    assert_eq!(found.len(), 6);
+    assert_eq!(
+        list(&app, json!({"cwd": format!("{project}/..")})).await.0.len(),
+        0
+    );
 }

@@ -13,6 +13,7 @@
 )]
 
 mod agents;
+mod apart;
 mod bad_input;
 mod cancel;
 mod conversations;
@@ -29,6 +30,7 @@ mod passing;
 mod prompts;
 mod repeats;
 mod scripted;
+mod settings;
 mod starting;
 mod stopping;
 mod support;

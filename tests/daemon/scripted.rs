@@ -139,7 +139,9 @@ impl Agent {
                 }
                 self.answer(&id, &json!({}));
             }
-            Some("session/close" | "session/resume") => self.answer(&id, &json!({})),
+            Some("session/close" | "session/resume" | "session/set_config_option") => {
+                self.answer(&id, &json!({}));
+            }
             Some(_) => {
                 let error = json!({"code": -32601, "message": "not in the script"});
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());

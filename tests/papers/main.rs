@@ -1,4 +1,5 @@
-//! The papers say what is true: the code map names every file, the README every command, and its clients work.
+//! The papers say what is true: the code map names every file, the README every command, and its clients work; the table
+//! of failures names tests that are there.
 
 #![allow(
     clippy::unwrap_used,
@@ -118,6 +119,137 @@ fn each_command_is_in_the_readme() {
         .filter(|command| !readme.contains(&format!("`{command}`")))
         .collect();
     assert!(missing.is_empty(), "README.md lacks {missing:?}");
+}
+
+/// What is wrong with the table of failures: a row without tests, a failure that is named twice, a test that is not
+/// there. `read` gives the text of a file.
+fn wrong_in_table(table: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (mut names, mut failures) = (BTreeSet::new(), BTreeSet::new());
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, failure, tests] = cells[..] else {
+            wrong.push(format!("{row}: not three cells"));
+            continue;
+        };
+        if !names.insert(name) || !failures.insert(failure) {
+            wrong.push(format!("{name}: named twice"));
+        }
+        let mut tests = tests.split('`').skip(1).step_by(2).peekable();
+        if failure.is_empty() || tests.peek().is_none() {
+            wrong.push(format!("{name}: nothing said, or no test"));
+        }
+        for test in tests {
+            let is_there = test
+                .split_once("::")
+                .is_some_and(|(path, test)| read(path).is_some_and(|text| has_test(&text, test)));
+            if !is_there {
+                wrong.push(format!("{name}: there is no {test}"));
+            }
+        }
+    }
+    if names.is_empty() {
+        wrong.push("no row".to_owned());
+    }
+    wrong
+}
+
+/// Whether a file has this function, and it is marked as a test.
+fn has_test(text: &str, name: &str) -> bool {
+    let Some((before, _)) = text.split_once(&format!("fn {name}(")) else {
+        return false;
+    };
+    // The line of the function itself may begin with `async`.
+    let above = before.rsplit_once('\n').map_or("", |(above, _)| above);
+    let mut marks = above
+        .lines()
+        .rev()
+        .map(str::trim)
+        .take_while(|line| line.starts_with(['#', '/']));
+    marks.any(|mark| mark.starts_with("#[test") || mark.starts_with("#[tokio::test"))
+}
+
+/// The failures that a text means, as `F7` or `f7_`.
+fn meant(text: &str) -> BTreeSet<String> {
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    let is_name = |word: &&str| {
+        let digits = word.strip_prefix(['F', 'D', 'f', 'd']);
+        digits.is_some_and(|digits| {
+            (1..=2).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    words.filter(is_name).map(str::to_uppercase).collect()
+}
+
+#[test]
+fn each_failure_has_its_tests() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).ok();
+    let wrong = wrong_in_table(&paper("tests/FAILURES.md"), read);
+    assert!(wrong.is_empty(), "tests/FAILURES.md: {wrong:#?}");
+}
+
+#[test]
+fn each_failure_that_a_test_means_is_in_the_table() {
+    let known = meant(&paper("tests/FAILURES.md"));
+    let mut files = BTreeSet::new();
+    collect_all(&root().join("tests/daemon"), &mut files);
+    collect_all(&root().join("src"), &mut files);
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let comments = text.lines().map(str::trim).filter(|line| line.starts_with("//"));
+        let names = text.split("fn ").skip(1).filter_map(|rest| rest.split_once('_'));
+        let names = names
+            .map(|(first, _)| first)
+            .filter(|first| first.starts_with(['f', 'd']));
+        for line in comments.chain(names) {
+            let unknown: Vec<_> = meant(line).difference(&known).cloned().collect();
+            assert!(unknown.is_empty(), "{}: {line}: {unknown:?}", path.display());
+        }
+    }
+}
+
+fn collect_all(folder: &Path, files: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect_all(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.insert(path);
+        }
+    }
+}
+
+#[test]
+fn the_rules_of_the_table_can_fail() {
+    let read = |path: &str| {
+        (path == "a.rs").then(|| {
+            "#[test]\nfn there() {}\n\nfn helper() {}\n#[tokio::test]\n/// Why.\nasync fn late() {}\n"
+                .to_owned()
+        })
+    };
+    let table = |rows: &str| format!("text\n\n| | failure | tests |\n|---|---|---|\n{rows}\n");
+    let good = "| F1 | one | `a.rs::there`, `a.rs::late` |";
+    assert_eq!(wrong_in_table(&table(good), read), [""; 0]);
+    for (row, wrong) in [
+        ("| F1 | other | `a.rs::there` |", "F1: named twice"),
+        ("| F2 | one | `a.rs::there` |", "F2: named twice"),
+        ("| F2 | two | |", "F2: nothing said, or no test"),
+        ("| F2 | two | `a.rs::gone` |", "F2: there is no a.rs::gone"),
+        ("| F2 | two | `a.rs::helper` |", "F2: there is no a.rs::helper"),
+        ("| F2 | two | `b.rs::there` |", "F2: there is no b.rs::there"),
+        (
+            "| F2 | `a.rs::there` |",
+            "| F2 | `a.rs::there` |: not three cells",
+        ),
+    ] {
+        let found = wrong_in_table(&table(&format!("{good}\n{row}")), read);
+        assert!(found.iter().any(|found| found == wrong), "{row}: {found:?}");
+    }
+    assert!(!wrong_in_table("", read).is_empty());
+    assert_eq!(
+        meant("/// F7, D15: 0xF0 f12_a"),
+        ["D15", "F12", "F7"].map(str::to_owned).into()
+    );
 }
 
 /// A daemon of the test's own, with the built-in agent as its default whatever this machine has installed.

@@ -1,7 +1,7 @@
 //! Calls with an idempotency key that no conversation's task keeps track of itself: a repetition joins the call that
 //! runs, or gets the result that is kept.
 //!
-//! Prompts, changes, forks, resets and deletions are kept with what they change, by the conversation's own state
+//! Prompts, changes, forks, answers, resets and deletions are kept with what they change, by the conversation's own state
 //! machine. What is here is for calls that write nothing, or are about no conversation; their result is written down
 //! when they have one.
 

@@ -9,6 +9,7 @@ use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Branched, Effect, Effects, Ledger, Milestone, Now, Opened};
 use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
 
@@ -193,6 +194,7 @@ impl<R> Model<R> {
         if let Some(title) = &branching.title {
             self.record.title.clone_from(title);
         }
+        hear_branch(&mut self.record, &branched);
         self.record.resting = Resting::Idle;
         self.record.limit = None;
         self.touch(now);
@@ -240,6 +242,7 @@ impl<R> Model<R> {
         let mut chain = Chain::default();
         let appended = chain.append(link, branched.fidelity, now);
         record.chain = chain;
+        hear_branch(&mut record, &branched);
         let answer = Box::new(ForkAnswer {
             conversation: view_of_record(&record),
             link: record.chain.head().cloned(),
@@ -318,5 +321,16 @@ impl<R> Model<R> {
         } else {
             effects.push(Effect::Discard);
         }
+    }
+}
+
+/// Takes over what the agent reports of a branch that it holds open, so that it is written and told with the branch.
+fn hear_branch(record: &mut ConversationRecord, branched: &Branched) {
+    if let Some(opened) = &branched.open {
+        hear(
+            &mut record.reported,
+            opened.modes.as_ref(),
+            opened.config_options.as_ref(),
+        );
     }
 }

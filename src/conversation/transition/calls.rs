@@ -33,6 +33,7 @@ impl<R> Model<R> {
                 Call::Prompt { .. }
                     | Call::Update { .. }
                     | Call::Fork { .. }
+                    | Call::Respond { .. }
                     | Call::Reset
                     | Call::Delete { .. }
             )
@@ -89,7 +90,7 @@ impl<R> Model<R> {
                 outcome,
                 turn_id,
             } => {
-                self.respond(&interrupt_id, outcome, turn_id, reply, now, effects);
+                self.respond(&interrupt_id, outcome, turn_id, request, reply, now, effects);
             }
             Call::Close => self.close(reply, effects),
             Call::Reset => self.close_then(AfterClose::Reset(reply, request), false, now, effects),
@@ -308,7 +309,7 @@ impl<R> Model<R> {
         if let Some(answer) = turn.answers {
             // The question stays open: its answer was not told to anyone.
             let error = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
-            effects.push(Effect::Answer(answer.reply, Err(error)));
+            self.answer(answer.reply, answer.request.as_ref(), Err(error), effects);
         }
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::effect::{Effects, Now};
+use crate::conversation::reported::{hear, hear_mode, model_of_options, shown_settings};
 use crate::conversation::state::Model;
+use crate::store::ConversationRecord;
 
 impl<R> Model<R> {
     /// Hears one `session/update` before it is passed on. Nearly all of them change nothing and cost nothing: only the
@@ -50,20 +52,17 @@ impl<R> Model<R> {
         }
     }
 
-    /// What the agent reports of mode and model after it opened a session.
-    pub(super) fn note_reported(&mut self) {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Modes {
-            current_mode_id: Option<String>,
+    /// Takes note of what the agent reports of its session. Only what changes what is shown is worth a write.
+    pub(super) fn note_reported(&mut self, modes: Option<&RawJson>, options: Option<&RawJson>) {
+        self.note_if_shown(|record| hear(&mut record.reported, modes, options));
+    }
+
+    fn note_if_shown(&mut self, change: impl FnOnce(&mut ConversationRecord)) {
+        let before = shown_settings(&self.record);
+        change(&mut self.record);
+        if shown_settings(&self.record) != before {
+            self.note_change();
         }
-        let modes = self
-            .info
-            .modes
-            .as_ref()
-            .and_then(|modes| modes.read::<Modes>().ok());
-        self.reported.mode = modes.and_then(|modes| modes.current_mode_id);
-        self.reported.model = self.info.config_options.as_ref().and_then(model_of_options);
     }
 
     /// The mode was changed in the session: it is applied again after the next resume.
@@ -83,11 +82,12 @@ impl<R> Model<R> {
             members.insert("currentModeId".to_owned(), Value::String(current_mode_id.clone()));
             self.info.modes = Some(RawJson::from(value));
         }
-        if self.reported.mode.as_ref() != Some(&current_mode_id) {
-            self.record.settings.mode = Some(current_mode_id.clone());
-            self.note_change();
-        }
-        self.reported.mode = Some(current_mode_id);
+        self.note_if_shown(|record| {
+            if record.reported.mode.as_ref() != Some(&current_mode_id) {
+                record.settings.mode = Some(current_mode_id.clone());
+            }
+            hear_mode(&mut record.reported, Some(&current_mode_id));
+        });
     }
 
     /// Options were changed in the session: the model is applied again after the next resume.
@@ -95,12 +95,15 @@ impl<R> Model<R> {
         let Some(options) = member(update, "configOptions") else {
             return;
         };
+        // The first report is no change.
+        let known = self.info.config_options.as_ref().and_then(model_of_options);
         let model = model_of_options(&options);
-        if model.is_some() && model != self.reported.model {
-            self.record.settings.model.clone_from(&model);
-            self.note_change();
-        }
-        self.reported.model = model;
+        self.note_if_shown(|record| {
+            if known.is_some() && model.is_some() && model != known {
+                record.settings.model = model;
+            }
+            hear(&mut record.reported, None, Some(&options));
+        });
         self.info.config_options = Some(options);
     }
 
@@ -142,17 +145,4 @@ fn member(text: &str, name: &str) -> Option<RawJson> {
     let value: std::collections::HashMap<String, &serde_json::value::RawValue> =
         serde_json::from_str(text).ok()?;
     value.get(name).map(|raw| RawJson::new((*raw).to_owned()))
-}
-
-/// The current value of the option of category `model`.
-fn model_of_options(options: &RawJson) -> Option<String> {
-    let options: Vec<Value> = options.read().ok()?;
-    let option = options.iter().find(|option| {
-        let is_model = |key: &str| option.get(key).and_then(Value::as_str) == Some("model");
-        is_model("category") || is_model("id")
-    })?;
-    option
-        .get("currentValue")
-        .and_then(Value::as_str)
-        .map(str::to_owned)
 }

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::conversation::answer::Answer;
+use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, OrphanAnswer, Waiting};
-use crate::store::AnsweredInterrupt;
+use crate::store::{AnsweredInterrupt, RequestRecord};
 
 /// How many answered questions are remembered, so that a late answer is told who was first.
 const REMEMBERED_ANSWERS: usize = 64;
@@ -83,15 +83,17 @@ impl<R> Model<R> {
             .find(|interrupt| interrupt.id == *id)
             .map(|found| found.kind);
         let outcome = cancelled_outcome(kind.unwrap_or(InterruptKind::Permission));
-        self.resolve(id, "agent", outcome, None, effects);
+        self.resolve(id, "agent", outcome, None, None, effects);
     }
 
     /// Someone answers.
+    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     pub(super) fn respond(
         &mut self,
         id: &InterruptId,
         outcome: RawJson,
         turn_id: TurnId,
+        request: Option<Request>,
         reply: R,
         now: Now,
         effects: &mut Effects<R>,
@@ -111,7 +113,7 @@ impl<R> Model<R> {
                     what: format!("there is no question with id {id}"),
                 },
             };
-            effects.push(Effect::Answer(reply, Err(error)));
+            self.answer(reply, request.as_ref(), Err(error), effects);
             return;
         };
         let Some(decision) = Decision::read(&outcome, &interrupt) else {
@@ -120,26 +122,31 @@ impl<R> Model<R> {
                  options, or {\"outcome\":\"cancelled\"}"
                     .to_owned(),
             );
-            effects.push(Effect::Answer(reply, Err(error)));
+            self.answer(reply, request.as_ref(), Err(error), effects);
             return;
         };
-        if !interrupt.orphaned {
-            effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(id, "client", outcome, Some(reply), effects);
-            return;
-        }
-        if decision == Decision::Refused {
-            self.resolve(id, "client", outcome, Some(reply), effects);
+        if !interrupt.orphaned || decision == Decision::Refused {
+            if !interrupt.orphaned {
+                effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
+            }
+            // On disk together: who asks again after a crash in between is not told that somebody else was first.
+            let kept = self.done_request(request.as_ref(), &Answer::Responded(None), now);
+            self.resolve(id, "client", outcome, Some((reply, request)), kept, effects);
             return;
         }
         if self.stopping {
-            effects.push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
+            self.answer(
+                reply,
+                request.as_ref(),
+                Err(ConversationError::ShuttingDown),
+                effects,
+            );
             return;
         }
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; answer this question after its end".to_owned());
-            effects.push(Effect::Answer(reply, Err(error)));
+            self.answer(reply, request.as_ref(), Err(error), effects);
             return;
         }
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
@@ -159,17 +166,17 @@ impl<R> Model<R> {
                 outcome,
                 question: None,
                 reply,
+                request,
             });
         }
     }
 
     /// Takes the question that the running turn answers off the record: it is written with the prompt, so that the
-    /// answer is told exactly once.
-    pub(super) fn settle_orphan(&mut self) {
-        let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) else {
-            return;
-        };
-        let id = answer.interrupt_id.clone();
+    /// answer is told exactly once, and with what its caller is answered.
+    pub(super) fn settle_orphan(&mut self, now: Now) -> Option<RequestRecord> {
+        let turn = self.turn.as_mut()?;
+        let (turn_id, answer) = (turn.asked.turn_id.clone(), turn.answers.as_mut()?);
+        let (id, request) = (answer.interrupt_id.clone(), answer.request.clone());
         let place = self
             .record
             .interrupts
@@ -177,19 +184,26 @@ impl<R> Model<R> {
             .position(|interrupt| interrupt.id == id);
         answer.question = place.map(|place| self.record.interrupts.remove(place));
         self.remember_answer(id, "client");
+        self.done_request(request.as_ref(), &Answer::Responded(Some(turn_id)), now)
     }
 
-    /// The prompt did not reach the agent: the question is as open as it was.
-    pub(super) fn unsettle_orphan(&mut self) {
-        let Some(question) = self
-            .turn
-            .as_mut()
-            .and_then(|turn| turn.answers.as_mut()?.question.take())
-        else {
+    /// The prompt did not reach the agent: the question is as open as it was, and the call that answered it has done
+    /// nothing yet.
+    pub(super) fn unsettle_orphan(&mut self, now: Now) {
+        let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) else {
             return;
         };
+        let Some(question) = answer.question.take() else {
+            return;
+        };
+        let request = answer.request.clone();
         self.record.answered.retain(|answered| answered.id != question.id);
         self.record.interrupts.push(question);
+        if let Some(request) = request {
+            let begun = self.request_record(&request, now);
+            self.note_heard(&begun);
+            self.unsaved.append(Ledger::of_request(Some(begun)));
+        }
     }
 
     /// The agent has the prompt that tells the answer: everyone is told that the question is settled, and whoever
@@ -203,7 +217,8 @@ impl<R> Model<R> {
             by: "client".to_owned(),
             outcome: answer.outcome,
         });
-        effects.push(Effect::Answer(answer.reply, Ok(Answer::Responded(Some(turn_id)))));
+        let told = Ok(Answer::Responded(Some(turn_id)));
+        self.answer(answer.reply, answer.request.as_ref(), told, effects);
     }
 
     fn remember_answer(&mut self, id: InterruptId, by: &str) {
@@ -227,7 +242,7 @@ impl<R> Model<R> {
         for (id, kind) in open {
             let outcome = cancelled_outcome(kind);
             effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(&id, "cancel", outcome, None, effects);
+            self.resolve(&id, "cancel", outcome, None, None, effects);
         }
     }
 
@@ -266,7 +281,8 @@ impl<R> Model<R> {
         id: &InterruptId,
         by: &str,
         outcome: RawJson,
-        reply: Option<R>,
+        caller: Option<(R, Option<Request>)>,
+        kept: Option<RequestRecord>,
         effects: &mut Effects<R>,
     ) {
         let before = self.record.interrupts.len();
@@ -281,8 +297,8 @@ impl<R> Model<R> {
             by: by.to_owned(),
             outcome,
         };
-        let milestone = Milestone::QuestionSettled(Box::new(event), reply);
-        self.write(Ledger::default(), milestone, effects);
+        let milestone = Milestone::QuestionSettled(Box::new(event), caller);
+        self.write(Ledger::of_request(kept), milestone, effects);
     }
 
     /// Takes every question off the record because the history that it belongs to is left; tells what to announce.

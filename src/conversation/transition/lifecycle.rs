@@ -8,8 +8,8 @@ use crate::chain::ClearReason;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Reported, Session, TurnPhase};
-use crate::store::Resting;
+use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Session, TurnPhase};
+use crate::store::{Reported, Resting};
 
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
@@ -150,7 +150,7 @@ impl<R> Model<R> {
                 let mut events = self.drop_questions();
                 events.push(Event::Reset {});
                 self.info = SessionInfo::default();
-                self.reported = Reported::default();
+                self.record.reported = Reported::default();
                 self.touch(now);
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
                 ledger

@@ -41,9 +41,9 @@ impl<R> Model<R> {
             turn_id: Some(turn_id),
             ..self.request_record(&request, now)
         });
-        self.settle_orphan();
+        let answered = self.settle_orphan(now);
         self.touch(now);
-        let ledger = Ledger::of_request(request);
+        let ledger = Ledger::of_request(request.or(answered));
         self.write(ledger, Milestone::PromptRecorded(told), effects);
     }
 
@@ -63,13 +63,13 @@ impl<R> Model<R> {
             return;
         }
         if let Err(error) = result {
-            self.take_prompt_back();
+            self.take_prompt_back(now);
             self.fail_unsent_turn(&ConversationError::StoreFailed(error), now, effects);
             return;
         }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;
-            self.take_prompt_back();
+            self.take_prompt_back(now);
             if cancelled {
                 self.drop_turn_unsent(now, effects);
             } else {
@@ -79,7 +79,7 @@ impl<R> Model<R> {
         }
         if self.session == Session::Closed {
             // The agent died while the prompt was being written down: nothing was sent, so it may go out again.
-            self.take_prompt_back();
+            self.take_prompt_back(now);
             return;
         }
         turn.phase = TurnPhase::Sent;
@@ -93,13 +93,13 @@ impl<R> Model<R> {
 
     /// The prompt is with no agent: the turn waits for a session again. One that was announced stays on the record,
     /// since it has to be given an end whatever becomes of the daemon.
-    fn take_prompt_back(&mut self) {
+    fn take_prompt_back(&mut self, now: Now) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Waiting;
         if !turn.announced {
             self.record.turn = None;
         }
-        self.unsettle_orphan();
+        self.unsettle_orphan(now);
         self.note_change();
     }
 
@@ -205,7 +205,7 @@ impl<R> Model<R> {
         let refusal = (live.upstream_id.clone(), via, message);
         effects.push(Effect::Disarm(Deadline::Accept));
         self.lose_session(effects);
-        self.take_prompt_back();
+        self.take_prompt_back(now);
         let Some(turn) = &mut self.turn else { return };
         turn.refused.push(refusal);
         if turn.refused.len() > MAX_REFUSALS {

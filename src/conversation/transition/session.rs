@@ -8,7 +8,8 @@ use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now, Opened};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::state::{JobKind, LiveSession, Model, Reported, Session, Turn, TurnPhase};
+use crate::conversation::reported::hear;
+use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
 use crate::store::Resting;
 
 impl<R> Model<R> {
@@ -90,6 +91,12 @@ impl<R> Model<R> {
             }
             None => Ledger::default(),
         };
+        // Written with the link, and not once more behind it.
+        hear(
+            &mut self.record.reported,
+            opened.modes.as_ref(),
+            opened.config_options.as_ref(),
+        );
         self.touch(now);
         self.start_job(JobKind::Recording);
         let milestone = Milestone::SessionOpened(Box::new(opened));
@@ -134,14 +141,13 @@ impl<R> Model<R> {
             self.record.failure = None;
             self.note_change();
         }
-        self.reported = Reported::default();
+        self.note_reported(opened.modes.as_ref(), opened.config_options.as_ref());
         if opened.modes.is_some() {
             self.info.modes = opened.modes;
         }
         if opened.config_options.is_some() {
             self.info.config_options = opened.config_options;
         }
-        self.note_reported();
         effects.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
@@ -252,7 +258,7 @@ impl<R> Model<R> {
             self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
         }
         if let Some(answer) = turn.answers {
-            effects.push(Effect::Answer(answer.reply, Err(error.clone())));
+            self.answer(answer.reply, answer.request.as_ref(), Err(error.clone()), effects);
         }
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));

@@ -24,7 +24,7 @@ use crate::conversation::answer::{Answer, Request};
 use crate::conversation::climbing::store_error;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
-use crate::conversation::folder::usable_folder;
+use crate::conversation::folder::{usable_folder, wanted_folder};
 use crate::conversation::registry::{Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
@@ -102,6 +102,10 @@ impl ConversationRpcServer for Handlers {
                 "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed",
             ));
         }
+        let cwd = cwd
+            .map(|cwd| wanted_folder(&cwd))
+            .transpose()
+            .map_err(|error| wire(&error))?;
         let filter = Filter {
             namespace,
             agent,
@@ -291,7 +295,7 @@ impl ConversationRpcServer for Handlers {
             outcome,
             turn_id: TurnId::mint(),
         };
-        self.call_once(&conversation_id, call, request).await
+        self.call(&conversation_id, call, request).await
     }
 
     async fn close(&self, conversation_id: ConversationRef, request_id: Option<String>) -> RpcResult<Empty> {

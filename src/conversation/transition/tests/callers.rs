@@ -148,13 +148,17 @@ impl World {
     }
 
     pub(super) fn respond(&mut self, question: &str, outcome: Value) -> u32 {
+        self.respond_with(question, outcome, None)
+    }
+
+    pub(super) fn respond_with(&mut self, question: &str, outcome: Value, key: Option<&str>) -> u32 {
         let turn_id = self.next_turn();
         let call = Call::Respond {
             interrupt_id: question.into(),
             outcome: RawJson::from(outcome),
             turn_id,
         };
-        self.call(call, None)
+        self.call(call, key)
     }
 
     pub(super) fn close(&mut self) -> u32 {
@@ -179,6 +183,11 @@ impl World {
 fn fingerprint(call: &Call) -> String {
     match call {
         Call::Prompt { prompt, .. } => prompt.to_text(),
+        Call::Respond {
+            interrupt_id,
+            outcome,
+            ..
+        } => format!("{interrupt_id} {}", outcome.get()),
         other => format!("{other:?}"),
     }
 }

@@ -173,7 +173,7 @@ fn reset_lifts_limit_failure_and_questions() {
 #[test]
 fn after_a_reset_the_old_sessions_mode_and_model_are_not_shown() {
     let mut world = World::live();
-    world.model.reported.mode = Some("plan".to_owned());
+    world.model.record.reported.mode = Some("plan".to_owned());
     world.reset();
     world.closes();
     assert_eq!(world.model.view().settings.mode, None);

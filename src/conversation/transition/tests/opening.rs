@@ -1,6 +1,6 @@
 //! Sessions: opened, refused, rolled, taken over, and who waits for them.
 
-use bridge_protocol::conversation::{ConversationState, OnBusy};
+use bridge_protocol::conversation::{ConversationState, OnBusy, Settings};
 use bridge_protocol::link::{Fidelity, RollCause, Via};
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::Session;
+use crate::conversation::state::{Session, view_of_record};
 
 #[test]
 fn resume_opens_the_head_and_tells_how() {
@@ -347,6 +347,36 @@ fn the_mode_and_model_that_the_agent_reports_are_shown_and_changes_are_kept() {
         (settings.mode.as_deref(), settings.model.as_deref()),
         (Some("plan"), Some("haiku"))
     );
+}
+
+#[test]
+fn what_the_agent_reports_is_written_when_it_changes_what_is_shown_and_is_no_wish() {
+    let mut world = World::running();
+    let effort = |value: &str| {
+        json!({
+            "sessionUpdate": "config_option_update",
+            "configOptions": [
+                {"id": "model", "category": "model", "currentValue": "opus"},
+                {"id": "effort", "currentValue": value}
+            ]
+        })
+    };
+    world.forget_log();
+    for value in ["high", "high", "low", "low"] {
+        world.updates(&effort(value));
+    }
+    world.expect(&[
+        "write record",
+        "update config_option_update of t2",
+        "update config_option_update of t2",
+        "write record",
+        "update config_option_update of t2",
+        "update config_option_update of t2",
+    ]);
+    let record = world.disk.record.as_ref().unwrap();
+    assert_eq!(record.settings, Settings::default());
+    assert_eq!(view_of_record(record).settings, world.model.view().settings);
+    assert_eq!(world.model.view().settings.model.as_deref(), Some("opus"));
 }
 
 #[test]

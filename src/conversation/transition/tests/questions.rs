@@ -1,7 +1,7 @@
 //! Questions of the agent: asked, answered once, taken back, orphaned and told to the agent's successor.
 
 use bridge_protocol::conversation::ConversationState;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::outside::agent_error;
 use super::world::World;
@@ -226,6 +226,74 @@ fn an_orphan_leaves_the_disk_in_the_same_write_that_records_its_turn() {
     world.release_writes();
     let record = world.disk.record.as_ref().unwrap();
     assert!(record.interrupts.is_empty() && record.turn.is_some());
+}
+
+/// What a call with a key was answered, as far as the disk knows.
+fn kept_answer(world: &World) -> Option<Value> {
+    let request = world.disk.requests.get("k")?;
+    Some(request.result.as_ref()?.read().unwrap())
+}
+
+#[test]
+fn what_an_answer_did_and_what_its_caller_is_told_reach_the_disk_together() {
+    let yes = json!({"outcome": "selected", "optionId": "yes"});
+    let no = json!({"outcome": "selected", "optionId": "no"});
+    let mut asked = World::running();
+    asked.asks("q1");
+    for (mut world, outcome, told) in [
+        (asked, &yes, json!({})),
+        (orphaned(), &no, json!({})),
+        (orphaned(), &yes, json!({"turnId": "t3"})),
+    ] {
+        world.hold_writes = true;
+        let first = world.respond_with("q1", outcome.clone(), Some("k"));
+        // Meanwhile a repetition waits with the first.
+        world.respond_with("q1", outcome.clone(), Some("k"));
+        if world.job.is_some() {
+            world.reopens();
+        }
+        while !world.writes.is_empty() {
+            world.write_ends();
+            let is_open = !world.disk.record.as_ref().unwrap().interrupts.is_empty();
+            assert_eq!(is_open, kept_answer(&world).is_none(), "a crash now: {told}");
+        }
+        assert_eq!(kept_answer(&world), Some(told));
+        world.release_writes();
+        if world.model.turn.is_some() {
+            world.says_something();
+        }
+        assert!(world.answers[&first].is_ok());
+        assert_eq!(world.answers[&first], world.answers[&(first + 1)]);
+        let again = world.respond_with("q1", outcome.clone(), Some("k"));
+        assert!(matches!(world.answers[&again], Ok(Answer::Kept(_))));
+    }
+}
+
+#[test]
+fn an_answer_that_reached_nobody_is_not_kept_as_given() {
+    let yes = json!({"outcome": "selected", "optionId": "yes"});
+    let mut world = orphaned();
+    world.respond_with("q1", yes.clone(), Some("k"));
+    world.reopens();
+    world.hold_writes = true;
+    world.does_not_know_the_session();
+    world.climb_fails(agent_error());
+    // The disk still says otherwise, and does not take what is so.
+    assert!(kept_answer(&world).is_some());
+    world.write_fails();
+    let again = world.respond_with("q1", yes.clone(), Some("k"));
+    world.climb_fails(agent_error());
+    assert!(matches!(
+        world.answers[&again],
+        Err(ConversationError::AgentError { .. })
+    ));
+    world.elapses(Deadline::Rewrite);
+    world.release_writes();
+    assert_eq!(kept_answer(&world), None);
+    let last = world.respond_with("q1", yes, Some("k"));
+    world.reopens();
+    world.says_something();
+    assert!(matches!(world.answers[&last], Ok(Answer::Responded(Some(_)))));
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! What the agent reports of a session's set-up: kept with the conversation and shown where nobody asked for anything.
+//! Pure.
+//!
+//! It is told apart from what somebody asked for, which alone is applied again. This module owns what of it is kept; it
+//! must not know when it is written down.
+
+use std::collections::BTreeMap;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::raw::RawJson;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::store::{ConversationRecord, Reported};
+
+/// How many options are kept. Agents have a handful, and each stands in every list of conversations.
+const OPTIONS_LIMIT: usize = 16;
+
+/// The longest id or value that is kept, in bytes. They are words from a menu; what is longer is text, which whoever
+/// wants it finds in the snapshot's `configOptions`.
+const VALUE_LIMIT_BYTES: usize = 256;
+
+/// The settings as they are shown: what was asked for, and what the agent reports of the rest.
+#[must_use]
+pub fn shown_settings(record: &ConversationRecord) -> Settings {
+    let (mut shown, reported) = (record.settings.clone(), &record.reported);
+    shown.mode = shown.mode.or_else(|| reported.mode.clone());
+    shown.model = shown.model.or_else(|| reported.model.clone());
+    if !reported.config.is_empty() {
+        let config = shown.config.get_or_insert_default();
+        for (id, value) in &reported.config {
+            config.entry(id.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    shown
+}
+
+/// Takes over what the agent reports; what it does not speak of stays as it was. `modes` and `options` are ACP's
+/// `modes` and `configOptions`.
+pub fn hear(reported: &mut Reported, modes: Option<&RawJson>, options: Option<&RawJson>) {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Modes {
+        current_mode_id: Option<String>,
+    }
+    if let Some(modes) = modes {
+        let mode = modes.read::<Modes>().ok().and_then(|modes| modes.current_mode_id);
+        hear_mode(reported, mode.as_deref());
+    }
+    if let Some(options) = options {
+        reported.model = model_of_options(options).filter(|model| is_short(model));
+        reported.config = values_of_options(options, reported.mode.is_some());
+    }
+}
+
+/// Takes over the current mode.
+pub fn hear_mode(reported: &mut Reported, mode: Option<&str>) {
+    reported.mode = mode.filter(|mode| is_short(mode)).map(str::to_owned);
+}
+
+/// The current value of the option of category `model`.
+#[must_use]
+pub fn model_of_options(options: &RawJson) -> Option<String> {
+    let options: Vec<Value> = options.read().ok()?;
+    let option = options.iter().find(|option| is_of(option, "model"))?;
+    let model = option.get("currentValue").and_then(Value::as_str);
+    model.map(str::to_owned)
+}
+
+/// The current value of each option that is not shown elsewhere.
+fn values_of_options(options: &RawJson, has_mode: bool) -> BTreeMap<String, RawJson> {
+    let options: Vec<Value> = options.read().unwrap_or_default();
+    let is_elsewhere = |option: &Value| is_of(option, "model") || (has_mode && is_of(option, "mode"));
+    let values = options.iter().filter(|option| !is_elsewhere(option));
+    let values = values.filter_map(|option| {
+        let id = option
+            .get("id")
+            .and_then(Value::as_str)
+            .filter(|id| is_short(id))?;
+        let value = option.get("currentValue").filter(|value| !value.is_null())?;
+        let value = RawJson::from(value.clone());
+        is_short(value.get()).then(|| (id.to_owned(), value))
+    });
+    values.take(OPTIONS_LIMIT).collect()
+}
+
+/// Whether an option is the one of this category, which older agents name by its id alone.
+#[must_use]
+pub fn is_of(option: &Value, category: &str) -> bool {
+    let is = |key: &str| option.get(key).and_then(Value::as_str) == Some(category);
+    is("category") || is("id")
+}
+
+fn is_short(text: &str) -> bool {
+    text.len() <= VALUE_LIMIT_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::id::{AgentName, ConversationId};
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_reported_fills_in_what_nobody_asked_for() {
+        let long = "x".repeat(VALUE_LIMIT_BYTES + 1);
+        let model = json!({"id": "model", "currentValue": "large"});
+        let mode = json!({"id": "m", "category": "mode", "currentValue": "ask"});
+        let modes = json!({"currentModeId": "ask"});
+        let table = [
+            // Asked for, reported as modes and as options, shown.
+            (json!({}), json!(null), json!(null), json!({})),
+            (
+                json!({}),
+                modes.clone(),
+                json!([model, mode]),
+                json!({"model": "large", "mode": "ask"}),
+            ),
+            (
+                json!({"model": "small"}),
+                json!(null),
+                json!([model]),
+                json!({"model": "small"}),
+            ),
+            // Shown as an option where there are no modes.
+            (
+                json!({}),
+                json!(null),
+                json!([mode]),
+                json!({"config": {"m": "ask"}}),
+            ),
+            (
+                json!({"config": {"a": true}}),
+                json!(null),
+                json!([{"id": "a", "currentValue": false}, {"id": "b", "currentValue": 7}]),
+                json!({"config": {"a": true, "b": 7}}),
+            ),
+            // Nothing without end, and nothing that is none.
+            (
+                json!({}),
+                json!({"currentModeId": long}),
+                json!([{"id": "a", "currentValue": long}, {"id": long, "currentValue": 1}, {"id": "c"}, 5]),
+                json!({}),
+            ),
+            (json!({}), json!("odd"), json!({"odd": 1}), json!({})),
+        ];
+        for (asked, modes, options, expected) in table {
+            let mut record = record();
+            record.settings = serde_json::from_value(asked.clone()).unwrap();
+            let told = |value: Value| (!value.is_null()).then(|| RawJson::from(value));
+            hear(
+                &mut record.reported,
+                told(modes).as_ref(),
+                told(options.clone()).as_ref(),
+            );
+            let shown = serde_json::to_value(shown_settings(&record)).unwrap();
+            assert_eq!(shown, expected, "{asked} {options}");
+            assert_eq!(serde_json::to_value(&record.settings).unwrap(), asked);
+        }
+    }
+
+    #[test]
+    fn what_an_agent_does_not_speak_of_stays_and_many_options_are_cut_short() {
+        let mut reported = Reported::default();
+        let options: Vec<Value> = (0..40)
+            .map(|number| json!({"id": format!("o{number:02}"), "currentValue": number}))
+            .collect();
+        hear(&mut reported, None, Some(&json!(options).into()));
+        assert_eq!(reported.config.len(), OPTIONS_LIMIT);
+        hear(&mut reported, Some(&json!({"currentModeId": "ask"}).into()), None);
+        assert_eq!(reported.config.len(), OPTIONS_LIMIT);
+        hear(&mut reported, None, Some(&json!([]).into()));
+        assert_eq!(
+            (reported.mode.as_deref(), reported.config.len()),
+            (Some("ask"), 0)
+        );
+    }
+
+    fn record() -> ConversationRecord {
+        let id = ConversationId::from_bytes([7; 16]);
+        let cwd = "/home/u/project".to_owned();
+        ConversationRecord::new(id, AgentName::new("claude"), cwd, Timestamp::UNIX_EPOCH)
+    }
+}

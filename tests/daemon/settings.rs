@@ -1,0 +1,82 @@
+//! Settings: what was asked for, and what the agent reports.
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::scripted;
+use crate::support::App;
+
+/// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of agent and
+/// daemon. It is no wish of anybody's: nothing of it is applied again.
+#[tokio::test]
+async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
+    let capabilities = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
+    let home = Home::with_config(&scripted::configured("reporter", Some(capabilities)));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let plain = app
+        .make_with(&home.project(), json!({"agent": "loopback"}))
+        .await
+        .id;
+    app.send(plain, "one").await;
+    let settings = json!({"systemPrompt": "Be brief.", "config": {"theme": "dark"}});
+    let with = json!({"agent": "reporter", "settings": settings});
+    let id = app.make_with(&home.project(), with).await.id;
+    let options = json!([
+        {"id": "model", "category": "model", "currentValue": "large"},
+        {"id": "effort", "category": "thought_level", "currentValue": "high"},
+        {"id": "theme", "currentValue": "light"},
+        {"id": "essay", "currentValue": "long ".repeat(4_096)},
+    ]);
+    let update = json!({"sessionUpdate": "config_option_update", "configOptions": options});
+    app.send(
+        id,
+        &format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#
+        ),
+    )
+    .await;
+    let expected = [
+        (plain, json!({"model": "loop-1", "mode": "default"})),
+        (
+            id,
+            json!({"model": "large", "systemPrompt": "Be brief.", "config": {"effort": "high", "theme": "dark"}}),
+        ),
+    ];
+    let check = async |app: &App, when: &str| {
+        for (id, settings) in &expected {
+            let shown = serde_json::to_value(app.get(*id).await.settings).unwrap();
+            assert_eq!(shown, *settings, "{when}");
+            let page = app.call("conversation/list", json!({})).await.unwrap();
+            let mut listed = page["conversations"].as_array().unwrap().iter();
+            let listed = listed.find(|listed| listed["id"] == json!(id)).unwrap();
+            assert_eq!(listed["settings"], *settings, "{when}, in the list");
+        }
+    };
+    check(&app, "while it is open").await;
+    app.close(id).await;
+    check(&app, "closed").await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    check(&app, "after a restart").await;
+    app.send(id, "{}").await;
+    check(&app, "resumed by an agent that reports nothing then").await;
+    let applied: Vec<Value> = scripted::heard(&home, "reporter")
+        .into_iter()
+        .filter(|line| line["method"] == "session/set_config_option")
+        .map(|line| line["params"]["configId"].clone())
+        .collect();
+    assert_eq!(
+        applied,
+        ["theme", "theme"],
+        "only what was asked for is applied, and applied again"
+    );
+    app.call("conversation/reset", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(
+        serde_json::to_value(app.get(id).await.settings).unwrap(),
+        settings
+    );
+}
