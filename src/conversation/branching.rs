@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bridge_protocol::id::{CheckpointId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
@@ -11,7 +12,7 @@ use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 
-use super::climbing::{acquire, check_folder};
+use super::climbing::{acquire, check_folder, refuse_known};
 use super::disk;
 use super::effect::{Branched, Opened};
 use super::error::ConversationError;
@@ -150,6 +151,10 @@ async fn native(
     let settings = &request.record.settings;
     let opened = upstream::open(entry, lease, services.inbox, &opening, &request.cwd, settings).await;
     let (session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
+    if let Err(error) = refuse_known(services, entry, &session, &answer.upstream_id) {
+        upstream::close(session, false, Duration::ZERO).await;
+        return Err(error);
+    }
     let acknowledged = request.acknowledged();
     let branch = answer.upstream_id.clone();
     let look = on_disk(

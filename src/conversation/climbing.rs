@@ -116,6 +116,37 @@ pub async fn acquire(services: &Services, entry: &AgentEntry) -> Result<Lease, C
     result.map_err(|error| acquire_error(entry, &error))
 }
 
+/// Refuses a new session whose id has led to a conversation before: resuming one would be resuming the other. An agent
+/// that can bring no session back may count its sessions from one again in each process.
+///
+/// # Errors
+/// [`ConversationError::AgentError`], or that the store could not be read.
+pub fn refuse_known(
+    services: &Services,
+    entry: &AgentEntry,
+    session: &UpstreamSession,
+    id: &UpstreamId,
+) -> Result<(), ConversationError> {
+    let capabilities = &session.lease.initialized().capabilities;
+    if !capabilities.resume && !capabilities.load_session {
+        return Ok(());
+    }
+    let owners = services
+        .store
+        .owners(id, Some(&entry.transcript_root()))
+        .map_err(|error| store_error(&error))?;
+    let Some(owner) = owners.first() else {
+        return Ok(());
+    };
+    Err(ConversationError::AgentError {
+        message: format!(
+            "the agent {} gave its new session the id {id}, which the conversation {owner} has had already",
+            entry.name
+        ),
+        upstream: None,
+    })
+}
+
 fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError {
     if let AcquireError::ShuttingDown = error {
         return ConversationError::ShuttingDown;
@@ -359,6 +390,13 @@ impl Climber {
         let opened = upstream::open(&self.entry, lease, self.services.inbox, opening, cwd, settings).await;
         match opened {
             Ok((session, answer)) => {
+                if *opening == Opening::New
+                    && let Err(error) =
+                        refuse_known(&self.services, &self.entry, &session, &answer.upstream_id)
+                {
+                    upstream::close(session, false, Duration::ZERO).await;
+                    return Outcome::Stop(error);
+                }
                 let link = link.map(|link| NewLink {
                     upstream_id: answer.upstream_id.clone(),
                     ..link

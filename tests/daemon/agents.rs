@@ -1,5 +1,7 @@
 //! Agents: what is told of them, signing in and out.
 
+use std::fs;
+
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
@@ -223,4 +225,53 @@ async fn an_agent_that_prints_no_messages_is_given_up_soon() {
     }
     let left = home.processes();
     assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
+}
+
+/// An id that cannot be kept, or that is another session's, is the agent's fault and nobody's history.
+#[tokio::test]
+async fn a_new_session_with_an_unfit_id_is_refused() {
+    let home = Home::with_config(&scripted::configured(
+        "scripted",
+        Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
+    ));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let make = async || {
+        app.make_with(&home.project(), json!({"agent": "scripted"}))
+            .await
+            .id
+    };
+    let give = |id: &Value| fs::write(home.path().join(scripted::NEXT_SESSION), id.to_string()).unwrap();
+    let long = "x".repeat(2_000);
+    for (given, why) in [
+        (json!(""), "names no session"),
+        (json!("  "), "names no session"),
+        (json!(7), "names no session"),
+        (json!(" a"), "blanks around it"),
+        (json!("a\u{0}b"), "control characters"),
+        (json!(long), "2000 bytes"),
+    ] {
+        give(&given);
+        let id = make().await;
+        refused(app.try_send(id, "\n").await, ErrorKind::AgentError, why);
+        assert_eq!(app.get(id).await.head, None);
+    }
+    give(&json!("same"));
+    let first = make().await;
+    app.send(first, "\n").await;
+    let second = make().await;
+    refused(
+        app.try_send(second, "\n").await,
+        ErrorKind::AgentError,
+        "under which another one is open",
+    );
+    // The first still hears what is said to it.
+    let update = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"heard"}}}}"#;
+    assert_eq!(app.say(first, update).await.words, "heard");
+    app.close(first).await;
+    refused(
+        app.try_send(second, "\n").await,
+        ErrorKind::AgentError,
+        "has had already",
+    );
 }

@@ -27,6 +27,9 @@ pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
 /// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
 pub(crate) const REFUSE_NEW: &str = "refuse-new";
 
+/// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is there.
+pub(crate) const NEXT_SESSION: &str = "next-session";
+
 /// The configuration of a scripted agent of this name.
 pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
     let program = std::env::current_exe().unwrap();
@@ -124,7 +127,10 @@ impl Agent {
                     return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}"));
                 }
                 self.sessions += 1;
-                let session = format!("s{}-{}", std::process::id(), self.sessions);
+                let session = match fs::read_to_string(NEXT_SESSION) {
+                    Ok(given) => serde_json::from_str(&given).unwrap(),
+                    Err(_) => json!(format!("s{}-{}", std::process::id(), self.sessions)),
+                };
                 self.answer(&id, &json!({ "sessionId": session }));
             }
             Some("session/load") => {

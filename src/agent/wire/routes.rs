@@ -20,6 +20,8 @@ const MAX_STASHED_LINES: usize = 64;
 const MAX_STASHED_BYTES: usize = 256 * 1024;
 /// Handles that were detached lately, whose late lines are not worth stashing.
 const MAX_DETACHED: usize = 64;
+/// Longest id of a session, in bytes; the store keeps none longer. Known agents use 36.
+const HANDLE_LIMIT_BYTES: usize = 1_024;
 
 /// Who waits for an answer.
 #[derive(Debug)]
@@ -276,9 +278,38 @@ impl Routes {
             );
             return;
         };
-        let outcome = outcome_of(line, method);
+        let mut outcome = outcome_of(line, method.clone());
         let opened = line.result_session_id().filter(|_| outcome.is_ok());
-        self.answer(request, pending, outcome, opened.as_deref().map(Handle::new));
+        let opened = opened.as_deref().map(Handle::new);
+        if let (Pending::Inbox { opens: true, .. }, Some(handle)) = (&pending, &opened)
+            && let Some(detail) = self.unfit(handle)
+        {
+            outcome = Err(CallError::BadAnswer { method, detail });
+        }
+        let opened = opened.filter(|_| outcome.is_ok());
+        self.answer(request, pending, outcome, opened);
+    }
+
+    /// Why a new session cannot go by this handle, if so. A route is never taken over: its owner would go deaf.
+    fn unfit(&self, handle: &Handle) -> Option<String> {
+        let id = handle.as_str();
+        let is_taken = || self.routes.get(id).is_some_and(|route| !route.inbox.is_closed());
+        if id.trim().is_empty() {
+            Some("it names no session".to_owned())
+        } else if id.trim() != id || id.chars().any(char::is_control) {
+            Some("the session's id has blanks around it or control characters within".to_owned())
+        } else if id.len() > HANDLE_LIMIT_BYTES {
+            let bytes = id.len();
+            Some(format!(
+                "the session's id has {bytes} bytes, and the limit is {HANDLE_LIMIT_BYTES}"
+            ))
+        } else if is_taken() {
+            Some(format!(
+                "the new session goes by the id {id}, under which another one is open"
+            ))
+        } else {
+            None
+        }
     }
 
     /// An answer that was too long to be read.
