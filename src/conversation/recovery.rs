@@ -232,7 +232,15 @@ impl Climb {
                     self.stage = Stage::Done;
                     return Step::Fresh;
                 }
-                Some(head) if self.goal.refused.iter().any(|(id, _, _)| *id == head.upstream_id) => {
+                // A process that forgot what it had open may well open it again: Claude's adapter does so when the
+                // session's own process ended.
+                Some(head)
+                    if self
+                        .goal
+                        .refused
+                        .iter()
+                        .any(|(id, via, _)| *id == head.upstream_id && *via != Via::Live) =>
+                {
                     self.cause = Some(RollCause::Forgotten);
                     self.stage = Stage::Inspecting;
                 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -48,6 +48,26 @@ impl Process {
     /// SIGKILL to this one alone.
     pub(crate) fn kill(&self) {
         pidfd_send_signal(&self.descriptor, Signal::KILL).expect("a signal");
+    }
+
+    /// Stops it where it stands, until it is to go on.
+    pub(crate) fn freeze(&self) {
+        pidfd_send_signal(&self.descriptor, Signal::STOP).expect("a signal");
+    }
+
+    /// Lets it go on after [`Process::freeze`].
+    pub(crate) fn thaw(&self) {
+        pidfd_send_signal(&self.descriptor, Signal::CONT).expect("a signal");
+    }
+
+    /// Waits until its parent has taken note of its end. Only then no signal can be sent to it, not even in vain.
+    pub(crate) fn wait_noted(&self) {
+        let deadline = Instant::now() + END_LIMIT;
+        while pidfd_send_signal(&self.descriptor, Signal::KILL).is_ok() {
+            assert!(Instant::now() < deadline, "nobody notes the end of {self:?}");
+            // Nothing tells when: it is asked again.
+            std::thread::yield_now();
+        }
     }
 
     /// Waits for its end; whether it came in time.

@@ -1,8 +1,9 @@
 //! What is killed, and what is left: nothing of the processes, everything of the history.
 
 use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::turn::{FailureKind, StopReason};
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::bridge::Bridge;
 use crate::processes::{Process, assert_gone, naming};
@@ -69,6 +70,86 @@ fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
     bridge.prompted(id, "again");
     check_cut_short(&bridge.lab.model.asked("again"), &after_tool(), cut_short);
     assert_eq!(bridge.get(id).state, ConversationState::Idle);
+}
+
+/// The adapter has forgotten a session whose child has ended, and opens it again when it is asked to.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_TOOL);
+    let head = bridge.head(id);
+    kill_children(&bridge);
+
+    let turn = bridge.prompted(id, "again");
+    check_reopened(&turn, &head);
+    let expected = [&after_tool()[..], &[user("again")]].concat();
+    assert_eq!(bridge.lab.model.asked("again"), expected);
+    assert_eq!(bridge.chain(id).len(), 1);
+}
+
+/// The same, told later than a prompt is waited for: an adapter that is busy, or a machine that slept.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_that_is_refused_late_goes_on_whole_in_the_same_turn() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_TOOL);
+    let head = bridge.head(id);
+    kill_children(&bridge);
+    let adapter = bridge.adapter();
+    adapter.freeze();
+    let running = bridge.begin_prompt(id, "again", None);
+    let accepted = bridge.wait_event("the prompt's acceptance", |event| match &event.event {
+        Event::PromptAccepted { turn_id, prompt } if prompt.to_text() == "again" => Some(turn_id.clone()),
+        _ => None,
+    });
+    adapter.thaw();
+
+    let turn = running.wait().expect("a turn result");
+    assert_eq!(
+        (&turn.turn_id, &turn.stop_reason),
+        (&accepted, &StopReason::EndTurn)
+    );
+    check_reopened(&turn, &head);
+    let expected = [&after_tool()[..], &[user("again")]].concat();
+    assert_eq!(bridge.lab.model.asked("again"), expected);
+    let acceptances = bridge
+        .events(id)
+        .into_iter()
+        .filter(|event| matches!(event, Event::PromptAccepted { turn_id, .. } if *turn_id == accepted));
+    assert_eq!(acceptances.count(), 1);
+}
+
+/// Kills what the adapter started, and waits until the adapter knows.
+fn kill_children(bridge: &Bridge) {
+    let mut children = bridge.agent_processes();
+    children.retain(|process| !process.is_adapter());
+    assert!(!children.is_empty());
+    for child in &children {
+        child.kill();
+    }
+    for child in &children {
+        child.wait_noted();
+    }
+}
+
+/// The open session was refused, and opened again under its own id.
+fn check_reopened(turn: &TurnResult, head: &str) {
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let resumed = turn.resumed.as_ref().expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    let tried: Vec<(Via, bool)> = resumed
+        .attempts
+        .iter()
+        .map(|attempt| (attempt.via, attempt.error.is_none()))
+        .collect();
+    assert_eq!(tried, [(Via::Live, false), (Via::Resume, true)]);
 }
 
 #[test]

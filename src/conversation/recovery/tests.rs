@@ -1,8 +1,9 @@
 //! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `properties`
-//! has what holds for every climb.
+//! has what holds for every climb, `refusals` what the agent has refused before it.
 
 mod ladder;
 mod properties;
+mod refusals;
 
 use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
 
@@ -402,48 +403,6 @@ fn an_ancestor_that_lost_turns_is_not_full() {
     goal.min_fidelity = Fidelity::Full;
     let met = facts(disk(None, &[on_disk(7)], 10), &[("resume h", unknown())]);
     check(goal, &met, &["resume h", "inspect", "give up"], None);
-}
-
-#[test]
-fn f16_a_refusal_on_the_open_session_goes_on_below_it() {
-    let refused = vec![("h".into(), Via::Resume, "no such session".to_owned())];
-    let goal = Goal { refused, ..goal() };
-    let met = facts(disk(on_disk(4), &[], 4), &[]);
-    let climbed = check(
-        goal,
-        &met,
-        &["inspect", "copied h"],
-        Some((Via::Copied, Fidelity::Full, 0)),
-    );
-    let attempts = climbed.end.unwrap().attempts;
-    assert_eq!(
-        (attempts.len(), attempts[0].via, attempts[1].via),
-        (2, Via::Resume, Via::Copied)
-    );
-    assert_eq!(climbed.cause, RollCause::Forgotten);
-}
-
-#[test]
-fn f16_a_copy_that_is_refused_too_is_not_copied_again() {
-    let refused = vec![
-        ("a".into(), Via::Resume, "no such session".to_owned()),
-        ("h".into(), Via::Copied, "no such session".to_owned()),
-    ];
-    let mut goal = Goal {
-        refused,
-        head: Some(head("h", 0)),
-        ancestors: vec![source("a", 0)],
-        ..goal()
-    };
-    goal.head.as_mut().unwrap().relation = Relation::Carries;
-    goal.head.as_mut().unwrap().written = true;
-    let met = facts(disk(on_disk(4), &[on_disk(4)], 4), &[]);
-    let climbed = climb(goal, &met);
-    assert!(
-        !climbed.steps.contains(&"copied h".to_owned()),
-        "{:?}",
-        climbed.steps
-    );
 }
 
 #[test]
