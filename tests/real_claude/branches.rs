@@ -140,3 +140,39 @@ fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
     assert_eq!(said[..3], [&echoed("first")[..], &[user(unfinished)]].concat());
     assert_eq!(said.last(), Some(&user("on the source")));
 }
+
+/// The agent copies a forked session's file at once, so that it can be forked again before it was ever prompted.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_of_a_branch_that_was_never_prompted_has_the_whole_history() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    bridge.prompted(source, "first");
+    let branch = bridge.fork(source, false).conversation.id;
+    // While the branch is open at the agent, and after a start at which nothing is.
+    let early = bridge.fork(branch, false);
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let late = bridge.fork(branch, false);
+    let in_place = bridge.fork(branch, true);
+    for fork in [&early, &late, &in_place] {
+        assert_eq!(fork.fidelity, Fidelity::Full);
+    }
+    for fork in [&early, &late] {
+        let parent = fork.conversation.parent.as_ref().expect("a parent");
+        assert_eq!(parent.conversation_id, branch);
+        assert!(parent.checkpoint_id.is_some());
+    }
+    for (id, own) in [
+        (branch, "on the branch"),
+        (early.conversation.id, "on the early one"),
+        (late.conversation.id, "on the late one"),
+        (source, "on the source"),
+    ] {
+        bridge.prompted(id, own);
+        let expected = [&echoed("first")[..], &[user(own)]].concat();
+        assert_eq!(bridge.lab.model.asked(own), expected);
+    }
+}
