@@ -13,7 +13,8 @@ pub mod recorder;
 mod start;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -22,7 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::conversation::services::chain_text;
 use arguments::Arguments;
-pub use start::{StartError, run};
+pub use start::{Ending, StartError, run};
 
 /// The hidden first argument with which either program becomes the daemon.
 pub const ARGUMENT: &str = "daemon";
@@ -47,12 +48,37 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(source) => Err(StartError::Runtime(source)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ending::Stopped) => ExitCode::SUCCESS,
+        Ok(Ending::Rebuilt { set_aside }) => start_again(set_aside),
         Err(error) => {
             say_error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Becomes this program anew: the same process to everybody else, with the memory of a start. Comes back only when that
+/// cannot be done.
+fn start_again(set_aside: Option<PathBuf>) -> ExitCode {
+    use std::os::unix::process::CommandExt;
+
+    let mut rebuilt = OsString::from("--rebuilt");
+    if let Some(folder) = set_aside {
+        rebuilt.push("=");
+        rebuilt.push(folder);
+    }
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| "sessiond".into());
+    let error = match std::env::current_exe() {
+        Ok(program) => Command::new(program)
+            .arg0(name)
+            .args(arguments)
+            .arg(rebuilt)
+            .exec(),
+        Err(error) => error,
+    };
+    say_error(&StartError::StartAgain(error));
+    ExitCode::FAILURE
 }
 
 /// Tells a person why the daemon did not start; `sessionctl` reads these two lines from the log.

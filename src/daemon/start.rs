@@ -34,9 +34,30 @@ use crate::store::{Change, Store, StoreError, StoreOptions};
 /// The file in the data folder that holds this daemon's random name, by which its processes are marked.
 const INSTANCE_FILE: &str = "instance";
 
+/// How many changes a store has to be rebuilt from for the process to start itself again.
+///
+/// What a rebuild took and gave back stays with the process, in pieces between what is in use: some 100 MB after 100,000
+/// conversations. Below this it is a few MB.
+const START_AGAIN_CHANGES: u64 = 5_000;
+
+/// How a life of the daemon ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was asked to stop.
+    Stopped,
+    /// Nothing but the store was begun, and that was built anew: the process is to start itself again, for the memory.
+    Rebuilt {
+        /// Where the database is kept that was not used.
+        set_aside: Option<PathBuf>,
+    },
+}
+
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The store was built anew, and the program could not be started again behind that.
+    #[error("the store was built anew, but the program could not start itself again")]
+    StartAgain(#[source] io::Error),
     /// The runtime could not be made.
     #[error("the runtime could not be started")]
     Runtime(#[source] io::Error),
@@ -100,6 +121,7 @@ impl StartError {
             Self::Lock(LockError::AlreadyRunning { .. }) => {
                 Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
             }
+            Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
             Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
             _ => None,
         }
@@ -110,7 +132,7 @@ impl StartError {
 ///
 /// # Errors
 /// Why it did not start.
-pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
+pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let started = Instant::now();
     let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
     let made = (
@@ -169,7 +191,20 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     };
 
     let opened = open_store(&paths, arguments.ephemeral)?;
+    // Elsewhere the next life would have no boot id by which to believe the database, and would build it again.
+    if opened.is_large_rebuild && arguments.rebuilt.is_none() && cfg!(target_os = "linux") {
+        drop((opened.store, lock));
+        // Who asked meanwhile for a stop would not be heard any more afterwards.
+        tokio::task::yield_now().await;
+        return Ok(tokio::select! {
+            biased;
+            _ = terminate.recv() => Ending::Stopped,
+            _ = interrupt.recv() => Ending::Stopped,
+            () = std::future::ready(()) => Ending::Rebuilt { set_aside: opened.set_aside },
+        });
+    }
     let (store, set_aside) = (opened.store, opened.set_aside);
+    let set_aside = set_aside.or_else(|| arguments.rebuilt.clone().flatten());
     let (instance, is_first_life) = instance(&paths.data)?;
     let ended_well = is_first_life || opened.was_closed;
     sweep_last_life(&store, &instance, ended_well).await;
@@ -246,7 +281,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     }
     drop(socket_file);
     drop(lock);
-    Ok(())
+    Ok(Ending::Stopped)
 }
 
 /// A write beyond the limit on a file's length is an error like that of a full disk, and no reason to be ended.
@@ -283,6 +318,8 @@ struct OpenedStore {
     set_aside: Option<PathBuf>,
     /// Whether the last life closed it.
     was_closed: bool,
+    /// Whether it was built anew, from so much that the process has taken a lot of memory for it.
+    is_large_rebuild: bool,
 }
 
 fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError> {
@@ -291,6 +328,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
             store: Store::ephemeral()?,
             set_aside: None,
             was_closed: false,
+            is_large_rebuild: false,
         });
     }
     let (store, report) = Store::open(
@@ -327,6 +365,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     }
     Ok(OpenedStore {
         store,
+        is_large_rebuild: report.rebuilt.is_some() && report.replayed >= START_AGAIN_CHANGES,
         set_aside: report.set_aside,
         was_closed: report.was_closed,
     })

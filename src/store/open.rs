@@ -205,6 +205,11 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         mark = compacted;
     }
     let journal = Journal::open(&places.journal, mark.position.clone())?;
+    if report.rebuilt.is_some() {
+        // It has what the journal has; without this a crash before the next change would have it built once more.
+        keyspace.hand_over()?;
+        trust.mark_open()?;
+    }
     Ok(Opened {
         keyspace,
         bodies,
