@@ -26,6 +26,8 @@ use crate::paths::Paths;
 /// A connected daemon. The methods are those of the contract's client traits.
 pub(super) struct Daemon {
     client: Client,
+    /// The configuration file that it was started with, where the lock file names one.
+    config: Option<PathBuf>,
     /// The newest answer of each method that was called.
     answers: Mutex<BTreeMap<String, RawJson>>,
 }
@@ -47,9 +49,10 @@ pub(super) struct Reach {
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 
 /// What is read of the lock file here.
-#[derive(Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 struct LockFile {
     socket: PathBuf,
+    config: Option<PathBuf>,
 }
 
 impl Reach {
@@ -94,10 +97,16 @@ impl Reach {
     /// # Errors
     /// When a socket is there that cannot be used.
     pub(super) async fn find(&self) -> Outcome<Option<Daemon>> {
-        let locked = locked_socket(&self.paths.lock_file());
+        let lock = read_lock(&self.paths.lock_file());
+        let locked = lock.as_ref().map(|lock| lock.socket.clone());
         for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
             match connect(&socket).await {
-                Ok(client) => return Ok(Some(Daemon::new(client))),
+                Ok(client) => {
+                    let config = lock
+                        .filter(|lock| lock.socket == socket)
+                        .and_then(|lock| lock.config);
+                    return Ok(Some(Daemon::new(client, config)));
+                }
                 Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
                 Err(error @ ConnectError::PermissionDenied { .. }) => {
                     return Err(Problem::new(Exit::NoDaemon, error.to_string())
@@ -113,11 +122,17 @@ impl Reach {
 }
 
 impl Daemon {
-    fn new(client: Client) -> Self {
+    fn new(client: Client, config: Option<PathBuf>) -> Self {
         Self {
             client,
+            config,
             answers: Mutex::default(),
         }
+    }
+
+    /// Whether it was started with another configuration file than this one, as far as it is known.
+    pub(super) fn has_other_config(&self, config: &Path) -> bool {
+        self.config.as_deref().is_some_and(|own| own != config)
     }
 
     /// The bytes of the last answer of this method.
@@ -213,8 +228,8 @@ fn candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathB
     sockets
 }
 
-/// The socket that the lock file names. A file that cannot be read names none: the default is tried then.
-fn locked_socket(lock_file: &Path) -> Option<PathBuf> {
+/// What the lock file says. One that cannot be read says nothing: the default socket is tried then.
+fn read_lock(lock_file: &Path) -> Option<LockFile> {
     let text = match fs::read(lock_file) {
         Ok(text) => text,
         Err(error) => {
@@ -224,8 +239,7 @@ fn locked_socket(lock_file: &Path) -> Option<PathBuf> {
             return None;
         }
     };
-    let lock: LockFile = serde_json::from_slice(&text).ok()?;
-    Some(lock.socket)
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
@@ -233,7 +247,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use super::{candidates, locked_socket};
+    use super::{LockFile, candidates, read_lock};
 
     #[test]
     fn a_named_socket_is_the_only_one() {
@@ -254,17 +268,22 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_file_names_the_socket_where_it_can_be_read() {
+    fn the_lock_file_says_something_where_it_can_be_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sessiond.lock");
-        assert_eq!(locked_socket(&file), None);
+        assert_eq!(read_lock(&file), None);
         for (text, expected) in [
             ("", None),
             ("{\"pid\":1}", None),
-            ("{\"pid\":1,\"socket\":\"/s\",\"later\":1}", Some("/s")),
+            ("{\"pid\":1,\"socket\":\"/s\",\"later\":1}", Some(("/s", None))),
+            ("{\"socket\":\"/s\",\"config\":\"/c\"}", Some(("/s", Some("/c")))),
         ] {
+            let expected = expected.map(|(socket, config): (&str, Option<&str>)| LockFile {
+                socket: socket.into(),
+                config: config.map(Into::into),
+            });
             fs::write(&file, text).unwrap();
-            assert_eq!(locked_socket(&file), expected.map(PathBuf::from), "{text}");
+            assert_eq!(read_lock(&file), expected, "{text}");
         }
     }
 }

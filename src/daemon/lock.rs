@@ -42,6 +42,9 @@ pub struct LockInfo {
     /// The folder that everything is under, where it was started with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<PathBuf>,
+    /// Its configuration file, whether it is there or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
     /// When it took the lock.
     pub started_at: Timestamp,
 }

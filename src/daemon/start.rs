@@ -158,6 +158,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         socket: paths.bridge_socket.clone(),
         acp_socket: None,
         home: paths.home.clone(),
+        config: Some(paths.config_file.clone()),
         started_at: Timestamp::now(),
     };
     let lock = DaemonLock::acquire(&paths.lock_file(), &info)?;

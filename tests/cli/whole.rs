@@ -131,6 +131,23 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     };
     until("another turn is running; this prompt waits in line behind it");
     until("the turn that is running waits for an answer: First?");
+    // Others see it there.
+    let shown = home.said(&["show", &id]);
+    let in_line = shown.lines().find(|line| line.starts_with("in line "));
+    assert!(in_line.is_some_and(|line| line.contains(" turn ")), "{shown}");
+    let listed = home.said(&["ls"]);
+    assert!(listed.contains(" awaiting +1 "), "{listed}");
+    let mut attached = home
+        .command(&["attach", &id])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(attached.stderr.take().unwrap()).lines();
+    let in_line = told.map(Result::unwrap).find(|line| line.contains(" in line"));
+    assert_eq!(in_line.as_deref(), Some("1 prompt waits in line"));
+    kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
+    attached.wait().unwrap();
     let how = until("sessionctl answer");
     let interrupt = how.split(' ').skip_while(|word| *word != id).nth(1).unwrap();
     home.said(&["answer", &id, interrupt, "allow_once"]);
@@ -177,4 +194,32 @@ fn attach_goes_on_when_the_daemon_comes_back() {
     }
     kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
     assert_eq!(attached.wait().unwrap().code(), Some(0));
+}
+
+/// Only a daemon that starts reads the configuration: whoever names another file to one that runs is told.
+#[test]
+fn a_configuration_that_is_not_used_is_told() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.toml", "second.toml"].map(|name| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, "default_agent = \"loopback\"\n").unwrap();
+        file.to_str().unwrap().to_owned()
+    });
+    for (options, is_told) in [
+        (vec!["--config", &first], false),
+        (vec!["--config", &first], false),
+        (vec![], false),
+        (vec!["--config", &second], true),
+        (vec!["--config", &second, "--json"], false),
+    ] {
+        let listed = home.run(&[&options[..], &["ls"]].concat());
+        let told = text(&listed.stderr);
+        assert_eq!(
+            told.contains("second.toml is not used"),
+            is_told,
+            "{options:?}: {told}"
+        );
+        assert_eq!(told.contains("is not used"), is_told, "{options:?}: {told}");
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationRef, Cursor};
@@ -37,11 +38,13 @@ struct Attached {
     person: Option<Person>,
     /// The last event that was shown.
     after: Option<Cursor>,
+    /// How many prompts wait in line, as was told last.
+    in_line: usize,
 }
 
 /// Follows a conversation until Ctrl-C or its end.
 pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let mut daemon = context.reach.connect().await?;
+    let mut daemon = context.connect().await?;
     let mut interrupts = interrupts()?;
     let mut attached = Attached {
         conversation: conversation_ref(&daemon, word).await?,
@@ -51,6 +54,7 @@ pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exi
             Person::find(true)
         },
         after: None,
+        in_line: 0,
     };
     loop {
         let ended = attached.follow(&daemon, context.output, &mut interrupts).await;
@@ -126,7 +130,7 @@ impl Attached {
             if json {
                 view.raw(&followed.raw)?;
             } else {
-                show(&mut view, &followed)?;
+                show(&mut view, &followed, &mut self.in_line)?;
                 view.unattended().await?;
             }
             if matches!(followed.envelope.event, Event::Deleted {}) {
@@ -141,7 +145,7 @@ impl Attached {
 }
 
 /// Shows one event.
-fn show(view: &mut View<'_>, followed: &Followed) -> Outcome {
+fn show(view: &mut View<'_>, followed: &Followed, in_line: &mut usize) -> Outcome {
     let event = &followed.envelope.event;
     match event {
         Event::Snapshot {
@@ -162,7 +166,10 @@ fn show(view: &mut View<'_>, followed: &Followed) -> Outcome {
                     view.update(update)?;
                 }
             }
+            *in_line = 0;
+            show_line(view, conversation, in_line)?;
         }
+        Event::Updated { conversation } => show_line(view, conversation, in_line)?,
         Event::PromptAccepted { prompt, .. } => view.styled_line(STRONG, &prompt_line(prompt))?,
         Event::Update { update, .. } => view.update(update)?,
         Event::TurnEnded { turn } => {
@@ -178,6 +185,17 @@ fn show(view: &mut View<'_>, followed: &Followed) -> Outcome {
         _ => {}
     }
     view.common(event)
+}
+
+/// Tells how many prompts wait in line, when that has changed.
+fn show_line(view: &mut View<'_>, conversation: &Conversation, told: &mut usize) -> Outcome {
+    let waiting = conversation.queue.len();
+    if std::mem::replace(told, waiting) == waiting || waiting == 0 {
+        return Ok(());
+    }
+    let verb = if waiting == 1 { "waits" } else { "wait" };
+    let prompts = words::count(waiting as u64, "prompt", "prompts");
+    view.aside(&format!("{prompts} {verb} in line"))
 }
 
 fn prompt_line(prompt: &PromptContent) -> String {

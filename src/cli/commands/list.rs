@@ -21,7 +21,7 @@ const TITLE_COLUMNS: usize = 8;
 /// Lists conversations, newest first.
 pub(super) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
     let cwd = if options.here { Some(this_folder()?) } else { None };
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let mut conversations = Vec::new();
     let mut cursor = None;
     let mut left = options.limit;
@@ -92,7 +92,7 @@ fn table(conversations: &[Conversation], now: Timestamp, long: bool, look: Look)
             [
                 id,
                 words::age(conversation.updated_at, now),
-                words::state(conversation.state).to_owned(),
+                state_with_line(conversation),
                 one_line(conversation.agent.as_str()),
                 title,
             ]
@@ -133,9 +133,18 @@ fn table(conversations: &[Conversation], now: Timestamp, long: bool, look: Look)
         .collect()
 }
 
+/// The state, and how many prompts wait in line.
+fn state_with_line(conversation: &Conversation) -> String {
+    let state = words::state(conversation.state);
+    match conversation.queue.len() {
+        0 => state.to_owned(),
+        waiting => format!("{state} +{waiting}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
+    use bridge_protocol::conversation::{Conversation, ConversationState, QueuedPrompt, Settings};
 
     use super::{Look, table};
 
@@ -179,6 +188,28 @@ mod tests {
                 "5d0c2a4e  2 h   interrupted  loopback  /home/u/project",
             ]
         );
+    }
+
+    #[test]
+    fn what_waits_in_line_is_counted() {
+        let mut conversations = conversations();
+        conversations[0].state = ConversationState::Prompting;
+        conversations[0].queue = ["a", "b"].map(waiting).to_vec();
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        assert_eq!(
+            table(&conversations, now, false, Look::default()),
+            [
+                "5d0c2a4e  30 s  prompting +2  loopback  日本語の題名",
+                "5d0c2a4e  2 h   interrupted   loopback  /home/u/project",
+            ]
+        );
+    }
+
+    fn waiting(turn: &str) -> QueuedPrompt {
+        QueuedPrompt {
+            turn_id: turn.into(),
+            queued_at: "2026-11-03T11:59:40Z".parse().unwrap(),
+        }
     }
 
     #[test]

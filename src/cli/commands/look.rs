@@ -18,7 +18,7 @@ pub(super) const LINEAGE_PAGE: u32 = 1_000;
 
 /// Shows one conversation.
 pub(super) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let answer = daemon.get(conversation).await?;
     if context.output.json {
@@ -81,6 +81,11 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
         });
         facts.push(("limit", format!("{}{until}", words::failure(limit.kind))));
     }
+    for waiting in &conversation.queue {
+        let turn = words::short(waiting.turn_id.as_str());
+        let age = words::age(waiting.queued_at, now);
+        facts.push(("in line", format!("turn {turn}, for {age}")));
+    }
     facts.push((
         "changed",
         format!("{} ago", words::age(conversation.updated_at, now)),
@@ -94,7 +99,7 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
 
 /// Shows the upstream sessions that can be resumed.
 pub(super) async fn chain(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let answer = daemon.chain(conversation).await?;
     if context.output.json {
@@ -137,7 +142,7 @@ fn link_line(link: &Link) -> String {
 
 /// Shows everything that ever happened to the chain.
 pub(super) async fn lineage(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let mut cursor = None;
     loop {
@@ -187,7 +192,7 @@ fn entry_line(entry: &LineageEntry) -> String {
 
 /// Shows the agents.
 pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let answer = daemon.list_agents().await?;
     if context.output.json {
         context.answer(&daemon, "agent/list")?;

@@ -23,7 +23,7 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
         mode: options.mode,
         ..Settings::default()
     });
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let answer = daemon
         .create(
             options.agent.map(Into::into),
@@ -52,7 +52,7 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
 
 /// Branches off and prints the id of the branch's conversation.
 pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
         .fork(
@@ -87,7 +87,7 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
 
 /// Gives a conversation a title.
 pub(super) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     daemon
         .update(conversation, Some(options.title), None, None, None)

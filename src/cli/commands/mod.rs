@@ -32,6 +32,24 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Connects, and starts a daemon when none answers. Tells when one answers that does not use the file of `--config`.
+    ///
+    /// # Errors
+    /// See [`Reach::connect`].
+    pub(super) async fn connect(&mut self) -> Outcome<Daemon> {
+        let daemon = self.reach.connect().await?;
+        if let Some(config) = &self.reach.launch.config
+            && daemon.has_other_config(config)
+        {
+            self.output.note(&format!(
+                "a daemon that runs already has another configuration file: {} is not used (sessionctl stop ends that \
+                 daemon)",
+                config.display()
+            ))?;
+        }
+        Ok(daemon)
+    }
+
     /// Prints the bytes of the last answer of a method.
     pub(super) fn answer(&mut self, daemon: &Daemon, method: &str) -> Outcome {
         match daemon.answer(method) {

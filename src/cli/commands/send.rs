@@ -53,7 +53,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     }
     let prompt = PromptContent::text(&text);
 
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let mut interrupts = interrupts()?;
     // Subscribed first, so that nothing of the turn is missed.

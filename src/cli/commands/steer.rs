@@ -15,7 +15,7 @@ use crate::cli::words;
 
 /// Stops the running turn.
 pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
         .cancel(conversation, None, options.queued.then_some(true), None)
@@ -30,7 +30,7 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
 
 /// Opens the session and tells how.
 pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let answer = daemon.resume(conversation, None, None).await?;
     if context.output.json {
@@ -60,7 +60,7 @@ pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exi
 
 /// Answers a question of the agent.
 pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
         .respond(
@@ -89,7 +89,7 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
 
 /// Closes the session.
 pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     ConversationRpcClient::close(&daemon, conversation, None).await?;
     if context.output.json {
@@ -100,7 +100,7 @@ pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit
 
 /// Starts a new chat under the same id.
 pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     daemon.reset(conversation, None).await?;
     if context.output.json {
@@ -111,7 +111,7 @@ pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit
 
 /// Deletes a conversation.
 pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let transcripts = options.transcripts.then_some(TranscriptsOnDelete::Delete);
     daemon.delete(conversation, transcripts, None).await?;

@@ -34,7 +34,7 @@ struct Member<'a> {
 
 /// Draws the conversation's links and forks.
 pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.reach.connect().await?;
+    let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let asked_for = daemon.get(conversation).await?.conversation;
     let trunk = trunk(&daemon, asked_for.clone()).await?;

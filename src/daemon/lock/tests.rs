@@ -11,6 +11,7 @@ fn info(socket: &str) -> LockInfo {
         socket: socket.into(),
         acp_socket: Some("/run/user/1000/sessiond/acp.sock".into()),
         home: None,
+        config: None,
         started_at: "2026-11-20T10:00:00Z".parse().unwrap(),
     }
 }
