@@ -206,8 +206,8 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
     }
     let journal = Journal::open(&places.journal, mark.position.clone())?;
     if report.rebuilt.is_some() {
-        // It has what the journal has; without this a crash before the next change would have it built once more.
-        keyspace.hand_over()?;
+        // What it was filled with is beyond the reach of a crash since it was closed, and what a compaction changed
+        // behind that need not be. Without this a crash before the next change would have it built once more.
         trust.mark_open()?;
     }
     Ok(Opened {
