@@ -8,10 +8,15 @@
 //! before, and what sled loses with the machine's power is replayed from there.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use sled::Transactional as _;
 use sled::transaction::{ConflictableTransactionError, TransactionError};
 
@@ -116,6 +121,25 @@ pub(super) struct SledTrees {
     trees: Vec<sled::Tree>,
 }
 
+/// How long sled's threads may hold the file of a database that was closed, in milliseconds. Some were seen to take a few.
+const RELEASE_LIMIT_MS: u64 = 2_000;
+
+/// Waits until sled's own threads have let go of a database that was closed in this process: it is refused to whoever
+/// opens it earlier. Nobody else has it open, the lock of the data folder sees to that; should somebody all the same,
+/// sled says so when this gives up.
+fn wait_until_free(path: &Path) {
+    let file = path.join("db");
+    // What is not there, or cannot be opened, is for sled to find.
+    let Ok(held) = File::open(&file) else { return };
+    let until = Instant::now() + Duration::from_millis(RELEASE_LIMIT_MS);
+    loop {
+        match flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(Duration::from_millis(1)),
+            _ => return,
+        }
+    }
+}
+
 impl Keyspace {
     pub(super) fn in_memory() -> Self {
         Self::Memory(RwLock::default())
@@ -132,13 +156,11 @@ impl Keyspace {
     }
 
     /// Closes it, and waits until it can be opened again: threads of sled may hold its file for a moment longer.
-    pub(super) fn close(self) -> Result<(), StoreError> {
-        let Self::Sled(trees) = &self else { return Ok(()) };
-        let file = trees.path.join("db");
+    pub(super) fn close(self) {
+        let Self::Sled(trees) = &self else { return };
+        let path = trees.path.clone();
         drop(self);
-        let held = std::fs::File::open(&file).map_err(StoreError::io("open", &file))?;
-        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive)
-            .map_err(|error| StoreError::io("lock", &file)(error.into()))
+        wait_until_free(&path);
     }
 
     fn open_with(path: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
@@ -146,6 +168,7 @@ impl Keyspace {
             path: path.to_owned(),
             source,
         };
+        wait_until_free(path);
         let database = sled::Config::new()
             .path(path)
             .cache_capacity(cache_bytes)

@@ -180,7 +180,7 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         .max(header.as_ref().map_or(0, |(header, _)| header.base));
     if report.rebuilt.is_some() {
         leave_marked(&keyspace, &mark)?;
-        keyspace.close()?;
+        keyspace.close();
         keyspace = Keyspace::open(&places.database)?;
     }
     if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 {
@@ -227,7 +227,7 @@ pub(super) fn build(journal: &Path, database: &Path) -> Result<Mark, StoreError>
     let mark = fill(journal, &keyspace)?;
     leave_marked(&keyspace, &mark)?;
     keyspace.sync()?;
-    keyspace.close()?;
+    keyspace.close();
     Ok(mark)
 }
 

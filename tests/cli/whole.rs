@@ -156,6 +156,15 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     assert_eq!(text(&output.stdout), "echo: Second\n");
 }
 
+/// Kills a process and waits until it has ended: until then its socket takes connections that nobody will serve.
+fn kill_and_wait(process: Pid) {
+    #[cfg(target_os = "linux")]
+    let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
+    #[cfg(target_os = "linux")]
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+}
+
 #[test]
 fn attach_goes_on_when_the_daemon_comes_back() {
     let home = Home::new();
@@ -175,7 +184,7 @@ fn attach_goes_on_when_the_daemon_comes_back() {
 
     let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
     let daemon = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
-    kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+    kill_and_wait(Pid::from_raw(daemon).unwrap());
     let mut until = |words: &str| {
         let told = notes
             .by_ref()
