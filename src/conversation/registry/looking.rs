@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
+use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{AgentName, ConversationId, Cursor};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,6 +16,7 @@ use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
 use super::filter::{Filter, Search};
+use super::page::PageRoom;
 use crate::store::{RecentCursor, StoreError};
 
 /// How many records are read on the routing thread before others get their turn: about a millisecond's work.
@@ -93,7 +95,7 @@ impl Registry {
         Ok(view_of_record(&self.record(id)?))
     }
 
-    /// One page of conversations, newest first.
+    /// One page of conversations, newest first: `limit` at most, and fewer where they are large.
     ///
     /// What changes while one pages through moves to the front, behind which the cursor goes on; a first page holds
     /// also what came to the front while it was put together.
@@ -114,7 +116,7 @@ impl Registry {
             })?),
             None => None,
         };
-        let mut page = Vec::new();
+        let (mut page, mut room) = (Vec::new(), PageRoom::new());
         let mut last = None;
         loop {
             // One more than the page, to know whether there is another.
@@ -130,7 +132,7 @@ impl Registry {
                 let Some(conversation) = self.listed(id)?.filter(|view| filter.fits(view)) else {
                     continue;
                 };
-                if page.len() == limit {
+                if page.len() == limit || !room.takes(&conversation) {
                     return Ok((page, last));
                 }
                 page.push(conversation);
@@ -140,6 +142,33 @@ impl Registry {
                 return Ok((page, None));
             }
         }
+    }
+
+    /// One page of a conversation's lineage, oldest first: `limit` at most, and fewer where they are large.
+    ///
+    /// # Errors
+    /// When the cursor is not one of this method, or the store cannot be read.
+    pub fn lineage(
+        &self,
+        id: ConversationId,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<LineageEntry>, Option<Cursor>), ConversationError> {
+        let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
+        let after = after.map_err(|_| {
+            ConversationError::InvalidParams("the cursor is not one that conversation/lineage gave".to_owned())
+        })?;
+        // One more than the page, to know whether there is another.
+        let entries = self.services.store.lineage(id, after, limit + 1);
+        let mut entries = entries.map_err(|error| store_error(&error))?;
+        let mut room = PageRoom::new();
+        let fitting = entries.iter().take(limit).take_while(|entry| room.takes(*entry));
+        let fitting = fitting.count();
+        let has_more = fitting < entries.len();
+        entries.truncate(fitting);
+        let last = entries.last().filter(|_| has_more);
+        let next = last.map(|entry| Cursor::new(entry.seq.to_string()));
+        Ok((entries, next))
     }
 
     /// A conversation for a list; none when it was deleted meanwhile.
