@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, Resting};
+use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, ResolvedBy, Resting};
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
@@ -117,9 +117,10 @@ impl Registry {
                      upstream id that it has had"
                 ),
             }),
-            Err(Lookup::Ambiguous(candidates)) => Err(ConversationError::Ambiguous {
+            Err(Lookup::Ambiguous { candidates, by }) => Err(ConversationError::Ambiguous {
                 name: name.to_string(),
                 candidates,
+                is_whole: by == ResolvedBy::UpstreamId,
             }),
             Err(Lookup::Deleted { id, at }) => Err(ConversationError::Deleted { id, at }),
             Err(Lookup::Store(error)) => Err(store_error(&error)),
@@ -200,7 +201,13 @@ impl Registry {
         {
             check_settings(settings)?;
         }
-        if let Call::Update { title: Some(title), .. } | Call::Fork { title: Some(title), .. } = &call {
+        if let Call::Update {
+            title: Some(title), ..
+        }
+        | Call::Fork {
+            title: Some(title), ..
+        } = &call
+        {
             check_title(title)?;
         }
         if let Some(request) = &request
