@@ -18,8 +18,8 @@ const NAMESPACE_LIMIT_BYTES: usize = 256;
 const LARGE: usize = 1_000_000;
 const MANY: usize = 36;
 
-async fn make_large(app: &App, cwd: &str) -> ConversationId {
-    let settings = json!({"settings": {"systemPrompt": "x".repeat(LARGE)}});
+async fn make_large(app: &App, cwd: &str, bytes: usize) -> ConversationId {
+    let settings = json!({"settings": {"systemPrompt": "x".repeat(bytes)}});
     app.make_with(cwd, settings).await.id
 }
 
@@ -38,16 +38,32 @@ async fn names_that_are_too_long_are_refused_with_the_limit() {
     let (cwd, id) = (home.project(), made.id);
     let table = [
         ("new", json!({"cwd": cwd, "title": long_title}), title_words),
-        ("new", json!({"cwd": cwd, "namespace": long_namespace}), namespace_words),
-        ("update", json!({"conversationId": id, "title": long_title}), title_words),
-        ("fork", json!({"conversationId": id, "title": long_title}), title_words),
+        (
+            "new",
+            json!({"cwd": cwd, "namespace": long_namespace}),
+            namespace_words,
+        ),
+        (
+            "update",
+            json!({"conversationId": id, "title": long_title}),
+            title_words,
+        ),
+        (
+            "fork",
+            json!({"conversationId": id, "title": long_title}),
+            title_words,
+        ),
     ];
     for (method, params, words) in table {
         let answer = app.call(&format!("conversation/{method}"), params).await;
         refused(answer, ErrorKind::InvalidParams, words);
     }
     let all = app.call("conversation/list", json!({})).await.unwrap();
-    assert_eq!(all["conversations"].as_array().unwrap().len(), 1, "nothing was made");
+    assert_eq!(
+        all["conversations"].as_array().unwrap().len(),
+        1,
+        "nothing was made"
+    );
 }
 
 #[tokio::test]
@@ -55,9 +71,7 @@ async fn a_name_that_an_agent_gives_is_cut_between_characters() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let daemon = home.start();
     let app = daemon.app().await;
-    let made = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await;
+    let made = app.make_with(&home.project(), json!({"agent": "scripted"})).await;
     let title = format!("x{}", "é".repeat(TITLE_LIMIT_BYTES));
     let update = json!({"sessionUpdate": "session_info_update", "title": title}).to_string();
     let line = format!(
@@ -77,7 +91,7 @@ async fn a_page_of_large_conversations_ends_early() {
     let app = daemon.app().await;
     let mut made = Vec::new();
     for _ in 0..MANY {
-        made.push(make_large(&app, &home.project()).await);
+        made.push(make_large(&app, &home.project(), LARGE).await);
     }
     made.push(app.make(&home.project()).await);
     let mut raw = daemon.raw().await;
@@ -103,19 +117,18 @@ async fn a_page_of_large_conversations_ends_early() {
 /// Whoever listens to everything is told of each large conversation that is not idle, however slowly it reads.
 #[tokio::test]
 async fn snapshots_that_are_large_together_are_all_told() {
-    const KEPT_WAITING: usize = 5;
     // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of them.
-    let home = Home::with_config("[limits]\nsubscriber_events = 4\n");
+    let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
     let daemon = home.start();
     let app = daemon.app().await;
     let mut limited = HashSet::new();
-    for _ in 0..KEPT_WAITING * 2 {
-        let id = make_large(&app, &home.project()).await;
+    for _ in 0..MANY {
+        let id = make_large(&app, &home.project(), LARGE / 4).await;
         app.send(id, "[[limit 3600]]").await;
         limited.insert(id);
     }
     let mut all = app.events_of(None, None).await;
-    for _ in 0..KEPT_WAITING * 2 {
+    for _ in 0..MANY {
         let envelope = all.next().await;
         assert!(
             matches!(envelope.event, Event::Snapshot { .. }),

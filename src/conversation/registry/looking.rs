@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::actor::Message;
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
-use super::super::events::{Encoded, Subscriber, snapshot_of_record};
+use super::super::events::{Shown, Subscriber, snapshot_of_record};
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
@@ -24,21 +24,26 @@ const RECORDS_AT_ONCE: usize = 50;
 
 impl Registry {
     /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
-    pub async fn subscribe_all(&self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+    ///
+    /// The snapshots are made one after another, each when there is room for it: together they may be larger than what
+    /// may wait for one client.
+    pub async fn subscribe_all(&self, mut subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
         let since = self.services.hub.last();
         let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
-        let snapshots = if held.is_some_and(|from| self.services.hub.holds_after(from)) {
-            Vec::new()
-        } else {
-            self.busy_snapshots(after.is_some()).await
-        };
+        let mut shown = Vec::new();
+        if !held.is_some_and(|from| self.services.hub.holds_after(from)) {
+            match self.tell_busy(subscriber.as_mut(), after.is_some()).await {
+                Some(told) => shown = told,
+                None => return,
+            }
+        }
         self.services
             .hub
-            .subscribe(subscriber, after, &snapshots, since, &now().to_string());
+            .subscribe(subscriber, after, &shown, since, &now().to_string());
     }
 
-    /// A snapshot of each conversation that is not idle.
-    async fn busy_snapshots(&self, gap: bool) -> Vec<Encoded> {
+    /// Tells a snapshot of each conversation that is not idle; none when the subscriber is gone.
+    async fn tell_busy(&self, subscriber: &mut dyn Subscriber, gap: bool) -> Option<Vec<Shown>> {
         let mailboxes: Vec<(ConversationId, mpsc::Sender<Message>)> = {
             let live = self.lock();
             let busy = live
@@ -46,7 +51,7 @@ impl Registry {
                 .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
             busy.map(|(id, entry)| (*id, entry.mailbox.clone())).collect()
         };
-        let mut snapshots = Vec::new();
+        let mut shown = Vec::new();
         let mut seen = HashSet::new();
         for (id, mailbox) in mailboxes {
             let (reply, snapshot) = oneshot::channel();
@@ -54,7 +59,8 @@ impl Registry {
                 && let Ok(snapshot) = snapshot.await
             {
                 seen.insert(id);
-                snapshots.push(snapshot);
+                shown.push((id, snapshot.sequence));
+                subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
         let unfinished = self.services.store.unfinished().unwrap_or_default();
@@ -73,15 +79,12 @@ impl Registry {
                     running: None,
                     session: None,
                 };
-                snapshots.push(snapshot_of_record(
-                    &self.services.hub,
-                    id,
-                    &now().to_string(),
-                    &event,
-                ));
+                let snapshot = snapshot_of_record(&self.services.hub, id, &now().to_string(), &event);
+                shown.push((id, snapshot.sequence));
+                subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
-        snapshots
+        Some(shown)
     }
 
     /// A conversation as it stands.
@@ -156,7 +159,9 @@ impl Registry {
     ) -> Result<(Vec<LineageEntry>, Option<Cursor>), ConversationError> {
         let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
         let after = after.map_err(|_| {
-            ConversationError::InvalidParams("the cursor is not one that conversation/lineage gave".to_owned())
+            ConversationError::InvalidParams(
+                "the cursor is not one that conversation/lineage gave".to_owned(),
+            )
         })?;
         // One more than the page, to know whether there is another.
         let entries = self.services.store.lineage(id, after, limit + 1);

@@ -57,7 +57,10 @@ impl Weighed for Conversation {
             FRAME_BYTES + raw_weight(&interrupt.request) + parts
         });
         let texts = self.title.len() + self.namespace.len() + self.cwd.len();
-        FRAME_BYTES * (1 + self.queue.len()) + texts + settings_weight(&self.settings) + questions.sum::<usize>()
+        FRAME_BYTES * (1 + self.queue.len())
+            + texts
+            + settings_weight(&self.settings)
+            + questions.sum::<usize>()
     }
 }
 
@@ -77,8 +80,14 @@ fn settings_weight(settings: &Settings) -> usize {
         mcp_servers,
         additional_directories,
     } = settings;
-    let words = [model, mode, system_prompt].into_iter().flatten().map(String::len);
-    let options = config.iter().flatten().map(|(id, value)| id.len() + raw_weight(value));
+    let words = [model, mode, system_prompt]
+        .into_iter()
+        .flatten()
+        .map(String::len);
+    let options = config
+        .iter()
+        .flatten()
+        .map(|(id, value)| id.len() + raw_weight(value));
     let servers = mcp_servers.iter().flatten().map(raw_weight);
     let folders = additional_directories.iter().flatten().map(String::len);
     words.chain(options).chain(servers).chain(folders).sum()

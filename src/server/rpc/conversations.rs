@@ -337,10 +337,11 @@ impl ConversationRpcServer for Handlers {
         match id {
             Some(id) => self.daemon.registry.subscribe(id, subscriber, after)?,
             None => {
-                self.daemon
-                    .registry
-                    .subscribe_all(subscriber, after.as_ref())
-                    .await;
+                let registry = &self.daemon.registry;
+                tokio::select! {
+                    () = registry.subscribe_all(subscriber, after.as_ref()) => {}
+                    () = sink.closed() => {}
+                }
             }
         }
         tokio::select! {
