@@ -5,6 +5,7 @@
 use std::io;
 use std::path::Path;
 
+use bridge_protocol::client::TransportError;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
 use jsonrpsee::core::client::Error as ClientError;
@@ -149,7 +150,9 @@ impl From<ClientError> for Problem {
         match error {
             ClientError::Call(error) => BridgeError::from(error).into(),
             ClientError::Transport(_) | ClientError::RestartNeeded(_) | ClientError::ServiceDisconnect => {
-                Self::connection_lost()
+                refusal(&error).map_or_else(Self::connection_lost, |error| {
+                    Self::from(error).hint("close a window or program that is connected, then try again")
+                })
             }
             ClientError::ParseError(error) => Self::new(
                 Exit::Failed,
@@ -167,11 +170,23 @@ impl From<PathsError> for Problem {
     }
 }
 
+/// What the daemon said when it did not take the connection.
+fn refusal(error: &ClientError) -> Option<BridgeError> {
+    match error {
+        ClientError::RestartNeeded(error) => refusal(error),
+        ClientError::Transport(error) => match error.downcast_ref()? {
+            TransportError::Refused { error, .. } => Some(error.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// What to do next after an error of the daemon, where its message does not always say so itself.
 fn hint_for(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::NotFound => Some("sessionctl ls shows the conversations there are"),
-        ErrorKind::Ambiguous => Some("give more of the id; sessionctl ls --long shows whole ids"),
+        ErrorKind::Ambiguous => Some("sessionctl ls --long shows whole ids"),
         ErrorKind::Busy => {
             Some("wait for the running turn, stop it with sessionctl cancel, or send with --queue")
         }

@@ -28,12 +28,14 @@ pub enum ConversationError {
         at: Timestamp,
     },
     /// The name fits several conversations.
-    #[error("\"{name}\" fits {} conversations: {}; use more of the id", candidates.len(), list(candidates))]
+    #[error("{}", ambiguous(name, candidates, *is_whole))]
     Ambiguous {
         /// What was given.
         name: String,
         /// What it fits.
         candidates: Vec<ConversationId>,
+        /// Whether it is a whole upstream id, so that more of it would not help.
+        is_whole: bool,
     },
     /// Something else has to end first.
     #[error("{0}")]
@@ -147,6 +149,16 @@ impl fmt::Display for StoreFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
+}
+
+fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> String {
+    let (count, ids) = (candidates.len(), list(candidates));
+    if is_whole {
+        return format!(
+            "\"{name}\" is an upstream id of {count} conversations: {ids}; use the id of one of them"
+        );
+    }
+    format!("\"{name}\" fits {count} conversations: {ids}; use more of the id")
 }
 
 fn list(ids: &[ConversationId]) -> String {

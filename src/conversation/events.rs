@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, Cursor, TurnId};
+use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 pub use ring::{Ring, RingLimits};
@@ -54,10 +55,17 @@ pub enum Taken {
     Gone,
 }
 
+/// What the snapshots that a subscriber to everything was told show already: everything of this conversation up to this
+/// number.
+pub type Shown = (ConversationId, u64);
+
 /// Someone who listens. Implemented by the room that knows the wire.
 pub trait Subscriber: Send {
     /// Hands an event on without waiting.
     fn take(&mut self, event: &Encoded) -> Taken;
+
+    /// Hands an event on once there is room, for what a subscription begins with; false when it is gone.
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool>;
 
     /// Tells the subscriber that it gets nothing more, and the cursor behind which it can go on.
     fn lagged(self: Box<Self>, text: String);
@@ -87,35 +95,32 @@ impl Seat {
 pub struct Hub {
     epoch: String,
     last: AtomicU64,
-    limits: RingLimits,
+    each: RingLimits,
     all: Mutex<All>,
 }
 
 struct All {
     ring: Ring,
+    /// The conversation of the newest event.
+    newest: Option<ConversationId>,
     seats: Vec<Seat>,
 }
 
 impl Hub {
-    /// A hub of a new life of the daemon.
+    /// A hub of a new life of the daemon, with the limits of its own ring and of each conversation's.
     #[must_use]
-    pub fn new(limits: RingLimits) -> Arc<Self> {
+    pub fn new(own: RingLimits, each: RingLimits) -> Arc<Self> {
         let epoch = Uuid::new_v4().simple().to_string().chars().take(12).collect();
         Arc::new(Self {
             epoch,
             last: AtomicU64::new(0),
-            limits,
+            each,
             all: Mutex::new(All {
-                ring: Ring::new(0, limits),
+                ring: Ring::new(0, own),
+                newest: None,
                 seats: Vec::new(),
             }),
         })
-    }
-
-    /// The limits of each ring.
-    #[must_use]
-    pub fn limits(&self) -> RingLimits {
-        self.limits
     }
 
     /// The cursor of an event with this number.
@@ -143,14 +148,14 @@ impl Hub {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Adds someone who listens to everything: first what it missed behind `after`, when that is still held, else the
-    /// snapshots and what has happened since they were made; then live. `since` is the number of the last event before
-    /// the first snapshot was asked for.
+    /// Adds someone who listens to everything: first what it missed behind `after`, when that is still held, else what
+    /// has happened since the snapshots that it was told were made; then live. `since` is the number of the last event
+    /// before the first snapshot was asked for.
     pub fn subscribe(
         &self,
         mut subscriber: Box<dyn Subscriber>,
         after: Option<&Cursor>,
-        snapshots: &[Encoded],
+        shown: &[Shown],
         since: u64,
         at: &str,
     ) {
@@ -158,23 +163,28 @@ impl Hub {
         let held = after
             .and_then(|cursor| self.sequence_of(cursor))
             .filter(|from| all.ring.holds_after(*from));
-        let mut last = held.unwrap_or_else(|| self.last());
-        let backlog: Vec<Encoded> = match held {
-            Some(from) => all.ring.after(from).cloned().collect(),
-            None => {
-                // What a snapshot shows already is not told again.
-                let is_shown = |event: &&Encoded| {
-                    snapshots.iter().any(|snapshot| {
-                        snapshot.conversation == event.conversation && snapshot.sequence >= event.sequence
-                    })
-                };
-                let missed = all.ring.after(since).filter(|event| !is_shown(event));
-                snapshots.iter().chain(missed).cloned().collect()
-            }
+        let mut last = held.unwrap_or(since);
+        if !all.ring.holds_after(last)
+            && let Some(newest) = all.newest
+        {
+            // It took its snapshots so slowly that what came meanwhile is gone.
+            subscriber.lagged(self.lagged_text(newest, last, at));
+            return;
+        }
+        // What a snapshot shows already is not told again.
+        let is_shown = |event: &&Encoded| {
+            let mut shown = shown.iter();
+            shown.any(|(conversation, sequence)| {
+                *conversation == event.conversation && *sequence >= event.sequence
+            })
         };
-        for event in &backlog {
+        let missed = all
+            .ring
+            .after(last)
+            .filter(|event| held.is_some() || !is_shown(event));
+        for event in missed {
             match subscriber.take(event) {
-                Taken::Yes => last = last.max(event.sequence),
+                Taken::Yes => last = event.sequence,
                 Taken::Full => {
                     subscriber.lagged(self.lagged_text(event.conversation, last, at));
                     return;
@@ -182,7 +192,17 @@ impl Hub {
                 Taken::Gone => return,
             }
         }
+        let last = self.last();
         all.seats.push(Seat { subscriber, last });
+    }
+
+    /// The events of one conversation after this number; none when not all of them are held.
+    fn after(&self, sequence: u64, conversation: ConversationId) -> Option<Vec<Encoded>> {
+        let all = self.lock();
+        let held = all.ring.holds_after(sequence);
+        let events = all.ring.after(sequence);
+        let own = events.filter(|event| event.conversation == conversation);
+        held.then(|| own.cloned().collect())
     }
 
     /// Whether everything after this number is held.
@@ -216,6 +236,7 @@ impl Hub {
     fn lag_everyone(&self, conversation: ConversationId, lost: u64, at: &str) {
         let mut all = self.lock();
         all.ring.lose_until(lost);
+        all.newest = Some(conversation);
         for seat in all.seats.drain(..) {
             seat.subscriber
                 .lagged(self.lagged_text(conversation, seat.last, at));
@@ -225,6 +246,7 @@ impl Hub {
     fn publish(&self, conversation: ConversationId, event: &Encoded, at: &str) {
         let mut all = self.lock();
         all.ring.push(event.clone());
+        all.newest = Some(conversation);
         offer_to_all(&mut all.seats, event, |last| {
             self.lagged_text(conversation, last, at)
         });
@@ -286,7 +308,7 @@ impl Stream {
             "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}-",
             hub.epoch
         );
-        let ring = Ring::new(hub.last(), hub.limits);
+        let ring = Ring::new(hub.last(), hub.each);
         let turn_start = hub.last();
         Self {
             hub,
@@ -353,12 +375,20 @@ impl Stream {
         );
     }
 
-    /// Whether what came after this cursor is still held.
+    /// Whether what came after this cursor is still held, here or in the daemon's ring, which goes back further unless
+    /// other conversations are loud.
     #[must_use]
     pub fn holds_after(&self, cursor: &Cursor) -> Option<u64> {
         self.hub
             .sequence_of(cursor)
-            .filter(|from| self.ring.holds_after(*from))
+            .filter(|from| self.ring.holds_after(*from) || self.hub.holds_after(*from))
+    }
+
+    fn missed_after(&self, sequence: u64) -> Option<Vec<Encoded>> {
+        if self.ring.holds_after(sequence) {
+            return Some(self.ring.after(sequence).cloned().collect());
+        }
+        self.hub.after(sequence, self.conversation)
     }
 
     /// Adds a subscriber: first exactly what it missed, when `after` is still held, else the snapshot; then live.
@@ -370,10 +400,13 @@ impl Stream {
         at: &str,
     ) {
         let mut last = after.unwrap_or_else(|| self.hub.last());
-        let backlog: Vec<Encoded> = match (after, snapshot) {
-            (Some(from), _) => self.ring.after(from).cloned().collect(),
-            (None, Some(snapshot)) => vec![snapshot.clone()],
-            (None, None) => Vec::new(),
+        let backlog = match after {
+            Some(from) => self.missed_after(from),
+            None => Some(snapshot.into_iter().cloned().collect()),
+        };
+        let Some(backlog) = backlog else {
+            subscriber.lagged(self.hub.lagged_text(self.conversation, last, at));
+            return;
         };
         for event in &backlog {
             match subscriber.take(event) {

@@ -6,6 +6,7 @@
 mod filter;
 mod last_life;
 mod looking;
+mod page;
 mod repeats;
 
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, Resting};
+use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, ResolvedBy, Resting};
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
@@ -33,6 +34,7 @@ use super::effect::Call;
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::usable_folder;
+use super::naming::{check_namespace, check_title};
 use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
 
@@ -115,9 +117,10 @@ impl Registry {
                      upstream id that it has had"
                 ),
             }),
-            Err(Lookup::Ambiguous(candidates)) => Err(ConversationError::Ambiguous {
+            Err(Lookup::Ambiguous { candidates, by }) => Err(ConversationError::Ambiguous {
                 name: name.to_string(),
                 candidates,
+                is_whole: by == ResolvedBy::UpstreamId,
             }),
             Err(Lookup::Deleted { id, at }) => Err(ConversationError::Deleted { id, at }),
             Err(Lookup::Store(error)) => Err(store_error(&error)),
@@ -146,6 +149,8 @@ impl Registry {
         self.services.agent(&agent)?;
         let cwd = usable_folder(&new.cwd)?;
         check_settings(&new.settings)?;
+        check_title(new.title.as_deref().unwrap_or_default())?;
+        check_namespace(new.namespace.as_deref().unwrap_or_default())?;
         let at = now();
         let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, at);
         record.title = new.title.unwrap_or_default();
@@ -195,6 +200,15 @@ impl Registry {
         } = &call
         {
             check_settings(settings)?;
+        }
+        if let Call::Update {
+            title: Some(title), ..
+        }
+        | Call::Fork {
+            title: Some(title), ..
+        } = &call
+        {
+            check_title(title)?;
         }
         if let Some(request) = &request
             && self.underway.find(Some(id), request)?.is_some()

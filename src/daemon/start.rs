@@ -221,7 +221,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         store: store.clone(),
         pool: pool.clone(),
         catalog,
-        hub: Hub::new(RingLimits::default()),
+        hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: config.rules(TimeZone::system),
         inbox: InboxLimits::default(),
     });

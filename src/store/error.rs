@@ -7,6 +7,8 @@ use bridge_protocol::ConversationId;
 use jiff::Timestamp;
 use thiserror::Error;
 
+use super::record::ResolvedBy;
+
 /// A read or a commit that did not happen.
 ///
 /// One failed write can fail every commit that waited in the same group, so the error can be cloned; the cause it
@@ -101,9 +103,14 @@ pub enum Lookup {
     /// Nothing has this name.
     #[error("no conversation has this name")]
     NotFound,
-    /// Several have it; a few of them.
+    /// Several have it.
     #[error("several conversations have this name")]
-    Ambiguous(Vec<ConversationId>),
+    Ambiguous {
+        /// A few of them.
+        candidates: Vec<ConversationId>,
+        /// What the name is of each.
+        by: ResolvedBy,
+    },
     /// The one that had it was deleted.
     #[error("conversation {id} was deleted")]
     Deleted {

@@ -274,12 +274,12 @@ fn settle(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolved,
             Some(at) => Err(Lookup::Deleted { id: only.id, at }),
             None => Ok(Resolved { id: only.id, by }),
         },
-        several => Err(Lookup::Ambiguous(
-            several
-                .iter()
-                .take(CANDIDATES_LIMIT)
-                .map(|header| header.id)
-                .collect(),
-        )),
+        several => {
+            let candidates = several.iter().take(CANDIDATES_LIMIT).map(|header| header.id);
+            Err(Lookup::Ambiguous {
+                candidates: candidates.collect(),
+                by,
+            })
+        }
     }
 }

@@ -178,21 +178,21 @@ fn names_lead_to_conversations() {
         }
         let resolve = |name: &str| match store.resolve(&name.into()) {
             Ok(resolved) => format!("{} by {:?}", &resolved.id.to_string()[..8], resolved.by),
-            Err(Lookup::Ambiguous(ids)) => format!("ambiguous {}", ids.len()),
+            Err(Lookup::Ambiguous { candidates, by }) => format!("ambiguous {} by {by:?}", candidates.len()),
             Err(error) => error.to_string(),
         };
         let cases = [
             ("abababdd-abab-abab-abab-abababababab", "abababdd by Id"),
             ("ABABABDDABABABABABABABABABABABAB", "abababdd by Id"),
-            ("ababab1", "ambiguous 2"),
+            ("ababab1", "ambiguous 2 by Prefix"),
             ("ababab10", "abababd10"),
             ("abababd", "abababdd by Prefix"),
-            ("abababcc", "ambiguous 2"),
-            ("ababab", "ambiguous 6"),
+            ("abababcc", "ambiguous 2 by Prefix"),
+            ("ababab", "ambiguous 6 by Prefix"),
             ("ababa", "no conversation has this name"),
             ("ses_1", "ababab10 by UpstreamId"),
             ("ses_", "no conversation has this name"),
-            ("shared", "ambiguous 2"),
+            ("shared", "ambiguous 2 by UpstreamId"),
             ("", "no conversation has this name"),
             (
                 "00000000-0000-0000-0000-000000000000",

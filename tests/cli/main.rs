@@ -14,10 +14,12 @@ mod terminal;
 mod whole;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use session_bridge::server::SocketLimits;
 
 use stub::{GET_RESULT, ID, Stub};
 
@@ -130,6 +132,37 @@ fn failures_have_their_codes_and_say_what_to_do() {
         assert!(stderr.contains("error: ") && stderr.contains(said), "{stderr}");
         assert!(stderr.contains("hint: "), "{stderr}");
     }
+}
+
+#[test]
+fn a_daemon_that_has_no_connection_left_is_busy_and_not_gone() {
+    let stub = Stub::with_limits(SocketLimits {
+        connections: 1,
+        ..SocketLimits::default()
+    });
+    let mut other = UnixStream::connect(stub.home().join("run/sessiond.sock")).unwrap();
+    other
+        .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"daemon/status\"}\n")
+        .unwrap();
+    // Once it is answered, it is the one that is let in.
+    other.read_exact(&mut [0]).unwrap();
+    // Again and again: the refusal and the first request cross each other.
+    for _ in 0..20 {
+        let output = run(&stub.home(), &["show", ID]);
+        check(&output, 5, "");
+        let stderr = text(&output.stderr);
+        let said = "error: 1 connections are open, which is the limit";
+        assert!(
+            stderr.contains(said) && stderr.contains("hint: close"),
+            "{stderr}"
+        );
+    }
+    let output = run(&stub.home(), &["show", ID, "--json"]);
+    let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(
+        (&told["error"]["code"], &told["error"]["kind"]),
+        (&json!(1003), &json!("busy"))
+    );
 }
 
 #[test]

@@ -38,6 +38,11 @@ struct Shared {
 impl Stub {
     /// Starts a stub that listens where a daemon of this home would.
     pub(crate) fn start() -> Self {
+        Self::with_limits(SocketLimits::default())
+    }
+
+    /// The same with limits of its own.
+    pub(crate) fn with_limits(limits: SocketLimits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("run/sessiond.sock");
         let stop = CancellationToken::new();
@@ -54,7 +59,7 @@ impl Stub {
                 let bound = PrivateSocket::bind(&socket, StaleSocket::Replace).unwrap();
                 let (listener, _file) = bound.into_parts();
                 listens.send(()).unwrap();
-                serve(listener, methods(shared), SocketLimits::default(), until).await;
+                serve(listener, methods(shared), limits, until).await;
             });
         });
         listening.blocking_recv().unwrap();

@@ -5,7 +5,7 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::{AgentName, ConversationId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use session_bridge::store::{Change, ConversationRecord, Store, StoreOptions};
+use session_bridge::store::{Change, ConversationRecord, Store, StoreOptions, TranscriptRoot};
 
 use crate::home::Home;
 use crate::scripted;
@@ -105,6 +105,7 @@ async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() 
             ConversationRecord::new(id, AgentName::new("loopback"), home.project(), Timestamp::now());
         let change = Change {
             conversation: Some(record),
+            upstream: vec![(id, TranscriptRoot::new("/r"), "ses_shared".into())],
             ..Change::default()
         };
         store.commit(change).await.unwrap();
@@ -117,6 +118,20 @@ async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() 
     let expected = Refusal(1002, "ambiguous", false, "fits 2 conversations");
     let data = raw
         .refused("conversation/get", json!({"conversationId": "abcdef"}), expected)
+        .await;
+    assert_eq!(data["candidates"], json!(ids));
+    // An upstream id that several hold is whole: more of it there is none.
+    let words = format!(
+        "an upstream id of 2 conversations: {}, {}; use the id of one",
+        ids[0], ids[1]
+    );
+    let shared = Refusal(1002, "ambiguous", false, &words);
+    let data = raw
+        .refused(
+            "conversation/get",
+            json!({"conversationId": "ses_shared"}),
+            shared,
+        )
         .await;
     assert_eq!(data["candidates"], json!(ids));
     let longer = raw

@@ -23,6 +23,7 @@ mod forks;
 mod home;
 mod interrupts;
 mod ladder;
+mod large;
 mod late_refusals;
 mod leaving;
 mod limits;

@@ -5,10 +5,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee_core::client::{ReceivedMessage, TransportReceiverT, TransportSenderT};
+use serde::Deserialize;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::error::BridgeError;
 
 /// Read at once: as much as the daemon writes at once.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
@@ -21,6 +25,15 @@ pub enum TransportError {
     Closed {
         /// The socket.
         path: PathBuf,
+    },
+    /// The daemon said why it does not serve this connection, and closed it: too many are open.
+    #[error("the daemon refused the connection at {}", path.display())]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        error: BridgeError,
     },
     /// The daemon sent a line that is longer than any message.
     #[error("the daemon sent a line of more than {limit_bytes} bytes at {}", path.display())]
@@ -58,6 +71,17 @@ pub(super) struct LineReceiver {
     limit_bytes: usize,
     /// What was read of a line so far; kept here so that a read that is dropped half way loses nothing.
     line: Vec<u8>,
+    /// Whether a message has come: a refusal is the first, and the last.
+    is_served: bool,
+}
+
+/// An answer to nothing that was asked.
+#[derive(Deserialize)]
+struct Refusal {
+    /// Null, as nobody asked; present, unlike that of an event.
+    #[serde(rename = "id")]
+    _id: (),
+    error: ErrorObjectOwned,
 }
 
 impl LineSender {
@@ -77,7 +101,22 @@ impl LineReceiver {
             path: path.to_owned(),
             limit_bytes,
             line: Vec::new(),
+            is_served: false,
         }
+    }
+
+    async fn next_message(&mut self) -> Result<Vec<u8>, TransportError> {
+        let line = self.next_line().await?;
+        if !self.is_served
+            && let Ok(refusal) = serde_json::from_slice::<Refusal>(&line)
+        {
+            return Err(TransportError::Refused {
+                path: self.path.clone(),
+                error: refusal.error.into(),
+            });
+        }
+        self.is_served = true;
+        Ok(line)
     }
 
     async fn next_line(&mut self) -> Result<Vec<u8>, TransportError> {
@@ -88,10 +127,16 @@ impl LineReceiver {
                 .take(room as u64)
                 .read_until(b'\n', &mut self.line)
                 .await
-                .map_err(|source| TransportError::Io {
-                    step: "read from",
-                    path: self.path.clone(),
-                    source,
+                .map_err(|source| {
+                    let path = self.path.clone();
+                    if is_end(&source) {
+                        return TransportError::Closed { path };
+                    }
+                    TransportError::Io {
+                        step: "read from",
+                        path,
+                        source,
+                    }
                 })?;
             if self.line.last() == Some(&b'\n') {
                 let mut line = std::mem::take(&mut self.line);
@@ -120,26 +165,33 @@ impl TransportSenderT for LineSender {
 
     async fn send(&mut self, mut message: String) -> Result<(), TransportError> {
         message.push('\n');
-        self.stream.write_all(message.as_bytes()).await.map_err(|source| {
-            let path = self.path.clone();
-            if source.kind() == io::ErrorKind::BrokenPipe {
-                TransportError::Closed { path }
-            } else {
-                TransportError::Io {
-                    step: "write to",
-                    path,
-                    source,
-                }
-            }
-        })
+        match self.stream.write_all(message.as_bytes()).await {
+            // The daemon closes both directions at once: whoever reads meets the end too, behind what the daemon said
+            // last, and tells that.
+            Err(source) if is_end(&source) => Ok(()),
+            Err(source) => Err(TransportError::Io {
+                step: "write to",
+                path: self.path.clone(),
+                source,
+            }),
+            Ok(()) => Ok(()),
+        }
     }
+}
+
+/// Whether this is how the system says that the other side has closed the connection.
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 impl TransportReceiverT for LineReceiver {
     type Error = TransportError;
 
     async fn receive(&mut self) -> Result<ReceivedMessage, TransportError> {
-        self.next_line().await.map(ReceivedMessage::Bytes)
+        self.next_message().await.map(ReceivedMessage::Bytes)
     }
 }
 
@@ -189,6 +241,28 @@ mod tests {
                 *expected,
                 "{input:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_refusal_at_the_door_is_told_and_an_answer_is_not_taken_for_one() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":1003,"message":"full"}}"#;
+        let answer = r#"{"jsonrpc":"2.0","id":1,"error":{"code":1003,"message":"full"}}"#;
+        let event = r#"{"jsonrpc":"2.0","error":{"code":1003,"message":"full"}}"#;
+        let refused = "the daemon refused the connection at /run/s.sock";
+        let closed = "the daemon closed the connection at /run/s.sock";
+        for (input, expected) in [
+            (format!("{refusal}\n"), vec![refused]),
+            (format!("{answer}\n"), vec![answer, closed]),
+            (format!("{event}\n"), vec![event, closed]),
+            // What is wrong with one message is for the client to judge.
+            (format!("1\n{refusal}\n"), vec!["1", refusal, closed]),
+        ] {
+            assert_eq!(runtime.block_on(received(input.as_bytes(), 1024)), expected);
         }
     }
 }

@@ -7,19 +7,26 @@ use super::Encoded;
 /// How much a ring holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLimits {
-    /// Most events. A client that reconnects within the seconds that an update of itself takes misses fewer.
+    /// Most events.
     pub events: usize,
     /// Most bytes of their JSON.
     pub bytes: usize,
 }
 
-impl Default for RingLimits {
-    fn default() -> Self {
-        Self {
-            events: 4096,
-            bytes: 2 * 1024 * 1024,
-        }
-    }
+impl RingLimits {
+    /// Of one conversation: there may be a thousand of them, and each snapshot of a running turn is made of one. A
+    /// client that reconnects within the seconds that an update of itself takes misses fewer.
+    pub const CONVERSATION: Self = Self {
+        events: 4096,
+        bytes: 2 * 1024 * 1024,
+    };
+
+    /// Of the daemon, of which there is one: as many events as may wait for one client, so that one that lagged
+    /// mostly finds here what it missed.
+    pub const DAEMON: Self = Self {
+        events: 65_536,
+        bytes: 16 * 1024 * 1024,
+    };
 }
 
 /// The newest events in the order of their numbers.

@@ -7,6 +7,8 @@ use bridge_protocol::event::EventEnvelope;
 use bridge_protocol::raw::PromptContent;
 use serde_json::Value;
 
+use futures_util::future::BoxFuture;
+
 use super::*;
 
 const AT: &str = "2026-11-20T22:00:00Z";
@@ -80,6 +82,10 @@ impl Subscriber for Mailbox {
         Taken::Yes
     }
 
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.take(event) == Taken::Yes })
+    }
+
     fn lagged(self: Box<Self>, text: String) {
         self.told.lock().unwrap().push(text);
     }
@@ -109,10 +115,11 @@ fn id(number: u8) -> ConversationId {
 }
 
 fn hub_of(events: usize) -> Arc<Hub> {
-    Hub::new(RingLimits {
+    let limits = RingLimits {
         events,
         bytes: 1 << 20,
-    })
+    };
+    Hub::new(limits, limits)
 }
 
 fn stream_of(events: usize) -> Stream {
@@ -268,18 +275,37 @@ fn cursors_of_another_life_of_the_future_and_of_nobody_are_not_held() {
 }
 
 #[test]
-fn a_conversation_that_came_back_to_life_does_not_hold_what_it_told_before() {
-    let hub = hub_of(8);
-    let mut earlier = Stream::new(Arc::clone(&hub), id(1));
+fn behind_what_a_conversation_holds_the_daemon_goes_on_holding() {
+    let each = RingLimits {
+        events: 1,
+        bytes: 1 << 20,
+    };
+    let hub = Hub::new(RingLimits { events: 4, ..each }, each);
+    let mut one = Stream::new(Arc::clone(&hub), id(1));
+    let mut two = Stream::new(Arc::clone(&hub), id(2));
     let first = Mailbox::new();
-    subscribe(&mut earlier, &first, None);
-    earlier.emit(&state(0), AT);
+    subscribe(&mut one, &first, None);
+    one.emit(&state(0), AT);
     let cursor = first.last_cursor();
-    earlier.emit(&state(1), AT);
-    drop(earlier);
-    let stream = Stream::new(Arc::clone(&hub), id(1));
-    assert_eq!(stream.holds_after(&cursor), None);
-    assert_eq!(stream.holds_after(&hub.cursor(hub.last())), Some(hub.last()));
+    one.emit(&state(1), AT);
+    two.emit(&state(5), AT);
+    one.emit(&state(2), AT);
+    let again = Mailbox::new();
+    subscribe(&mut one, &again, Some(&cursor));
+    assert_eq!(again.kinds(), ["prompting", "awaiting"], "its own events only");
+    // Also when it came back to life meanwhile.
+    drop(one);
+    let mut one = Stream::new(Arc::clone(&hub), id(1));
+    let again = Mailbox::new();
+    subscribe(&mut one, &again, Some(&cursor));
+    assert_eq!(again.kinds(), ["prompting", "awaiting"]);
+    // Until others have told too much; its own ring still has what is newer.
+    let newer = hub.cursor(hub.last());
+    for number in 0..5 {
+        two.emit(&state(number), AT);
+    }
+    assert_eq!(one.holds_after(&cursor), None);
+    assert!(one.holds_after(&newer).is_some());
 }
 
 #[test]
@@ -288,7 +314,7 @@ fn a_ring_is_bounded_in_bytes_too() {
         events: 100,
         bytes: 1_000,
     };
-    let mut stream = Stream::new(Hub::new(limits), id(1));
+    let mut stream = Stream::new(Hub::new(limits, limits), id(1));
     stream.emit(&accepted("t1"), AT);
     stream.emit_update(Some(&"t1".into()), r#"{"small":1}"#, AT);
     assert!(!stream.turn_updates().1);
@@ -427,32 +453,25 @@ fn who_listens_to_all_hears_every_conversation_in_one_order() {
         Stream::new(Arc::clone(&hub), id(2)),
     );
     let all = Mailbox::new();
-    let snapshots = [
-        snapshot_of_record(&hub, id(1), AT, &Event::Reset {}),
-        snapshot_of_record(&hub, id(2), AT, &Event::Closed {}),
-    ];
-    hub.subscribe(all.seat(), None, &snapshots, hub.last(), AT);
+    hub.subscribe(all.seat(), None, &[], hub.last(), AT);
     one.emit(&state(0), AT);
     two.emit(&state(1), AT);
     one.emit_update(None, "1", AT);
     let mut later = Stream::new(Arc::clone(&hub), id(3));
     later.emit(&state(2), AT);
-    assert_eq!(
-        all.kinds(),
-        ["reset", "closed", "idle", "prompting", "update", "awaiting"]
-    );
+    assert_eq!(all.kinds(), ["idle", "prompting", "update", "awaiting"]);
     let numbers: Vec<u64> = all
         .envelopes()
         .iter()
         .map(|envelope| hub.sequence_of(&envelope.cursor).unwrap())
         .collect();
-    assert_eq!(numbers, [0, 0, 1, 2, 3, 4]);
+    assert_eq!(numbers, [1, 2, 3, 4]);
     let from: Vec<ConversationId> = all
         .envelopes()
         .iter()
         .map(|envelope| envelope.conversation_id)
         .collect();
-    assert_eq!(from[2..], [id(1), id(2), id(1), id(3)]);
+    assert_eq!(from, [id(1), id(2), id(1), id(3)]);
 }
 
 #[test]
@@ -469,15 +488,16 @@ fn the_daemon_wide_ring_gives_what_was_missed_of_all_conversations() {
     two.emit(&state(1), AT);
     one.emit(&state(2), AT);
     let again = Mailbox::new();
-    let never = [snapshot_of_record(&hub, id(1), AT, &Event::Closed {})];
-    hub.subscribe(again.seat(), Some(&cursor), &never, hub.last(), AT);
+    hub.subscribe(again.seat(), Some(&cursor), &[], hub.last(), AT);
     assert_eq!(again.kinds(), ["prompting", "awaiting"]);
     two.emit(&state(3), AT);
     two.emit(&state(4), AT);
     assert_eq!(again.kinds(), ["prompting", "awaiting", "cancelling", "limited"]);
     let late = Mailbox::new();
-    hub.subscribe(late.seat(), Some(&cursor), &never, hub.last(), AT);
-    assert_eq!(late.kinds(), ["closed"], "the second event is not held any more");
+    hub.subscribe(late.seat(), Some(&cursor), &[], hub.last(), AT);
+    assert!(late.kinds().is_empty(), "the second event is not held any more");
+    two.emit(&state(5), AT);
+    assert_eq!(late.kinds(), ["failed"]);
 }
 
 #[test]
@@ -522,25 +542,37 @@ fn one_that_lags_in_all_conversations_goes_on_behind_its_cursor() {
 }
 
 #[test]
-fn one_that_lags_in_the_snapshots_has_no_seat() {
+fn what_came_while_the_snapshots_were_told_is_told_once() {
     let hub = hub_of(8);
-    let slow = Mailbox::with_room(1);
-    let snapshot = snapshot_of_record(&hub, id(1), AT, &Event::Closed {});
-    hub.subscribe(slow.seat(), None, &[snapshot.clone(), snapshot], hub.last(), AT);
-    assert_eq!(slow.kinds(), ["closed", "lagged"]);
-    assert_eq!(hub.listeners(), 0);
+    let mut one = Stream::new(Arc::clone(&hub), id(1));
+    let mut two = Stream::new(Arc::clone(&hub), id(2));
+    let since = hub.last();
+    one.emit(&state(0), AT);
+    let shown = [(id(1), hub.last())];
+    one.emit(&state(1), AT);
+    two.emit(&state(2), AT);
+    let all = Mailbox::new();
+    hub.subscribe(all.seat(), None, &shown, since, AT);
+    assert_eq!(all.kinds(), ["prompting", "awaiting"]);
 }
 
 #[test]
-fn what_happened_since_the_snapshots_were_made_is_not_left_out() {
-    let hub = hub_of(8);
+fn one_that_took_its_snapshots_too_slowly_is_told_and_has_no_seat() {
+    let hub = hub_of(2);
     let mut stream = Stream::new(Arc::clone(&hub), id(1));
     let since = hub.last();
-    let snapshots = [snapshot_of_record(&hub, id(1), AT, &Event::Closed {})];
-    stream.emit(&state(0), AT);
-    let all = Mailbox::new();
-    hub.subscribe(all.seat(), None, &snapshots, since, AT);
-    assert_eq!(all.kinds(), ["closed", "idle"]);
+    for number in 0..3 {
+        stream.emit(&state(number), AT);
+    }
+    let slow = Mailbox::new();
+    hub.subscribe(slow.seat(), None, &[], since, AT);
+    assert_eq!(slow.kinds(), ["lagged"]);
+    assert_eq!(hub.listeners(), 0);
+    let Event::Lagged { cursor } = slow.envelopes()[0].event.clone() else {
+        panic!("not lagged")
+    };
+    let from = hub.sequence_of(&cursor).unwrap();
+    assert!(!hub.holds_after(from), "going on behind it begins with snapshots");
 }
 
 #[test]

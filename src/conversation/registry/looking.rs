@@ -4,17 +4,19 @@ use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
+use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{AgentName, ConversationId, Cursor};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::actor::Message;
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
-use super::super::events::{Encoded, Subscriber, snapshot_of_record};
+use super::super::events::{Shown, Subscriber, snapshot_of_record};
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
 use super::filter::{Filter, Search};
+use super::page::PageRoom;
 use crate::store::{RecentCursor, StoreError};
 
 /// How many records are read on the routing thread before others get their turn: about a millisecond's work.
@@ -22,21 +24,26 @@ const RECORDS_AT_ONCE: usize = 50;
 
 impl Registry {
     /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
-    pub async fn subscribe_all(&self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+    ///
+    /// The snapshots are made one after another, each when there is room for it: together they may be larger than what
+    /// may wait for one client.
+    pub async fn subscribe_all(&self, mut subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
         let since = self.services.hub.last();
         let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
-        let snapshots = if held.is_some_and(|from| self.services.hub.holds_after(from)) {
-            Vec::new()
-        } else {
-            self.busy_snapshots(after.is_some()).await
-        };
+        let mut shown = Vec::new();
+        if !held.is_some_and(|from| self.services.hub.holds_after(from)) {
+            match self.tell_busy(subscriber.as_mut(), after.is_some()).await {
+                Some(told) => shown = told,
+                None => return,
+            }
+        }
         self.services
             .hub
-            .subscribe(subscriber, after, &snapshots, since, &now().to_string());
+            .subscribe(subscriber, after, &shown, since, &now().to_string());
     }
 
-    /// A snapshot of each conversation that is not idle.
-    async fn busy_snapshots(&self, gap: bool) -> Vec<Encoded> {
+    /// Tells a snapshot of each conversation that is not idle; none when the subscriber is gone.
+    async fn tell_busy(&self, subscriber: &mut dyn Subscriber, gap: bool) -> Option<Vec<Shown>> {
         let mailboxes: Vec<(ConversationId, mpsc::Sender<Message>)> = {
             let live = self.lock();
             let busy = live
@@ -44,7 +51,7 @@ impl Registry {
                 .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
             busy.map(|(id, entry)| (*id, entry.mailbox.clone())).collect()
         };
-        let mut snapshots = Vec::new();
+        let mut shown = Vec::new();
         let mut seen = HashSet::new();
         for (id, mailbox) in mailboxes {
             let (reply, snapshot) = oneshot::channel();
@@ -52,7 +59,8 @@ impl Registry {
                 && let Ok(snapshot) = snapshot.await
             {
                 seen.insert(id);
-                snapshots.push(snapshot);
+                shown.push((id, snapshot.sequence));
+                subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
         let unfinished = self.services.store.unfinished().unwrap_or_default();
@@ -71,15 +79,12 @@ impl Registry {
                     running: None,
                     session: None,
                 };
-                snapshots.push(snapshot_of_record(
-                    &self.services.hub,
-                    id,
-                    &now().to_string(),
-                    &event,
-                ));
+                let snapshot = snapshot_of_record(&self.services.hub, id, &now().to_string(), &event);
+                shown.push((id, snapshot.sequence));
+                subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
-        snapshots
+        Some(shown)
     }
 
     /// A conversation as it stands.
@@ -93,7 +98,7 @@ impl Registry {
         Ok(view_of_record(&self.record(id)?))
     }
 
-    /// One page of conversations, newest first.
+    /// One page of conversations, newest first: `limit` at most, and fewer where they are large.
     ///
     /// What changes while one pages through moves to the front, behind which the cursor goes on; a first page holds
     /// also what came to the front while it was put together.
@@ -114,7 +119,7 @@ impl Registry {
             })?),
             None => None,
         };
-        let mut page = Vec::new();
+        let (mut page, mut room) = (Vec::new(), PageRoom::new());
         let mut last = None;
         loop {
             // One more than the page, to know whether there is another.
@@ -130,7 +135,7 @@ impl Registry {
                 let Some(conversation) = self.listed(id)?.filter(|view| filter.fits(view)) else {
                     continue;
                 };
-                if page.len() == limit {
+                if page.len() == limit || !room.takes(&conversation) {
                     return Ok((page, last));
                 }
                 page.push(conversation);
@@ -140,6 +145,35 @@ impl Registry {
                 return Ok((page, None));
             }
         }
+    }
+
+    /// One page of a conversation's lineage, oldest first: `limit` at most, and fewer where they are large.
+    ///
+    /// # Errors
+    /// When the cursor is not one of this method, or the store cannot be read.
+    pub fn lineage(
+        &self,
+        id: ConversationId,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<LineageEntry>, Option<Cursor>), ConversationError> {
+        let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
+        let after = after.map_err(|_| {
+            ConversationError::InvalidParams(
+                "the cursor is not one that conversation/lineage gave".to_owned(),
+            )
+        })?;
+        // One more than the page, to know whether there is another.
+        let entries = self.services.store.lineage(id, after, limit + 1);
+        let mut entries = entries.map_err(|error| store_error(&error))?;
+        let mut room = PageRoom::new();
+        let fitting = entries.iter().take(limit).take_while(|entry| room.takes(*entry));
+        let fitting = fitting.count();
+        let has_more = fitting < entries.len();
+        entries.truncate(fitting);
+        let last = entries.last().filter(|_| has_more);
+        let next = last.map(|entry| Cursor::new(entry.seq.to_string()));
+        Ok((entries, next))
     }
 
     /// A conversation for a list; none when it was deleted meanwhile.

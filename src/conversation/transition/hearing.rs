@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::effect::{Effects, Now};
+use crate::conversation::naming::shortened_title;
 use crate::conversation::reported::{hear, hear_mode, model_of_options, shown_settings};
 use crate::conversation::state::Model;
 use crate::store::ConversationRecord;
@@ -118,7 +119,7 @@ impl<R> Model<R> {
             && self.record.title.is_empty()
             && !title.is_empty()
         {
-            self.record.title = title;
+            self.record.title = shortened_title(title);
             self.note_change();
         }
     }

@@ -258,27 +258,8 @@ impl ConversationRpcServer for Handlers {
     ) -> RpcResult<LineagePage> {
         let id = self.resolve(&conversation_id)?;
         let limit = page_limit(limit, LINEAGE_LIMITS).map_err(|error| wire(&error))?;
-        let after = match cursor {
-            None => 0,
-            Some(cursor) => cursor.as_str().parse().map_err(|_| {
-                let text = "the cursor is not one that conversation/lineage gave";
-                wire(&ConversationError::InvalidParams(text.to_owned()))
-            })?,
-        };
-        // One more than the page, to know whether there is another.
-        let entries = self
-            .daemon
-            .registry
-            .services()
-            .store
-            .lineage(id, after, limit + 1);
-        let mut entries = entries.map_err(|error| wire(&store_error(&error)))?;
-        let has_more = entries.len() > limit;
-        entries.truncate(limit);
-        let next_cursor = entries
-            .last()
-            .filter(|_| has_more)
-            .map(|entry| Cursor::new(entry.seq.to_string()));
+        let page = self.daemon.registry.lineage(id, cursor.as_ref(), limit);
+        let (entries, next_cursor) = page.map_err(|error| wire(&error))?;
         Ok(LineagePage { entries, next_cursor })
     }
 
@@ -356,10 +337,11 @@ impl ConversationRpcServer for Handlers {
         match id {
             Some(id) => self.daemon.registry.subscribe(id, subscriber, after)?,
             None => {
-                self.daemon
-                    .registry
-                    .subscribe_all(subscriber, after.as_ref())
-                    .await;
+                let registry = &self.daemon.registry;
+                tokio::select! {
+                    () = registry.subscribe_all(subscriber, after.as_ref()) => {}
+                    () = sink.closed() => {}
+                }
             }
         }
         tokio::select! {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::conversation::events::{Encoded, Subscriber, Taken};
@@ -46,6 +47,10 @@ impl Subscriber for SocketSubscriber {
             Err(PushError::Full) => Taken::Full,
             Err(PushError::Closed) => Taken::Gone,
         }
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        Box::pin(async move { !self.is_gone() && self.outbox.notify(&self.head, &event.text).await.is_ok() })
     }
 
     fn lagged(self: Box<Self>, text: String) {

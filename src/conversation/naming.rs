@@ -1,0 +1,79 @@
+//! How conversations may be named: how long a title and a namespace may be.
+//!
+//! Both are shown in every list and event of their conversation, so they are bounded where they come in. Pure.
+
+use super::error::ConversationError;
+
+/// The longest title. What people read as one is a line; this leaves room for one in any script.
+pub const TITLE_LIMIT_BYTES: usize = 4 * 1024;
+
+/// The longest namespace: the name of an app, or its address.
+pub const NAMESPACE_LIMIT_BYTES: usize = 256;
+
+/// Whether this can be the title of a conversation.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] when it is too long.
+pub fn check_title(title: &str) -> Result<(), ConversationError> {
+    check_length("title", title, TITLE_LIMIT_BYTES)
+}
+
+/// Whether this can be the namespace of a conversation.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] when it is too long.
+pub fn check_namespace(namespace: &str) -> Result<(), ConversationError> {
+    check_length("namespace", namespace, NAMESPACE_LIMIT_BYTES)
+}
+
+/// As much of a title as may be kept, cut between characters: for one that nobody can be asked to shorten.
+#[must_use]
+pub fn shortened_title(mut title: String) -> String {
+    let end = (0..=title.len().min(TITLE_LIMIT_BYTES))
+        .rev()
+        .find(|end| title.is_char_boundary(*end));
+    title.truncate(end.unwrap_or(0));
+    title
+}
+
+fn check_length(what: &str, text: &str, limit_bytes: usize) -> Result<(), ConversationError> {
+    if text.len() <= limit_bytes {
+        return Ok(());
+    }
+    Err(ConversationError::InvalidParams(format!(
+        "{what} may be {limit_bytes} bytes long at most, not {}",
+        text.len()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_told_with_the_limit() {
+        let table = [
+            (check_title as fn(&str) -> _, TITLE_LIMIT_BYTES, "title"),
+            (check_namespace, NAMESPACE_LIMIT_BYTES, "namespace"),
+        ];
+        for (check, limit, what) in table {
+            assert_eq!(check(&"x".repeat(limit)), Ok(()));
+            let text = check(&"x".repeat(limit + 1)).unwrap_err().to_string();
+            assert_eq!(
+                text,
+                format!("{what} may be {limit} bytes long at most, not {}", limit + 1)
+            );
+        }
+    }
+
+    #[test]
+    fn a_title_is_cut_between_characters() {
+        let fits = "é".repeat(TITLE_LIMIT_BYTES / 2);
+        assert_eq!(shortened_title(fits.clone()), fits);
+        assert_eq!(shortened_title(format!("{fits}x")), fits);
+        let odd = format!("x{fits}");
+        let cut = shortened_title(odd.clone());
+        assert_eq!(cut.len(), TITLE_LIMIT_BYTES - 1);
+        assert!(odd.starts_with(&cut));
+    }
+}
