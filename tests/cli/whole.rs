@@ -3,7 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+#[cfg(target_os = "linux")]
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
+#[cfg(target_os = "linux")]
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use super::home::Home;

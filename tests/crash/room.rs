@@ -168,7 +168,7 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
             ),
             (
                 "conversation/update",
-                json!({"conversationId": last, "title": "no room ".repeat(600)}),
+                json!({"conversationId": last, "title": "no room ".repeat(500)}),
             ),
             ("conversation/fork", json!({"conversationId": first})),
         ];

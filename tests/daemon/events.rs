@@ -177,7 +177,7 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
         assert_eq!(gap(&envelope), Some(true), "{text}");
     }
     // More than the daemon's ring holds came behind it.
-    app.send(id, "[[stream 66000 0]]").await;
+    app.send(id, "[[stream 12000 0]]").await;
     let envelope = app
         .events_of(Some(id), Some(first.cursor.clone()))
         .await
@@ -204,8 +204,8 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
 /// takes; nobody else notices.
 #[tokio::test]
 async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
-    const CHUNKS: usize = 20_000;
-    let home = Home::with_config("[limits]\nsubscriber_events = 4096\n");
+    const CHUNKS: usize = 6_000;
+    let home = Home::with_config("[limits]\nsubscriber_events = 1024\n");
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;

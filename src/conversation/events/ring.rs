@@ -22,10 +22,10 @@ impl RingLimits {
     };
 
     /// Of the daemon, of which there is one: as many events as may wait for one client, so that one that lagged
-    /// mostly finds here what it missed.
+    /// mostly finds here what it missed. It stays full behind a flood, so that its bytes are memory of an idle daemon.
     pub const DAEMON: Self = Self {
         events: 65_536,
-        bytes: 16 * 1024 * 1024,
+        bytes: 4 * 1024 * 1024,
     };
 }
 
