@@ -288,11 +288,14 @@ impl Worker {
             return self.look(client, index);
         };
         let params = self.response(index, &question);
+        // From here on the question may be answered although nobody was told.
+        self.active[index].open_questions.remove(&question);
         let answer = self.ask(client, "conversation/respond", &params)?;
         let ledger = &mut self.active[index];
         if answer.is_ok() {
-            ledger.open_questions.remove(&question);
             ledger.answered_questions.insert(question);
+        } else {
+            ledger.open_questions.insert(question);
         }
         Ok(())
     }
