@@ -20,6 +20,7 @@ pub mod event;
 pub mod id;
 pub mod link;
 pub mod raw;
+pub mod transcript;
 pub mod turn;
 
 #[cfg(any(feature = "client", feature = "server"))]

@@ -27,6 +27,7 @@ use crate::event::EventEnvelope;
 use crate::id::{AgentName, ConversationRef, Cursor, InterruptId, TurnId};
 use crate::link::Fidelity;
 use crate::raw::{PromptContent, RawJson};
+use crate::transcript::TranscriptPage;
 use crate::turn::TurnResult;
 
 /// What a method answers.
@@ -263,4 +264,33 @@ pub trait ConversationRpc {
         #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
         after: Option<Cursor>,
     ) -> SubscriptionResult;
+}
+
+/// Methods about the agents' transcripts.
+#[cfg_attr(
+    all(feature = "client", feature = "server"),
+    rpc(client, server, namespace = "transcript", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "client", not(feature = "server")),
+    rpc(client, namespace = "transcript", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "server", not(feature = "client")),
+    rpc(server, namespace = "transcript", namespace_separator = "/")
+)]
+pub trait TranscriptRpc {
+    /// The transcripts that the agents keep on this machine, whoever made them, newest first; of Claude Code, Codex and
+    /// `loopback`, or of one `agent`. `cwd` is the folder that the agent worked in; `query` is looked for in title,
+    /// folder, path and id. `limit` is 50 unless given, 500 at most. A first page shows the files as they are now, the
+    /// pages behind its cursor what was seen then.
+    #[method(name = "list", param_kind = map)]
+    async fn list_transcripts(
+        &self,
+        agent: Option<AgentName>,
+        cwd: Option<String>,
+        query: Option<String>,
+        cursor: Option<Cursor>,
+        limit: Option<u32>,
+    ) -> RpcResult<TranscriptPage>;
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bridge_protocol::AgentName;
 
 use super::pool::{Launch, PoolKey};
-use super::profile::{AgentKind, Profile};
+use super::profile::{AgentKind, Profile, TranscriptFormat};
+use crate::transcript::shelf::Format;
 
 /// The name of the agent that always exists.
 pub const LOOPBACK: &str = "loopback";
@@ -73,6 +74,17 @@ impl AgentEntry {
             Some(folder) => crate::store::TranscriptRoot::new(folder.to_string_lossy()),
             None => crate::store::TranscriptRoot::new(format!("agent:{}", self.name)),
         }
+    }
+
+    /// The folder of its transcripts and their form, when the bridge can list them.
+    #[must_use]
+    pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
+        let format = match self.profile().transcript_format {
+            TranscriptFormat::Claude => Format::Claude,
+            TranscriptFormat::Codex => Format::Codex,
+            TranscriptFormat::Opaque => return None,
+        };
+        Some((self.transcripts.as_deref()?, format))
     }
 
     /// The folder of its transcripts, when the bridge can read them.

@@ -56,6 +56,8 @@ pub(super) enum Command {
     New(New),
     /// List conversations, newest first
     Ls(List),
+    /// List the agents' transcripts on this machine, whoever made them, newest first
+    Transcripts(Transcripts),
     /// Show one conversation
     Show(One),
     /// Send a prompt and follow the turn to its end
@@ -150,6 +152,31 @@ pub(super) struct List {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
     /// Whole ids and folders
+    #[arg(long, short)]
+    pub(super) long: bool,
+}
+
+/// `transcripts`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Shown are the session id's beginning, how long ago the transcript changed, its size, its agent, the \
+                  conversation that holds it, and its title."
+)]
+pub(super) struct Transcripts {
+    /// Only those whose title, folder, path or id holds this text
+    #[arg(value_name = "QUERY")]
+    pub(super) query: Option<String>,
+    /// Only those of one agent
+    #[arg(long, value_name = "NAME")]
+    pub(super) agent: Option<String>,
+    /// Only those of this folder
+    #[arg(long)]
+    pub(super) here: bool,
+    /// How many to show
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: u32,
+    /// Whole ids, folders and paths
     #[arg(long, short)]
     pub(super) long: bool,
 }

@@ -8,6 +8,7 @@ mod last_life;
 mod looking;
 mod page;
 mod repeats;
+mod transcripts;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -40,6 +41,8 @@ use super::state::{Model, view_of_record};
 
 pub use filter::Filter;
 use repeats::Underway;
+use transcripts::Shelves;
+pub use transcripts::TranscriptFilter;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -54,6 +57,8 @@ pub struct Registry {
     underway: Underway,
     /// Held by a search through all conversations; one waits for another at most as long as that runs.
     searching: Semaphore,
+    /// What was last seen of the agents' transcripts.
+    shelves: Arc<tokio::sync::Mutex<Shelves>>,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -92,6 +97,7 @@ impl Registry {
             creating: tokio::sync::Mutex::default(),
             underway: Underway::default(),
             searching: Semaphore::new(SEARCHES_AT_ONCE),
+            shelves: Arc::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),

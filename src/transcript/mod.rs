@@ -1,13 +1,14 @@
 //! The agents' own transcripts: reading them, naming places in them, finding and copying them.
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
-//! `lines`, `claude`, `checkpoint` and `preamble` are pure: they work on bytes and values that are handed
-//! to them. `locate`, `copy` and `reading` are the disk side; they block, and are called from threads that
+//! `lines`, `claude`, `codex`, `summary`, `checkpoint` and `preamble` are pure: they work on bytes and values that are
+//! handed to them. `locate`, `copy`, `reading` and `shelf` are the disk side; they block, and are called from threads that
 //! may. Nothing here knows a conversation, a chain, a socket or a runtime, and nothing here ever edits a
 //! transcript in place.
 
 pub mod checkpoint;
 pub mod claude;
+pub mod codex;
 pub mod copy;
 mod error;
 pub mod fields;
@@ -16,5 +17,7 @@ pub mod locate;
 pub mod preamble;
 pub mod reading;
 pub mod record;
+pub mod shelf;
+pub mod summary;
 
 pub use error::TranscriptError;

@@ -236,3 +236,23 @@ fn a_configuration_that_is_not_used_is_told() {
         assert_eq!(told.contains("is not used"), is_told, "{options:?}: {told}");
     }
 }
+
+#[test]
+fn transcripts_are_listed_with_the_conversations_that_hold_them() {
+    let home = Home::new();
+    let none = home.run(&["transcripts", "--agent", "loopback"]);
+    assert!(text(&none.stderr).contains("no transcripts"), "{none:?}");
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "Mend the build"]);
+    let lines = home.said(&["transcripts", "--agent", "loopback", "mend"]);
+    let head: Value = serde_json::from_str(&home.said(&["--json", "show", &id])).unwrap();
+    let head = head["conversation"]["head"].as_str().unwrap().to_owned();
+    assert!(lines.starts_with(&head[..8]), "{lines}");
+    assert!(
+        lines.ends_with(&format!("loopback  {}  Mend the build", &id[..8])),
+        "{lines}"
+    );
+    let told: Value =
+        serde_json::from_str(&home.said(&["--json", "transcripts", "--agent", "loopback"])).unwrap();
+    assert_eq!(told["transcripts"][0]["upstreamId"], json!(head));
+}

@@ -35,4 +35,5 @@ mod settings;
 mod starting;
 mod stopping;
 mod support;
+mod transcripts;
 mod wrong_state;

@@ -8,6 +8,7 @@ mod look;
 mod make;
 mod send;
 mod steer;
+mod transcripts;
 mod tree;
 mod view;
 
@@ -69,6 +70,7 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Fork(fork) => make::fork(context, fork).await,
         Command::Rename(rename) => make::rename(context, rename).await,
         Command::Ls(options) => list::list(context, options).await,
+        Command::Transcripts(options) => transcripts::transcripts(context, options).await,
         Command::Show(one) => look::show(context, &one.conversation).await,
         Command::Chain(one) => look::chain(context, &one.conversation).await,
         Command::Lineage(one) => look::lineage(context, &one.conversation).await,

@@ -12,7 +12,7 @@ use bridge_protocol::raw::RawJson;
 pub(super) const PAGE_LIMIT_BYTES: usize = 1024 * 1024;
 
 /// About what one entry takes beside the texts that it holds: names of members, ids, times.
-const FRAME_BYTES: usize = 512;
+pub(super) const FRAME_BYTES: usize = 512;
 
 /// The room that is left on a page.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use crate::conversation::registry::{Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
 /// Conversations on one page unless asked otherwise, and at most.
-const LIST_LIMITS: (u32, u32) = (50, 500);
+pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
 
 /// Entries of the lineage on one page unless asked otherwise, and at most.
 const LINEAGE_LIMITS: (u32, u32) = (100, 1_000);
@@ -471,7 +471,7 @@ fn is_empty(prompt: &PromptContent) -> bool {
     })
 }
 
-fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
+pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
     let limit = limit.unwrap_or(usual);
     if limit == 0 || limit > most {
         return Err(ConversationError::InvalidParams(format!(

@@ -1,0 +1,51 @@
+//! The agents' own transcripts, as they are listed: whoever made them.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AgentName, ConversationId, Cursor, UpstreamId};
+
+/// A transcript on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Transcript {
+    /// The agent under whose folder it is.
+    pub agent: AgentName,
+    /// The session that it is of. Several files may be of one session: copies in other folders.
+    pub upstream_id: UpstreamId,
+    /// The folder that the agent worked in; empty when the transcript does not say, as a compressed one.
+    pub cwd: String,
+    /// What people called it, else what the agent made of it, else the first line of its first prompt; empty when there
+    /// is none. 200 characters at most.
+    pub title: String,
+    /// The size of the file, in bytes.
+    pub bytes: u64,
+    /// How many turns it holds, where that is known without reading the whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u64>,
+    /// The time of its last record, else that of the file's last change.
+    pub updated_at: Timestamp,
+    /// The conversation that holds or held it; of several the one whose head it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    /// The session that it was forked from, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<UpstreamId>,
+    /// Where it is.
+    pub path: String,
+}
+
+/// The answer of `transcript/list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TranscriptPage {
+    /// Newest first.
+    pub transcripts: Vec<Transcript>,
+    /// Where the next page begins; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<Cursor>,
+    /// Files and folders that could not be read, so that what is in them is missing from the list; some of them when
+    /// there are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
+}

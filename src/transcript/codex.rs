@@ -1,0 +1,221 @@
+//! One file of Codex' sessions, a rollout: its name, and what is told of it in a list.
+//!
+//! A line is `{timestamp, ordinal, type, payload}`. The first one, `session_meta`, says what session it is and which one
+//! it continues: a fork holds its own turns only. Facts as of Codex 0.166.0; what older versions wrote is read as well.
+//! Pure: it is handed names and bytes.
+
+use super::fields::Fields;
+use super::record::line_text;
+use super::summary::{Ends, TranscriptSummary, title_of};
+
+/// How the name of a rollout begins.
+const PREFIX: &str = "rollout-";
+
+/// How many characters an id has: a UUID with its hyphens.
+const ID_CHARS: usize = 36;
+
+/// Beginnings of texts that Codex says in the user's name, in files too old to tell whose a text is.
+const NOT_PROMPTS: [&str; 2] = ["<", "# AGENTS.md"];
+
+/// The name of a rollout's file, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RolloutName<'a> {
+    /// The session's id.
+    pub upstream_id: &'a str,
+    /// Whether the file is compressed.
+    pub compressed: bool,
+}
+
+/// What a file name says, or nothing when it is no rollout's: `rollout-<time>-<id>.jsonl`, with `.zst` when compressed.
+#[must_use]
+pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
+    let (name, compressed) = match name.strip_suffix(".zst") {
+        Some(plain) => (plain, true),
+        None => (name, false),
+    };
+    let stem = name.strip_suffix(".jsonl")?.strip_prefix(PREFIX)?;
+    let at = stem.len().checked_sub(ID_CHARS)?;
+    let upstream_id = stem.get(at..)?;
+    let is_id = upstream_id
+        .bytes()
+        .all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    (is_id && (at == 0 || stem[..at].ends_with('-'))).then_some(RolloutName {
+        upstream_id,
+        compressed,
+    })
+}
+
+/// What is told of a rollout.
+#[must_use]
+pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
+    let mut summary = TranscriptSummary::default();
+    for line in ends.from_start() {
+        let text = line_text(line);
+        let Some(record) = Fields::parse(&text) else {
+            continue;
+        };
+        let Some(payload) = record.object("payload") else {
+            continue;
+        };
+        match record.text("type").as_deref() {
+            // Older versions put the metadata of the session that was forked behind the fork's own.
+            Some("session_meta") if summary.upstream_id.is_none() => {
+                summary.upstream_id = payload.text("id");
+                summary.cwd = payload.text("cwd");
+                let base = || payload.object("history_base")?.text("thread_id");
+                summary.forked_from = payload.text("forked_from_id").or_else(base);
+            }
+            Some("response_item") => summary.title = prompt_of_item(&payload),
+            Some("event_msg") => summary.title = prompt_of_event(&payload),
+            _ => {}
+        }
+        if summary.title.is_some() {
+            break;
+        }
+    }
+    for line in ends.from_end() {
+        let text = line_text(line);
+        let at = Fields::parse(&text).and_then(|record| record.text("timestamp"));
+        if at.is_some() {
+            summary.last_at = at;
+            break;
+        }
+    }
+    summary
+}
+
+/// The prompt that an item in the model's history is.
+fn prompt_of_item(item: &Fields<'_>) -> Option<String> {
+    if item.text("type")? != "message" || item.text("role")? != "user" {
+        return None;
+    }
+    let content = item.array("content")?;
+    let mut texts = content
+        .iter()
+        .map(|part| Fields::parse(part.get()).and_then(|part| part.text("text")));
+    let Some(owners) = owners(item) else {
+        let text = texts.flatten().next()?;
+        let is_prompt = !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning));
+        return is_prompt.then(|| title_of(&text)).flatten();
+    };
+    let of_user = texts.by_ref().zip(owners).filter(|(_, owner)| owner == "user");
+    of_user.filter_map(|(text, _)| title_of(&text?)).next()
+}
+
+/// Whose the parts of an item are; nothing where the version does not say so.
+fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
+    let parts = item
+        .object("internal_chat_message_metadata_passthrough")?
+        .array("content_item_metadata")?;
+    let owner = |part: &str| Fields::parse(part)?.object("provenance")?.text("type");
+    let owners = parts.iter().map(|part| owner(part.get()).unwrap_or_default());
+    Some(owners.collect())
+}
+
+/// The prompt that an event tells of.
+fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
+    match event.text("type")?.as_str() {
+        "user_message" => title_of(&event.text("message")?),
+        "item_completed" => {
+            let item = event.object("item")?;
+            if item.text("type")? != "UserMessage" {
+                return None;
+            }
+            let content = item.array("content")?;
+            let text = |part: &str| title_of(&Fields::parse(part)?.text("text")?);
+            content.iter().filter_map(|part| text(part.get())).next()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
+    const META: &str = r#"{"timestamp":"2026-11-03T12:00:00.000Z","ordinal":0,"type":"session_meta","payload":{"session_id":"01a1fc15-ffed-7ff1-b050-3a83130f7a03","id":"01a1fc15-ffed-7ff1-b050-3a83130f7a03","cwd":"/home/u/project","cli_version":"0.166.0","base_instructions":{"text":"Be precise."}}}"#;
+    const CONTEXT: &str = r#"{"timestamp":"2026-11-03T12:00:01.000Z","ordinal":1,"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>\n  <cwd>/home/u/project</cwd>"}],"internal_chat_message_metadata_passthrough":{"content_item_metadata":[{"provenance":{"type":"harness"}}]}}}"#;
+    const PROMPT: &str = r#"{"timestamp":"2026-11-03T12:00:02.000Z","ordinal":2,"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"hello there\nyou"}],"internal_chat_message_metadata_passthrough":{"content_item_metadata":[{"provenance":{"type":"user"}}]}}}"#;
+    const ITEM: &str = r#"{"timestamp":"2026-11-03T12:00:03.000Z","ordinal":3,"type":"event_msg","payload":{"type":"item_completed","item":{"type":"UserMessage","content":[{"type":"text","text":"as an event"}]}}}"#;
+    const REPLY: &str = r#"{"timestamp":"2026-11-03T12:00:04.000Z","ordinal":4,"type":"event_msg","payload":{"type":"item_completed","item":{"type":"AgentMessage","content":[{"type":"Text","text":"ok"}]}}}"#;
+    const OLD: &str = r#"{"timestamp":"2026-11-03T12:00:05.000Z","type":"event_msg","payload":{"type":"user_message","message":"an old one"}}"#;
+
+    fn whole(lines: &[&str]) -> TranscriptSummary {
+        let text = lines.join("\n") + "\n";
+        summary(Ends {
+            head: text.as_bytes(),
+            tail: b"",
+        })
+    }
+
+    #[test]
+    fn a_rollout_tells_its_session_its_first_prompt_and_its_last_moment() {
+        let expected = TranscriptSummary {
+            upstream_id: Some(ID.to_owned()),
+            title: Some("hello there".to_owned()),
+            cwd: Some("/home/u/project".to_owned()),
+            forked_from: None,
+            last_at: Some("2026-11-03T12:00:04.000Z".to_owned()),
+        };
+        assert_eq!(whole(&[META, CONTEXT, PROMPT, ITEM, REPLY]), expected);
+    }
+
+    #[test]
+    fn the_first_prompt_in_each_form() {
+        let older = PROMPT.replace("content_item_metadata", "x");
+        let older_context = CONTEXT.replace("content_item_metadata", "x");
+        let table: &[(&[&str], Option<&str>)] = &[
+            (&[META, CONTEXT, REPLY], None),
+            (&[META, CONTEXT, ITEM], Some("as an event")),
+            (&[META, CONTEXT, OLD], Some("an old one")),
+            (&[META, &older_context, &older], Some("hello there")),
+            (
+                &["garbage", "{}", r#"{"type":"event_msg","payload":[]}"#, PROMPT],
+                Some("hello there"),
+            ),
+            (&[&PROMPT[..60]], None),
+        ];
+        for (lines, title) in table {
+            assert_eq!(whole(lines).title.as_deref(), *title, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_fork_is_its_own_session_and_names_its_source() {
+        let fork = META.replace(ID, "01a1fc16-01ee-76c3-a43d-78487b788798").replacen(
+            r#""cwd""#,
+            r#""history_base":{"thread_id":"01a1fc15-ffed-7ff1-b050-3a83130f7a03","end_ordinal_exclusive":39},"cwd""#,
+            1,
+        );
+        let summary = whole(&[&fork, META, PROMPT]);
+        assert_eq!(
+            (summary.upstream_id.as_deref(), summary.forked_from.as_deref()),
+            (Some("01a1fc16-01ee-76c3-a43d-78487b788798"), Some(ID))
+        );
+    }
+
+    #[test]
+    fn names() {
+        let named = |compressed| {
+            Some(RolloutName {
+                upstream_id: ID,
+                compressed,
+            })
+        };
+        let table = [
+            (format!("rollout-2026-11-03T12-00-00-{ID}.jsonl"), named(false)),
+            (format!("rollout-2026-11-03T12-00-00-{ID}.jsonl.zst"), named(true)),
+            (format!("rollout-{ID}.jsonl"), named(false)),
+            (format!("rollout-x{ID}.jsonl"), None),
+            (format!("{ID}.jsonl"), None),
+            ("rollout-2026-11-03T12-00-00.jsonl".to_owned(), None),
+            (format!("rollout-é{}.jsonl", &ID[..35]), None),
+            (format!("rollout-{ID}.json"), None),
+            (String::new(), None),
+        ];
+        for (name, expected) in table {
+            assert_eq!(rollout_name(&name), expected, "{name}");
+        }
+    }
+}

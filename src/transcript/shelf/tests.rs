@@ -1,0 +1,183 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+const PROMPT: &str = r#"{"type":"user","uuid":"u1","cwd":"/home/u/project","timestamp":"2020-11-03T12:00:00.000Z","origin":{"kind":"human"},"message":{"content":"hello"}}"#;
+const CODEX_ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    fs::write(path, text).expect("a file");
+}
+
+fn told(shelf: &Shelf) -> Vec<(String, String)> {
+    let mut told: Vec<_> = shelf
+        .entries()
+        .map(|entry| (entry.upstream_id.clone(), entry.title.clone()))
+        .collect();
+    told.sort();
+    told
+}
+
+fn scanned(root: &Path, format: Format) -> Shelf {
+    let mut shelf = Shelf::default();
+    shelf.scan(root, format);
+    shelf
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(id, title)| ((*id).to_owned(), (*title).to_owned()))
+        .collect()
+}
+
+#[test]
+fn sessions_are_found_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(root, "projects/-a/s1.jsonl", PROMPT);
+    write(root, "projects/-b/s2.jsonl", &PROMPT.replace("hello", "other"));
+    write(root, "projects/-b/empty.jsonl", "");
+    write(root, "projects/-b/agent-1.jsonl", PROMPT);
+    write(root, "projects/-b/notes.txt", "x");
+    write(root, "projects/-b/s2/subagents/agent-2.jsonl", PROMPT);
+    write(root, "projects/stray.jsonl", PROMPT);
+    fs::create_dir(root.join("projects/-b/folder.jsonl")).expect("a folder");
+    let shelf = scanned(root, Format::Claude);
+    assert_eq!(
+        told(&shelf),
+        pairs(&[("empty", ""), ("s1", "hello"), ("s2", "other")])
+    );
+    assert_eq!(shelf.unreadable(), [] as [PathBuf; 0]);
+
+    let entry = shelf
+        .entries()
+        .find(|entry| entry.upstream_id == "s1")
+        .expect("s1");
+    assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:00Z");
+    assert_eq!(
+        (entry.bytes, entry.cwd.as_str()),
+        (PROMPT.len() as u64, "/home/u/project")
+    );
+    assert_eq!(told(&scanned(&root.join("none"), Format::Claude)), []);
+}
+
+#[test]
+fn what_changed_is_read_again_and_what_vanished_is_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(root, "projects/-a/s1.jsonl", PROMPT);
+    write(root, "projects/-a/s2.jsonl", PROMPT);
+    let mut shelf = scanned(root, Format::Claude);
+    let first: HashMap<PathBuf, Arc<ShelfEntry>> = shelf
+        .entries()
+        .map(|entry| (entry.path.clone(), Arc::clone(entry)))
+        .collect();
+    write(root, "projects/-a/s2.jsonl", &PROMPT.replace("hello", "again"));
+    write(root, "projects/-b/s3.jsonl", PROMPT);
+    shelf.scan(root, Format::Claude);
+    assert_eq!(
+        told(&shelf),
+        pairs(&[("s1", "hello"), ("s2", "again"), ("s3", "hello")])
+    );
+    let kept = shelf
+        .entries()
+        .find(|entry| entry.upstream_id == "s1")
+        .expect("s1");
+    assert!(Arc::ptr_eq(kept, &first[&kept.path]), "it is not read again");
+    fs::remove_dir_all(root.join("projects/-a")).expect("it is gone");
+    shelf.scan(root, Format::Claude);
+    assert_eq!(told(&shelf), pairs(&[("s3", "hello")]));
+}
+
+#[test]
+fn links_lead_to_each_file_once_and_never_in_circles() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let name = format!("sessions/2026/11/03/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl");
+    write(root, &name, "");
+    symlink(root.join("sessions"), root.join("sessions/2026/again")).expect("a link");
+    symlink("self", root.join("sessions/self")).expect("a link");
+    symlink(root.join("sessions/2026/11/03"), root.join("archived_sessions")).expect("a link");
+    assert_eq!(told(&scanned(root, Format::Codex)), pairs(&[(CODEX_ID, "")]));
+
+    write(root, "projects/-a/s1.jsonl", PROMPT);
+    symlink(root.join("projects/-a"), root.join("projects/-b")).expect("a link");
+    symlink(root.join("projects"), root.join("projects/-c")).expect("a link");
+    symlink("s2.jsonl", root.join("projects/-a/s2.jsonl")).expect("a link");
+    symlink("s1.jsonl", root.join("projects/-a/s3.jsonl")).expect("a link");
+    symlink("gone", root.join("projects/-a/s4.jsonl")).expect("a link");
+    let expected = pairs(&[("s1", "hello"), ("s3", "hello")]);
+    assert_eq!(told(&scanned(root, Format::Claude)), expected);
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_named_and_the_others_are_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(root, "projects", "a file in the place of a folder");
+    let shelf = scanned(root, Format::Claude);
+    assert_eq!(
+        (told(&shelf), shelf.unreadable()),
+        (vec![], [root.join("projects")].as_slice())
+    );
+
+    write(root, "sessions", "x");
+    write(root, &format!("archived_sessions/rollout-{CODEX_ID}.jsonl"), "");
+    let shelf = scanned(root, Format::Codex);
+    assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
+    assert_eq!(shelf.unreadable(), [root.join("sessions")]);
+}
+
+#[test]
+fn a_compressed_rollout_is_told_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("archived_sessions/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl.zst");
+    write(folder.path(), &name, "not read");
+    let shelf = scanned(folder.path(), Format::Codex);
+    assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
+    assert_eq!(shelf.entries().next().map(|entry| entry.bytes), Some(8));
+}
+
+/// Large files are read at their ends, and a prompt that stands further in is found all the same.
+#[test]
+fn a_large_file_is_read_at_its_ends() {
+    let filler = |bytes: usize| format!("{{\"type\":\"attachment\",\"x\":\"{}\"}}\n", "x".repeat(bytes));
+    let last = PROMPT.replace("12:00:00", "12:00:09").replace("hello", "bye");
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let near = format!("{PROMPT}\n{}{last}\n", filler(3_000_000));
+    let far = format!("{}{PROMPT}\n{}{last}\n", filler(200_000), filler(3_000_000));
+    let none = filler(3_000_000);
+    write(root, "projects/-a/near.jsonl", &near);
+    write(root, "projects/-a/far.jsonl", &far);
+    write(root, "projects/-a/none.jsonl", &none);
+    let shelf = scanned(root, Format::Claude);
+    assert_eq!(
+        told(&shelf),
+        pairs(&[("far", "hello"), ("near", "hello"), ("none", "")])
+    );
+    for entry in shelf.entries().filter(|entry| entry.upstream_id != "none") {
+        assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:09Z");
+    }
+}
+
+#[test]
+fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(root, "projects/-a/s1.jsonl", PROMPT);
+    let mut unreadable = Vec::new();
+    let mut found = find_claude(root, &mut unreadable).pop().expect("a file");
+    found.stat.bytes = 1 << 40;
+    let entry_of = |found: &Found| entry(found, Format::Claude, &mut Buffers::default());
+    let read = entry_of(&found).expect("a file").expect("an entry");
+    assert_eq!(read.title, "hello");
+    fs::remove_file(&found.path).expect("it is gone");
+    assert_eq!(
+        entry_of(&found).map_err(|error| error.kind()),
+        Err(io::ErrorKind::NotFound)
+    );
+}
