@@ -8,6 +8,7 @@ mod last_life;
 mod looking;
 mod page;
 mod repeats;
+mod transcripts;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -40,6 +41,7 @@ use super::state::{Model, view_of_record};
 
 pub use filter::Filter;
 use repeats::Underway;
+pub use transcripts::Adoption;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
 const SEARCHES_AT_ONCE: usize = 1;

@@ -9,12 +9,15 @@ mod errors;
 mod fingerprint;
 mod lifecycle;
 mod subscriber;
+mod transcripts;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bridge_protocol::rpc::{AgentRpcServer, ConversationRpcServer, DaemonRpcServer, RpcResult};
+use bridge_protocol::rpc::{
+    AgentRpcServer, ConversationRpcServer, DaemonRpcServer, RpcResult, TranscriptRpcServer,
+};
 use jsonrpsee::RpcModule;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -65,7 +68,8 @@ pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<()>, jsonrpsee::core::Re
     let mut module = RpcModule::new(());
     module.merge(DaemonRpcServer::into_rpc(handlers.clone()))?;
     module.merge(AgentRpcServer::into_rpc(handlers.clone()))?;
-    module.merge(ConversationRpcServer::into_rpc(handlers))?;
+    module.merge(ConversationRpcServer::into_rpc(handlers.clone()))?;
+    module.merge(TranscriptRpcServer::into_rpc(handlers))?;
     Ok(module)
 }
 
