@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod check;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod conversation;

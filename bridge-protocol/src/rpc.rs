@@ -17,6 +17,7 @@ use jsonrpsee::proc_macros::rpc;
 use jsonrpsee::types::ErrorObjectOwned;
 
 use crate::agent::AgentList;
+use crate::check::CheckAnswer;
 use crate::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
     LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
@@ -24,7 +25,7 @@ use crate::conversation::{
 use crate::daemon::DaemonStatus;
 #[cfg(feature = "client")]
 use crate::event::EventEnvelope;
-use crate::id::{AgentName, ConversationRef, Cursor, InterruptId, TurnId};
+use crate::id::{AgentName, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
 use crate::link::Fidelity;
 use crate::raw::{PromptContent, RawJson};
 use crate::transcript::TranscriptPage;
@@ -250,6 +251,19 @@ pub trait ConversationRpc {
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<Empty>;
 
+    /// Makes a conversation of a transcript that was made elsewhere; the next prompt resumes it. One that a conversation holds
+    /// gives that conversation. `agent` is needed where several have a transcript of this id; `cwd` is the transcript's own
+    /// unless given, `title` the one that the transcript was given, if any.
+    #[method(name = "adopt", param_kind = map)]
+    async fn adopt(
+        &self,
+        #[argument(rename = "upstreamId")] upstream_id: UpstreamId,
+        agent: Option<AgentName>,
+        cwd: Option<String>,
+        title: Option<String>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ConversationAnswer>;
+
     /// Events of one conversation, or of all. With `after` a cursor that is still held: exactly what was missed, then
     /// live. Otherwise a snapshot first (without `conversationId`: one of each conversation that is not idle).
     #[subscription(
@@ -293,4 +307,16 @@ pub trait TranscriptRpc {
         cursor: Option<Cursor>,
         limit: Option<u32>,
     ) -> RpcResult<TranscriptPage>;
+
+    /// What is wrong with a transcript, and what that does to a resume. Nothing is changed: `repair` is refused as
+    /// unsupported. Either `upstreamId` names the transcript, with `agent` where several have one, or `conversationId` the
+    /// conversation whose head it is.
+    #[method(name = "check", param_kind = map)]
+    async fn check(
+        &self,
+        #[argument(rename = "upstreamId")] upstream_id: Option<UpstreamId>,
+        #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
+        agent: Option<AgentName>,
+        repair: Option<bool>,
+    ) -> RpcResult<CheckAnswer>;
 }

@@ -76,6 +76,10 @@ pub(super) enum Command {
     Lineage(One),
     /// Draw the conversation with its sessions, its forks, and what it was forked from
     Tree(One),
+    /// Make a conversation of a transcript that was made elsewhere, and print its id
+    Adopt(Adopt),
+    /// Tell what is wrong with a transcript, and what that does to a resume
+    Check(Check),
     /// Answer a question of the agent
     Answer(Answer),
     /// Give a conversation a title
@@ -256,6 +260,42 @@ pub(super) struct Answer {
     /// The option's id, `cancel`, or a whole ACP outcome as a JSON object
     #[arg(value_name = "OPTION")]
     pub(super) option: String,
+}
+
+/// `adopt`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A transcript that a conversation holds already gives that conversation's id. The next prompt resumes \
+    it with its history.\n\n\
+    Examples:\n  \
+    sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf\n  \
+    sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Go on'"
+)]
+pub(super) struct Adopt {
+    /// The agent's own id of the session: the name of its transcript
+    #[arg(value_name = "ID")]
+    pub(super) id: String,
+    /// The agent, where several have a transcript of this id
+    #[arg(long, value_name = "NAME")]
+    pub(super) agent: Option<String>,
+    /// The folder to work in, the transcript's own unless given
+    #[arg(long, value_name = "DIR")]
+    pub(super) cwd: Option<PathBuf>,
+    /// What to call it
+    #[arg(long, value_name = "TEXT")]
+    pub(super) title: Option<String>,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Nothing is changed. Exits with 0 when nothing is wrong, with 1 when something is.")]
+pub(super) struct Check {
+    /// A conversation, whose newest session is checked, or the id of any session that has a transcript
+    #[arg(value_name = "CONV|ID")]
+    pub(super) target: String,
+    /// The agent, where several have a transcript of this id
+    #[arg(long, value_name = "NAME")]
+    pub(super) agent: Option<String>,
 }
 
 /// `rename`.

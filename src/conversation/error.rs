@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::{AgentName, ConversationId};
 use jiff::Timestamp;
 
 use super::services::chain_text;
@@ -37,6 +37,17 @@ pub enum ConversationError {
         /// Whether it is a whole upstream id, so that more of it would not help.
         is_whole: bool,
     },
+    /// Several agents have a transcript of this id.
+    #[error("{} have a transcript \"{name}\"; name one of them as agent", names(agents))]
+    AmbiguousAgents {
+        /// What was given.
+        name: String,
+        /// Which agents.
+        agents: Vec<AgentName>,
+    },
+    /// A transcript that nothing can be resumed from.
+    #[error("{0}")]
+    TranscriptDamaged(String),
     /// Something else has to end first.
     #[error("{0}")]
     Busy(String),
@@ -159,6 +170,14 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
         );
     }
     format!("\"{name}\" fits {count} conversations: {ids}; use more of the id")
+}
+
+fn names(agents: &[AgentName]) -> String {
+    agents
+        .iter()
+        .map(AgentName::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn list(ids: &[ConversationId]) -> String {

@@ -3,6 +3,7 @@
 //! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs; one
 //! that panics is marked as failed and takes nobody along.
 
+mod adopting;
 mod filter;
 mod last_life;
 mod looking;
@@ -39,6 +40,7 @@ use super::naming::{check_namespace, check_title};
 use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
 
+pub use adopting::Adoption;
 pub use filter::Filter;
 use repeats::Underway;
 use transcripts::Shelves;

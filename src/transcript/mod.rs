@@ -1,11 +1,12 @@
 //! The agents' own transcripts: reading them, naming places in them, finding and copying them.
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
-//! `lines`, `claude`, `codex`, `summary`, `checkpoint` and `preamble` are pure: they work on bytes and values that are
-//! handed to them. `locate`, `copy`, `reading` and `shelf` are the disk side; they block, and are called from threads that
+//! `lines`, `claude`, `codex`, `summary`, `check`, `origin`, `checkpoint` and `preamble` are pure: they work on bytes and
+//! values that are handed to them. `locate`, `copy`, `reading` and `shelf` are the disk side; they block, and are called from threads that
 //! may. Nothing here knows a conversation, a chain, a socket or a runtime, and nothing here ever edits a
 //! transcript in place.
 
+pub mod check;
 pub mod checkpoint;
 pub mod claude;
 pub mod codex;
@@ -14,6 +15,7 @@ mod error;
 pub mod fields;
 pub mod lines;
 pub mod locate;
+pub mod origin;
 pub mod preamble;
 pub mod reading;
 pub mod record;

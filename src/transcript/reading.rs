@@ -7,7 +7,9 @@ use std::io::BufReader;
 use std::path::Path;
 
 use super::TranscriptError;
+use super::check::{self, Report, SideFile};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
+use super::origin::Origin;
 
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -70,6 +72,35 @@ pub fn branch(path: &Path, options: &BranchOptions) -> Result<Branch, Transcript
 /// [`TranscriptError::Io`] when it cannot be opened or read.
 pub fn index(path: &Path) -> Result<Index, TranscriptError> {
     Index::read(open(path)?).map_err(TranscriptError::io("read", path))
+}
+
+/// What is wrong with a transcript.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be opened or read.
+pub fn check(path: &Path) -> Result<Report, TranscriptError> {
+    let id = path.file_stem().unwrap_or_default().to_string_lossy();
+    let is_there = |file: &SideFile| match file {
+        SideFile::ToolResult(name) => path.with_file_name(name).exists(),
+        SideFile::Subagent(agent) => {
+            let name = format!("agent-{agent}.jsonl");
+            let folder = path.with_extension("").join("subagents");
+            // Older agents kept them beside the transcript, newer ones some in folders of their own.
+            folder.join(&name).exists()
+                || path.with_file_name(&name).exists()
+                || std::fs::read_dir(&folder)
+                    .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(&name).exists()))
+        }
+    };
+    check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
+}
+
+/// What a transcript says of where it came from.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be opened or read.
+pub fn origin(path: &Path) -> Result<Origin, TranscriptError> {
+    Origin::read(open(path)?).map_err(TranscriptError::io("read", path))
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, TranscriptError> {

@@ -11,6 +11,7 @@ mod home;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod transcripts;
 mod whole;
 
 use std::io::{BufRead, BufReader, Read, Write};

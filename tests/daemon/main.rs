@@ -12,10 +12,12 @@
     reason = "parameters are written where they are sent, as json!"
 )]
 
+mod adopting;
 mod agents;
 mod apart;
 mod bad_input;
 mod cancel;
+mod checking;
 mod conversations;
 mod damaged;
 mod events;

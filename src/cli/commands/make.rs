@@ -1,11 +1,9 @@
 //! Making conversations and naming them: `new`, `fork`, `rename`.
 
-use std::path::Path;
-
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::rpc::ConversationRpcClient;
 
-use super::{Context, conversation_ref, text_of, this_folder};
+use super::{Context, conversation_ref, real_folder, this_folder};
 use crate::cli::args::{Fork, New, Rename};
 use crate::cli::exit::Exit;
 use crate::cli::output::DIM;
@@ -96,11 +94,4 @@ pub(super) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcom
         context.answer(&daemon, "conversation/update")?;
     }
     Ok(Exit::Done)
-}
-
-/// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
-/// as it is: the daemon says what is wrong with it.
-fn real_folder(folder: &Path) -> Outcome<String> {
-    let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
-    text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
 }

@@ -2,6 +2,7 @@
 //!
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
+mod adopt;
 mod attach;
 mod list;
 mod look;
@@ -85,6 +86,8 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Reset(one) => steer::reset(context, &one.conversation).await,
         Command::Rm(remove) => steer::remove(context, remove).await,
         Command::Stop(stop) => steer::stop(context, stop).await,
+        Command::Adopt(options) => adopt::adopt(context, options).await,
+        Command::Check(options) => adopt::check(context, options).await,
         Command::Tree(one) => tree::tree(context, &one.conversation).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
         Command::Completions(options) => {
@@ -123,6 +126,13 @@ fn this_folder() -> Outcome<String> {
         )
     })?;
     text_of(folder)
+}
+
+/// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
+/// as it is: the daemon says what is wrong with it.
+fn real_folder(folder: &std::path::Path) -> Outcome<String> {
+    let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
+    text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
 }
 
 fn text_of(path: std::path::PathBuf) -> Outcome<String> {

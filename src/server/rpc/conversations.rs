@@ -10,7 +10,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::{ConversationRpcServer, RpcResult};
 use bridge_protocol::turn::TurnResult;
-use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor, InterruptId, TurnId};
+use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
 use jsonrpsee::core::{SubscriptionResult, async_trait};
 use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
@@ -25,7 +25,7 @@ use crate::conversation::climbing::store_error;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::{usable_folder, wanted_folder};
-use crate::conversation::registry::{Filter, NewConversation};
+use crate::conversation::registry::{Adoption, Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
 /// Conversations on one page unless asked otherwise, and at most.
@@ -303,6 +303,25 @@ impl ConversationRpcServer for Handlers {
         let request = request("delete", request_id, &transcripts)?;
         let call = Call::Delete { transcripts };
         self.call(&conversation_id, call, request).await
+    }
+
+    async fn adopt(
+        &self,
+        upstream_id: UpstreamId,
+        agent: Option<AgentName>,
+        cwd: Option<String>,
+        title: Option<String>,
+        request_id: Option<String>,
+    ) -> RpcResult<ConversationAnswer> {
+        let request = request("adopt", request_id, &(&upstream_id, &agent, &cwd, &title))?;
+        let adoption = Adoption {
+            upstream_id,
+            agent,
+            cwd,
+            title,
+        };
+        let answer = self.daemon.registry.adopt(adoption, request).await;
+        read(&answer.map_err(|error| wire(&error))?)
     }
 
     async fn events(

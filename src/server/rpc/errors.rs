@@ -22,6 +22,11 @@ fn bridge(error: &ConversationError) -> BridgeError {
             let candidates: Vec<Value> = candidates.iter().map(|id| Value::from(id.to_string())).collect();
             made(ErrorKind::Ambiguous).with("candidates", candidates)
         }
+        ConversationError::AmbiguousAgents { agents, .. } => {
+            let agents: Vec<Value> = agents.iter().map(|name| Value::from(name.as_str())).collect();
+            made(ErrorKind::Ambiguous).with("agents", agents)
+        }
+        ConversationError::TranscriptDamaged(_) => made(ErrorKind::TranscriptDamaged),
         ConversationError::Busy(_) => made(ErrorKind::Busy),
         ConversationError::BusyConversations { conversations, .. } => {
             let ids: Vec<Value> = conversations

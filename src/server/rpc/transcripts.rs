@@ -1,13 +1,15 @@
 //! `transcript/…`.
 
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::rpc::{RpcResult, TranscriptRpcServer};
 use bridge_protocol::transcript::TranscriptPage;
-use bridge_protocol::{AgentName, Cursor};
+use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
 use jsonrpsee::core::async_trait;
 
 use super::Handlers;
 use super::conversations::{LIST_LIMITS, page_limit};
 use super::errors::wire;
+use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
 use crate::conversation::registry::TranscriptFilter;
 
@@ -33,5 +35,30 @@ impl TranscriptRpcServer for Handlers {
             .transcripts(filter, cursor.as_ref(), limit)
             .await;
         page.map_err(|error| wire(&error))
+    }
+
+    async fn check(
+        &self,
+        upstream_id: Option<UpstreamId>,
+        conversation_id: Option<ConversationRef>,
+        agent: Option<AgentName>,
+        repair: Option<bool>,
+    ) -> RpcResult<CheckAnswer> {
+        if repair == Some(true) {
+            let error = ConversationError::Unsupported(
+                "this version finds what is wrong and repairs nothing; leave \"repair\" out".to_owned(),
+            );
+            return Err(wire(&error));
+        }
+        let registry = &self.daemon.registry;
+        let checked = match (upstream_id, &conversation_id) {
+            (Some(id), None) => registry.check_transcript(id, agent.as_ref()).await,
+            (None, Some(name)) => registry.check_head(name).await,
+            (None, None) | (Some(_), Some(_)) => Err(ConversationError::InvalidParams(
+                "name the transcript by upstreamId, or the conversation whose head it is by conversationId"
+                    .to_owned(),
+            )),
+        };
+        checked.map_err(|error| wire(&error))
     }
 }

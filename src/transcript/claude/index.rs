@@ -114,8 +114,18 @@ impl Index {
         Ok(index)
     }
 
-    fn push(&mut self, offset: u64, record: &Record<'_>) {
-        let header = record.header();
+    /// Takes one more record, which begins at `offset`, behind all that were taken.
+    pub(in crate::transcript) fn push(&mut self, offset: u64, record: &Record<'_>) {
+        self.push_with(offset, record, &record.header());
+    }
+
+    /// As [`Index::push`], for one whose header is known.
+    pub(in crate::transcript) fn push_with(
+        &mut self,
+        offset: u64,
+        record: &Record<'_>,
+        header: &RecordHeader,
+    ) {
         let Some(uuid) = &header.uuid else { return };
         let Ok(position) = u32::try_from(self.entries.len()) else {
             return;
@@ -128,9 +138,32 @@ impl Index {
             parent: header.parent_uuid.as_deref().map(RecordId::new),
             logical_parent: header.logical_parent_uuid.as_deref().map(RecordId::new),
             message: header.message_id.as_ref().map_or(0, hash_of),
-            role: role_of(record, &header),
+            role: role_of(record, header),
             is_sidechain: header.is_sidechain,
         });
+    }
+
+    /// Whether a record with this uuid was taken already.
+    #[must_use]
+    pub(in crate::transcript) fn holds(&self, uuid: &str) -> bool {
+        self.positions.contains_key(&RecordId::new(uuid))
+    }
+
+    /// Where the records begin that name a parent which is not there, with its uuid.
+    pub(in crate::transcript) fn missing_parents(&self) -> impl Iterator<Item = (u64, String)> {
+        self.entries.iter().filter_map(|entry| {
+            let parent = entry.parent.as_ref()?;
+            (!self.positions.contains_key(parent)).then(|| (entry.offset, parent.text()))
+        })
+    }
+
+    /// How many prompts stand before `offset`, those of abandoned branches too.
+    pub(in crate::transcript) fn prompts_before(&self, offset: u64) -> usize {
+        self.entries
+            .iter()
+            .take_while(|entry| entry.offset < offset)
+            .filter(|entry| entry.role == Role::Prompt)
+            .count()
     }
 
     /// How many bytes were read.

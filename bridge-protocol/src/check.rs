@@ -1,0 +1,81 @@
+//! What is wrong with a transcript, as `transcript/check` tells it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is wrong with a place in a transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// There is no record of a conversation in it.
+    NothingToResume,
+    /// The last line breaks off within a record.
+    TornLine,
+    /// A line that is no record.
+    GarbageLine,
+    /// A line too long to be read.
+    OversizedLine,
+    /// A record names a parent that is not there.
+    BrokenParent,
+    /// The history begins behind records that it leaves out.
+    CutOff,
+    /// A tool was called, and its result is not there.
+    ToolUseWithoutResult,
+    /// Two records with one uuid.
+    DuplicateUuid,
+    /// Records that say they are of another session.
+    ForeignSessionId,
+    /// A file that a record names and that is not there: a long result of a tool, or what a subagent said.
+    MissingSideFile,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::NothingToResume => "nothing to resume",
+            Self::TornLine => "torn line",
+            Self::GarbageLine => "garbage line",
+            Self::OversizedLine => "oversized line",
+            Self::BrokenParent => "broken parent link",
+            Self::CutOff => "history cut off",
+            Self::ToolUseWithoutResult => "tool use without result",
+            Self::DuplicateUuid => "duplicate uuid",
+            Self::ForeignSessionId => "foreign session id",
+            Self::MissingSideFile => "missing side file",
+            Self::Unknown => "something unknown",
+        })
+    }
+}
+
+/// One thing that is wrong with a transcript.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// The line, counted from 1; 0 where it is the file as a whole.
+    pub line: u64,
+    /// What it is.
+    pub kind: FindingKind,
+    /// What it does to a resume, in words.
+    pub detail: String,
+}
+
+/// The answer of `transcript/check`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckAnswer {
+    /// What was found, in the order of the lines; nothing in a transcript that is whole.
+    pub findings: Vec<Finding>,
+    /// How many more there are than are told, where there are very many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

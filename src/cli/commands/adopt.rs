@@ -1,0 +1,108 @@
+//! Transcripts by their own ids: `adopt`, `check`.
+
+use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
+use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
+use jsonrpsee::core::client::Error as ClientError;
+
+use super::{Context, conversation_ref, real_folder};
+use crate::cli::args::{Adopt, Check};
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::words;
+
+/// Makes a conversation of a transcript and prints its id.
+pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
+    let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    let daemon = context.connect().await?;
+    let id = UpstreamId::new(options.id);
+    let agent = options.agent.map(Into::into);
+    let answer = daemon
+        .adopt(id, agent, folder, options.title, None)
+        .await
+        .map_err(|error| match Problem::from(error) {
+            problem if problem.exit == Exit::NotFound => {
+                problem.hint("name the agent with --agent; sessionctl agents shows which there are")
+            }
+            problem => problem,
+        })?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/adopt")?;
+    } else {
+        context.output.line(&answer.conversation.id.to_string())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Tells what is wrong with a transcript.
+pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let answer = checked(&daemon, options).await?;
+    let exit = if answer.findings.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    };
+    if context.output.json {
+        context.answer(&daemon, "transcript/check")?;
+        return Ok(exit);
+    }
+    let look = context.output.look;
+    for finding in &answer.findings {
+        let place = match finding.line {
+            0 => "file".to_owned(),
+            line => format!("line {line}"),
+        };
+        let kind = look.paint(ATTENTION, &finding.kind.to_string());
+        let line = format!(
+            "{}  {kind}: {}",
+            look.paint(DIM, &place),
+            one_line(&finding.detail)
+        );
+        context.output.line(&line)?;
+    }
+    if answer.more > 0 {
+        let more = words::count(answer.more, "finding more", "findings more");
+        context.output.line(&look.paint(DIM, &format!("and {more}")))?;
+    }
+    if exit == Exit::Done {
+        context
+            .output
+            .line(&look.paint(GOOD, "nothing is wrong with it"))?;
+    }
+    Ok(exit)
+}
+
+/// A conversation that is named by its own id stands for its head; any other word is looked for as a transcript first,
+/// since a conversation may have had it long ago.
+async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
+    let Check { target, agent } = options;
+    let by_conversation = |name: ConversationRef| daemon.check(None, Some(name), None, None);
+    if target == "." {
+        return Ok(by_conversation(conversation_ref(daemon, &target).await?).await?);
+    }
+    let unknown = match daemon.get(target.as_str().into()).await {
+        Ok(answer) if answer.conversation.id.to_string().starts_with(&target) => {
+            return Ok(by_conversation(target.as_str().into()).await?);
+        }
+        Ok(_) => None,
+        Err(error) => Some(error),
+    };
+    let id = UpstreamId::new(target);
+    match daemon.check(Some(id), None, agent.map(Into::into), None).await {
+        Ok(answer) => Ok(answer),
+        // A beginning that fits several conversations is no transcript's id.
+        Err(error) => Err(match unknown {
+            Some(several) if is(&error, ErrorKind::NotFound) && is(&several, ErrorKind::Ambiguous) => {
+                several.into()
+            }
+            _ => error.into(),
+        }),
+    }
+}
+
+fn is(error: &ClientError, kind: ErrorKind) -> bool {
+    matches!(error, ClientError::Call(error) if BridgeError::from(error.clone()).kind == kind)
+}

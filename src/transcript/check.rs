@@ -1,0 +1,335 @@
+//! What is wrong with a Claude transcript, and what that does to a resume.
+//!
+//! One pass over the lines, in the memory of an index; changes nothing. What a resume makes of damage was seen with Claude
+//! Code 2.1.316: a record whose parent is not there is joined to the one that stands before it in the file, and one without
+//! a parent begins the history anew. No final newline, blank lines, a byte order mark, carriage returns, NUL bytes at the
+//! end and bytes that are not UTF-8 are harmless and are not told. Pure; whether a file beside the transcript is there is
+//! asked of the caller.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead};
+
+use bridge_protocol::check::{Finding, FindingKind};
+
+use super::claude::{Index, Selection};
+use super::fields::Fields;
+use super::lines::{LINE_LIMIT_BYTES, Lines, RawLine, text_of_same_length, trimmed};
+use super::record::{Block, Record, RecordHeader, RecordKind};
+
+/// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
+pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
+
+/// How much of a text of the transcript is repeated in a finding.
+const QUOTED_CHARS: usize = 120;
+
+/// What Claude writes in place of a tool's result that it has put into a file, and what stands before that file's path.
+const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
+
+/// A file that a record names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SideFile {
+    /// A tool's result that was too long for the transcript, by its path; a relative one is meant beside the transcript.
+    ToolResult(String),
+    /// What a subagent said, by the subagent's id.
+    Subagent(String),
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of the lines, [`FINDINGS_OF_A_KIND_LIMIT`] of each kind at most.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub more: u64,
+}
+
+/// Checks the transcript of the session `upstream_id`, from its first byte on. `is_there` says whether a side file exists.
+///
+/// # Errors
+/// What the reader answers.
+pub fn check(
+    reader: impl BufRead,
+    upstream_id: &str,
+    is_there: impl Fn(&SideFile) -> bool,
+) -> io::Result<Report> {
+    let mut checker = Checker {
+        upstream_id,
+        is_there,
+        index: Index::default(),
+        chain: Vec::new(),
+        messages: 0,
+        calls: HashMap::new(),
+        foreign: HashMap::new(),
+        told: HashMap::new(),
+        report: Report::default(),
+    };
+    let mut lines = Lines::new(reader, 0);
+    let mut number = 0;
+    while let Some(line) = lines.next_line()? {
+        number += 1;
+        checker.line(number, &line);
+    }
+    Ok(checker.finish())
+}
+
+/// A call of a tool whose result has not been seen.
+struct Call {
+    line: u64,
+    offset: u64,
+    tool: String,
+}
+
+struct Checker<'a, F> {
+    upstream_id: &'a str,
+    is_there: F,
+    index: Index,
+    /// Where each chain record begins, and its line; ascending.
+    chain: Vec<(u64, u64)>,
+    /// Messages that are not a subagent's.
+    messages: u64,
+    /// By a hash of their ids.
+    calls: HashMap<u64, Call>,
+    /// Where each other session was named first, and how often it was, by a hash of its id.
+    foreign: HashMap<u64, (u64, u64, String)>,
+    told: HashMap<FindingKind, usize>,
+    report: Report,
+}
+
+impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
+    fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+        let told = self.told.entry(kind).or_default();
+        if *told == FINDINGS_OF_A_KIND_LIMIT {
+            self.report.more += 1;
+            return;
+        }
+        *told += 1;
+        self.report.findings.push(Finding {
+            line,
+            kind,
+            detail: detail.into(),
+        });
+    }
+
+    fn line(&mut self, number: u64, line: &RawLine<'_>) {
+        if line.oversized {
+            let detail = format!(
+                "longer than {} MiB and not read here; where it is a record of the conversation, an agent may take long \
+                 or fail to read it",
+                LINE_LIMIT_BYTES >> 20
+            );
+            self.find(number, FindingKind::OversizedLine, detail);
+            return;
+        }
+        let bytes = trimmed(line.bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let text = text_of_same_length(bytes);
+        match Record::parse(&text) {
+            Some(record) => self.record(number, line.offset, &record),
+            None if line.ended => self.find(
+                number,
+                FindingKind::GarbageLine,
+                "not a record: a resume passes over it, and what it said is lost",
+            ),
+            None => self.find(
+                number,
+                FindingKind::TornLine,
+                "breaks off within a record: its writer was stopped, or still writes; a resume passes over it and goes on \
+                 from the records before",
+            ),
+        }
+    }
+
+    fn record(&mut self, number: u64, offset: u64, record: &Record<'_>) {
+        let header = record.header();
+        let Some(uuid) = &header.uuid else { return };
+        if self.index.holds(uuid) {
+            let detail = format!(
+                "a record with the uuid {} stood before: the later one is taken for both, so that a resume may lack the \
+                 earlier",
+                quoted(uuid)
+            );
+            self.find(number, FindingKind::DuplicateUuid, detail);
+        }
+        self.index.push_with(offset, record, &header);
+        self.chain.push((offset, number));
+        if let Some(session) = header.session_id.as_deref().filter(|id| *id != self.upstream_id) {
+            let place = self.foreign.entry(hash_of(session));
+            place.or_insert_with(|| (number, 0, quoted(session))).1 += 1;
+        }
+        if header.is_sidechain || !matches!(header.kind, RecordKind::User | RecordKind::Assistant) {
+            return;
+        }
+        self.messages += 1;
+        self.message(number, offset, record, &header);
+    }
+
+    fn message(&mut self, number: u64, offset: u64, record: &Record<'_>, header: &RecordHeader) {
+        let blocks = record.message().map(|message| message.blocks).unwrap_or_default();
+        let mut named = if header.has_tool_use_result {
+            files_of_result(&record.fields)
+        } else {
+            Vec::new()
+        };
+        for block in blocks {
+            match block {
+                Block::ToolUse(call) => {
+                    let call_id = hash_of(&call.id);
+                    let tool = quoted(&call.name);
+                    self.calls.insert(
+                        call_id,
+                        Call {
+                            line: number,
+                            offset,
+                            tool,
+                        },
+                    );
+                }
+                Block::ToolResult {
+                    tool_use_id, text, ..
+                } => {
+                    self.calls.remove(&hash_of(&tool_use_id));
+                    named.extend(persisted_path(&text));
+                }
+                _ => {}
+            }
+        }
+        named.sort();
+        named.dedup();
+        for file in named {
+            if (self.is_there)(&file) {
+                continue;
+            }
+            let detail = match &file {
+                SideFile::ToolResult(path) => format!(
+                    "the result of a tool was put into {}, which is not there: a resume goes on, and the model is told of a \
+                     file that it cannot read",
+                    quoted(path)
+                ),
+                SideFile::Subagent(id) => format!(
+                    "what the subagent {} said is not there: a resume goes on with its answer, and the subagent cannot be \
+                     taken up again",
+                    quoted(id)
+                ),
+            };
+            self.find(number, FindingKind::MissingSideFile, detail);
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        let selection = self.index.select(None, true);
+        match selection.filter(|_| self.messages > 0) {
+            Some(selection) => self.judge(&selection),
+            None => self.find(
+                0,
+                FindingKind::NothingToResume,
+                "no message of a conversation is in it: an agent says that there is no such session",
+            ),
+        }
+        for (line, count, session) in std::mem::take(&mut self.foreign).into_values() {
+            let detail = format!(
+                "{count} records from here on say that they are of session {session}: a transcript is found by the name of \
+                 its file, but an agent may leave these out; a copy under a new name has to carry the new id"
+            );
+            self.find(line, FindingKind::ForeignSessionId, detail);
+        }
+        self.report.findings.sort_by_key(|finding| finding.line);
+        self.report
+    }
+
+    /// What can only be told at the end, when it is known which records a resume follows.
+    fn judge(&mut self, selection: &Selection) {
+        let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
+        let mut joined = 0;
+        for (offset, parent) in &missing {
+            let effect = if !selection.contains(*offset) {
+                "it is on a branch that a resume does not follow, which loses nothing"
+            } else if selection.offsets().first() == Some(offset) {
+                "nothing stands before it that a resume could go on with: the history begins here"
+            } else {
+                joined += 1;
+                "a resume joins it to the record that stands before it in the file, so that only what was between is lost"
+            };
+            let detail = format!("its parent {} is not there: {effect}", quoted(parent));
+            self.find(self.line_of(*offset), FindingKind::BrokenParent, detail);
+        }
+        if let Some(first) = selection.offsets().first() {
+            let begins_broken = missing.iter().any(|(offset, _)| offset == first);
+            if selection.breaks() > joined + usize::from(begins_broken) {
+                let detail = "the parents form a ring: the history begins within it, and all before is lost";
+                self.find(self.line_of(*first), FindingKind::BrokenParent, detail);
+            } else if !begins_broken && !selection.cut_by_compaction() {
+                self.judge_beginning(*first);
+            }
+        }
+        let mut calls: Vec<Call> = std::mem::take(&mut self.calls).into_values().collect();
+        calls.sort_by_key(|call| call.line);
+        for call in calls {
+            let effect = if selection.contains(call.offset) {
+                "a resume goes on, and the agent fills in that the call was broken off"
+            } else {
+                "it is on a branch that a resume does not follow"
+            };
+            let detail = format!("the tool {} was called and has no result: {effect}", call.tool);
+            self.find(call.line, FindingKind::ToolUseWithoutResult, detail);
+        }
+    }
+
+    fn judge_beginning(&mut self, first: u64) {
+        let prompts = self.index.prompts_before(first);
+        if prompts == 0 {
+            return;
+        }
+        let detail = format!(
+            "it names no parent, so that the history begins here: a resume leaves out all before it ({prompts} {})",
+            if prompts == 1 { "prompt" } else { "prompts" }
+        );
+        self.find(self.line_of(first), FindingKind::CutOff, detail);
+    }
+
+    fn line_of(&self, offset: u64) -> u64 {
+        let place = self.chain.binary_search_by_key(&offset, |(offset, _)| *offset);
+        place.map_or(0, |place| self.chain[place].1)
+    }
+}
+
+/// The files that a tool's result names beside its text.
+fn files_of_result(fields: &Fields<'_>) -> Vec<SideFile> {
+    let Some(result) = fields.object("toolUseResult") else {
+        return Vec::new();
+    };
+    let path = result.text("persistedOutputPath").map(SideFile::ToolResult);
+    let is_name = |id: &String| !id.is_empty() && !id.contains(['/', '\0']);
+    let subagent = result.text("agentId").filter(is_name).map(SideFile::Subagent);
+    path.into_iter().chain(subagent).collect()
+}
+
+/// The file into which the text of a result was put.
+fn persisted_path(text: &str) -> Option<SideFile> {
+    let (beginning, before_path) = PERSISTED_RESULT;
+    if !text.trim_start().starts_with(beginning) {
+        return None;
+    }
+    let path = text.split_once(before_path)?.1.lines().next()?.trim();
+    path.contains("tool-results")
+        .then(|| SideFile::ToolResult(path.to_owned()))
+}
+
+fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(QUOTED_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

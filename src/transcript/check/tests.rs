@@ -1,0 +1,269 @@
+use super::*;
+
+const ID: &str = "s1";
+
+fn record(kind: &str, uuid: &str, parent: &str, more: &str) -> String {
+    let parent = if parent.is_empty() {
+        "null".to_owned()
+    } else {
+        format!("\"{parent}\"")
+    };
+    format!(r#"{{"type":"{kind}","uuid":"{uuid}","parentUuid":{parent},"sessionId":"{ID}"{more}}}"#)
+}
+
+fn prompt(uuid: &str, parent: &str) -> String {
+    record(
+        "user",
+        uuid,
+        parent,
+        r#","origin":{"kind":"human"},"message":{"content":"hi"}"#,
+    )
+}
+
+fn reply(uuid: &str, parent: &str) -> String {
+    record(
+        "assistant",
+        uuid,
+        parent,
+        r#","message":{"id":"m","content":"ok"}"#,
+    )
+}
+
+fn call(uuid: &str, parent: &str, id: &str) -> String {
+    let more =
+        format!(r#","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"Bash","input":{{}}}}]}}"#);
+    record("assistant", uuid, parent, &more)
+}
+
+fn result(uuid: &str, parent: &str, id: &str, more: &str, text: &str) -> String {
+    let more = format!(
+        r#","toolUseResult":{{{more}}},"message":{{"content":[{{"type":"tool_result","tool_use_id":"{id}","content":"{text}"}}]}}"#
+    );
+    record("user", uuid, parent, &more)
+}
+
+fn checked(bytes: impl AsRef<[u8]>) -> Report {
+    check(bytes.as_ref(), ID, |_| false).expect("bytes are read")
+}
+
+/// The kinds that are found, with their lines, and all details as one text.
+fn found(lines: &[String]) -> (Vec<(u64, FindingKind)>, String) {
+    let report = checked(lines.join("\n") + "\n");
+    let details: Vec<&str> = report
+        .findings
+        .iter()
+        .map(|finding| finding.detail.as_str())
+        .collect();
+    let told = details.join("\n");
+    (
+        report
+            .findings
+            .iter()
+            .map(|finding| (finding.line, finding.kind))
+            .collect(),
+        told,
+    )
+}
+
+fn whole() -> Vec<String> {
+    vec![
+        r#"{"type":"mode","mode":"default"}"#.to_owned(),
+        prompt("u1", ""),
+        call("a1", "u1", "t1"),
+        result("r1", "a1", "t1", "", "done"),
+        reply("a2", "r1"),
+        prompt("u2", "a2"),
+        reply("a3", "u2"),
+    ]
+}
+
+#[test]
+fn a_whole_transcript_and_what_is_harmless_are_not_told() {
+    let lines = whole();
+    assert_eq!(found(&lines), (vec![], String::new()));
+    let text = lines.join("\n");
+    let harmless: [Vec<u8>; 6] = [
+        text.clone().into_bytes(),
+        format!("\n{}\n\n", text.replace('\n', "\n\n")).into_bytes(),
+        format!("\u{feff}{text}\n").into_bytes(),
+        text.replace('\n', "\r\n").into_bytes(),
+        [text.as_bytes(), b"\n\0\0\0\0"].concat(),
+        text.replace("hi", "h@")
+            .bytes()
+            .map(|byte| if byte == b'@' { 0xff } else { byte })
+            .collect(),
+    ];
+    for bytes in harmless {
+        assert_eq!(
+            checked(&bytes),
+            Report::default(),
+            "{}",
+            String::from_utf8_lossy(&bytes)
+        );
+    }
+}
+
+#[test]
+fn nothing_to_resume_is_told_of_the_file_as_a_whole() {
+    for (text, others) in [
+        ("", 0),
+        ("\n\n", 0),
+        ("\0\0", 0),
+        (r#"{"type":"mode"}"#, 0),
+        ("@@\n{\n", 2),
+        ("{\"a", 1),
+    ] {
+        let report = checked(text);
+        assert_eq!(report.findings.len(), others + 1, "{text:?}: {report:?}");
+        let first = &report.findings[0];
+        assert_eq!(
+            (first.line, first.kind),
+            (0, FindingKind::NothingToResume),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn a_torn_last_line_is_told_apart_from_garbage() {
+    let mut lines = whole();
+    lines[0] = "@@@".to_owned();
+    let text = lines.join("\n") + "\n{\"type\":\"user\",\"uu";
+    let report = checked(&text);
+    let kinds: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| (finding.line, finding.kind))
+        .collect();
+    assert_eq!(kinds, [(1, FindingKind::GarbageLine), (8, FindingKind::TornLine)]);
+}
+
+#[test]
+fn a_torn_record_in_the_middle_breaks_the_link_behind_it() {
+    let mut lines = whole();
+    lines[4] = "{\"type\":\"assis".to_owned();
+    let (kinds, told) = found(&lines);
+    assert_eq!(
+        kinds,
+        [(5, FindingKind::GarbageLine), (6, FindingKind::BrokenParent)]
+    );
+    assert!(
+        told.contains("its parent a2 is not there: a resume joins it"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_missing_parent_is_told_by_what_it_does() {
+    let (kinds, told) = found(&[prompt("u1", "gone"), reply("a1", "u1")]);
+    assert_eq!(kinds, [(1, FindingKind::BrokenParent)]);
+    assert!(told.contains("the history begins here"), "{told}");
+
+    let abandoned = [prompt("u1", ""), reply("a1", "gone"), reply("a2", "u1")];
+    let (kinds, told) = found(&abandoned);
+    assert_eq!(kinds, [(2, FindingKind::BrokenParent)]);
+    assert!(told.contains("a branch that a resume does not follow"), "{told}");
+
+    let (kinds, told) = found(&[prompt("u1", "a1"), reply("a1", "u1")]);
+    assert_eq!(kinds, [(1, FindingKind::BrokenParent)]);
+    assert!(told.contains("form a ring"), "{told}");
+}
+
+#[test]
+fn a_record_without_a_parent_cuts_off_what_came_before() {
+    let mut lines = whole();
+    lines[5] = prompt("u2", "");
+    let (kinds, told) = found(&lines);
+    assert_eq!(kinds, [(6, FindingKind::CutOff)]);
+    assert!(told.contains("leaves out all before it (1 prompt)"), "{told}");
+    // A compaction names what came before, and what a fork left behind is no damage.
+    for logical in ["a2", "elsewhere"] {
+        let more = format!(r#","subtype":"compact_boundary","logicalParentUuid":"{logical}""#);
+        let mut lines = whole();
+        lines[5] = record("system", "c1", "", &more);
+        lines.insert(6, prompt("u2", "c1"));
+        assert_eq!(found(&lines).0, [], "{logical}");
+    }
+}
+
+#[test]
+fn a_call_without_a_result_is_told() {
+    let mut lines = whole();
+    lines.truncate(3);
+    let (kinds, told) = found(&lines);
+    assert_eq!(kinds, [(3, FindingKind::ToolUseWithoutResult)]);
+    assert!(
+        told.contains("the tool Bash was called") && told.contains("fills in"),
+        "{told}"
+    );
+}
+
+#[test]
+fn ids_that_are_not_right_are_told() {
+    let mut lines = whole();
+    lines[6] = reply("a2", "u2");
+    let (kinds, _) = found(&lines);
+    assert!(kinds.contains(&(7, FindingKind::DuplicateUuid)), "{kinds:?}");
+
+    let lines: Vec<String> = whole()
+        .iter()
+        .map(|line| line.replace(r#":"s1""#, r#":"s0""#))
+        .collect();
+    let (kinds, told) = found(&lines);
+    assert_eq!(kinds, [(2, FindingKind::ForeignSessionId)]);
+    assert!(
+        told.contains("6 records") && told.contains("session s0"),
+        "{told}"
+    );
+}
+
+#[test]
+fn side_files_are_asked_for_by_what_names_them() {
+    let mut lines = whole();
+    let path = "/home/u/.claude/projects/-p/s1/tool-results/x.txt";
+    lines[3] = result(
+        "r1",
+        "a1",
+        "t1",
+        &format!(r#""agentId":"b7","persistedOutputPath":"{path}""#),
+        &format!(
+            r"<persisted-output>\nOutput too large (9 KB). Full output saved to: {path}\n\nPreview:\nfoo"
+        ),
+    );
+    let asked = std::cell::RefCell::new(Vec::new());
+    let text = lines.join("\n");
+    let report = check(text.as_bytes(), ID, |file| {
+        asked.borrow_mut().push(file.clone());
+        matches!(file, SideFile::Subagent(_))
+    })
+    .expect("bytes are read");
+    let kinds: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| (finding.line, finding.kind))
+        .collect();
+    assert!(
+        kinds
+            .iter()
+            .all(|kind| *kind == (4, FindingKind::MissingSideFile)),
+        "{kinds:?}"
+    );
+    assert!(asked.borrow().contains(&SideFile::Subagent("b7".to_owned())));
+    assert!(report.findings[0].detail.contains(path));
+    assert_eq!(kinds.len(), 1, "one file is told once");
+    // A text that speaks of such files names none.
+    assert_eq!(
+        persisted_path(&format!("see: Full output saved to: {path}")),
+        None
+    );
+}
+
+#[test]
+fn what_is_found_very_often_is_counted() {
+    let garbage = "@\n".repeat(FINDINGS_OF_A_KIND_LIMIT + 7);
+    let report = checked(whole().join("\n") + "\n" + &garbage);
+    assert_eq!(
+        (report.findings.len(), report.more),
+        (FINDINGS_OF_A_KIND_LIMIT, 7)
+    );
+}

@@ -1,0 +1,333 @@
+//! Transcripts that were made elsewhere become conversations, and go on with all that they hold.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+use serde_json::{Value, json};
+
+use crate::damaged::tear;
+use crate::home::Home;
+use crate::support::{App, refused};
+
+/// Puts the transcript of another home into a folder of this one, where its agent never wrote.
+fn bring(from: &Home, to: &Home, upstream_id: &str, folder: &str) {
+    let source = from.transcript(upstream_id).unwrap();
+    put(to, upstream_id, folder, &fs::read_to_string(source).unwrap());
+}
+
+fn put(home: &Home, upstream_id: &str, folder: &str, text: &str) {
+    let folder = home.data().join("loopback/projects").join(folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(format!("{upstream_id}.jsonl")), text).unwrap();
+}
+
+/// A session of these turns in a home whose daemon has ended.
+async fn made_elsewhere(texts: &[&str]) -> (Home, String) {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for text in texts {
+        app.send(id, text).await;
+    }
+    let head = app.get(id).await.head.unwrap();
+    drop(app);
+    drop(daemon);
+    (home, head.as_str().to_owned())
+}
+
+async fn adopt(app: &App, params: Value) -> Result<Conversation, BridgeError> {
+    let answer = app.call("conversation/adopt", params).await?;
+    Ok(serde_json::from_value(answer["conversation"].clone()).unwrap())
+}
+
+#[tokio::test]
+async fn the_next_prompt_resumes_it_with_all_of_its_history() {
+    let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
+    let home = Home::new();
+    bring(&other, &home, &id, "-some-folder");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events_of(None, None).await;
+    let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
+    events.until("snapshot").await;
+    assert_eq!(adopted.head.as_ref().unwrap().as_str(), id);
+    assert_eq!(adopted.cwd, other.project(), "the transcript's own folder");
+    let link = &app.chain(adopted.id).await[0];
+    assert_eq!(
+        (
+            link.reason,
+            link.relation,
+            link.turns,
+            link.carried_turns,
+            link.written
+        ),
+        (LinkReason::Adopted, Relation::Fresh, 0, 3, true)
+    );
+    let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Full, 0)
+    );
+    assert_eq!(app.remembered(adopted.id).await, ["one", "two", "three", "go on"]);
+    assert_eq!(app.get(adopted.id).await.head.unwrap().as_str(), id);
+}
+
+/// Whoever asks again, at the same time, later or after a restart, gets the same conversation.
+#[tokio::test]
+async fn a_transcript_is_adopted_once() {
+    let (other, id) = made_elsewhere(&["one"]).await;
+    let home = Home::new();
+    bring(&other, &home, &id, "-a");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let call = || {
+        adopt(
+            &app,
+            json!({"upstreamId": id, "cwd": home.project(), "title": "Mine"}),
+        )
+    };
+    let (first, second) = tokio::join!(call(), call());
+    let first = first.unwrap();
+    assert_eq!(first.id, second.unwrap().id);
+    assert_eq!((first.title.as_str(), &first.cwd), ("Mine", &home.project()));
+    drop(app);
+    daemon.kill();
+
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let named = json!({"upstreamId": id, "agent": "loopback", "title": "Another"});
+    let again = adopt(&app, named).await.unwrap();
+    assert_eq!((again.id, again.title.as_str()), (first.id, "Mine"));
+    let found = app
+        .call("conversation/get", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(found["conversation"]["id"], json!(first.id));
+    // One that was deleted has it no more.
+    app.call("conversation/delete", json!({"conversationId": first.id}))
+        .await
+        .unwrap();
+    let anew = adopt(&app, json!({"upstreamId": id})).await.unwrap();
+    assert_ne!(anew.id, first.id);
+    assert_eq!(app.remembered(anew.id).await, ["one"]);
+}
+
+#[tokio::test]
+async fn a_repeated_request_is_answered_with_what_it_was() {
+    let (other, id) = made_elsewhere(&["one"]).await;
+    let home = Home::new();
+    bring(&other, &home, &id, "-a");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let request = json!({"upstreamId": id, "requestId": "key"});
+    let first = adopt(&app, request.clone()).await.unwrap();
+    assert_eq!(adopt(&app, request).await.unwrap().id, first.id);
+    let other = json!({"upstreamId": id, "requestId": "key", "title": "x"});
+    refused(adopt(&app, other).await, ErrorKind::Conflict, "another content");
+}
+
+#[tokio::test]
+async fn a_fork_says_where_it_came_from() {
+    let other = Home::new();
+    let (parent, fork) = {
+        let daemon = other.start();
+        let app = daemon.app().await;
+        let id = app.make(&other.project()).await;
+        app.send(id, "one").await;
+        app.send(id, "two").await;
+        let branch = app.fork(id, false).await.unwrap().conversation.id;
+        app.send(branch, "three").await;
+        (
+            app.get(id).await.head.unwrap(),
+            app.get(branch).await.head.unwrap(),
+        )
+    };
+    let home = Home::new();
+    bring(&other, &home, fork.as_str(), "-a");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let adopted = adopt(&app, json!({"upstreamId": fork})).await.unwrap();
+    let link = &app.chain(adopted.id).await[0];
+    assert_eq!(link.relation, Relation::Carries);
+    assert_eq!(link.from_upstream_id.as_ref(), Some(&parent));
+    assert!(link.from_checkpoint_id.is_some());
+    assert_eq!(link.carried_turns, 3);
+    let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    assert_eq!(app.remembered(adopted.id).await, ["one", "two", "three", "go on"]);
+}
+
+/// A record is missing from its middle: what is left is adopted, and said to be less.
+#[tokio::test]
+async fn a_damaged_middle_is_told() {
+    let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
+    tear(&other, &id, "echo: one");
+    let home = Home::new();
+    bring(&other, &home, &id, "-a");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
+    assert_eq!(app.lineage(adopted.id).await[0].fidelity, Fidelity::Partial);
+    let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
+    assert_eq!(resumed.fidelity, Fidelity::Partial);
+    assert_eq!(app.remembered(adopted.id).await, ["one", "two", "three", "go on"]);
+}
+
+/// Of several copies the one of the folder that is asked for, else the one that lies where it was last used.
+#[tokio::test]
+async fn of_several_copies_the_folders_own_is_taken() {
+    let (other, id) = made_elsewhere(&["one", "two"]).await;
+    let own = other.transcript(&id).unwrap();
+    let own = own.parent().unwrap().file_name().unwrap().to_str().unwrap();
+    let home = Home::new();
+    put(&home, &id, "-0", "");
+    put(&home, &id, "-zz", "@@@\n");
+    bring(&other, &home, &id, own);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
+    assert_eq!(adopted.cwd, other.project());
+    assert_eq!(app.remembered(adopted.id).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
+    let (other, id) = made_elsewhere(&["one"]).await;
+    let home = Home::with_config("[agents.second]\nkind = \"codex\"\ncommand = \"/nowhere/codex\"\n");
+    bring(&other, &home, &id, "-a");
+    for (name, text) in [
+        ("empty", ""),
+        ("garbage", "@@@\n{\n\0\0\n"),
+        ("torn", r#"{"type":"user","uuid":"u1","par"#),
+        ("silent", "{\"type\":\"mode\",\"mode\":\"default\"}\n"),
+        (
+            "lost",
+            "{\"type\":\"user\",\"uuid\":\"u1\",\"cwd\":\"/nowhere\",\"origin\":{\"kind\":\"human\"},\"message\":{\"content\":\"x\"}}\n",
+        ),
+        (
+            "homeless",
+            "{\"type\":\"user\",\"uuid\":\"u1\",\"origin\":{\"kind\":\"human\"},\"message\":{\"content\":\"x\"}}\n",
+        ),
+    ] {
+        put(&home, name, "-a", text);
+    }
+    // A folder in the place of a transcript, and a link that leads to itself.
+    let projects = home.data().join("loopback/projects");
+    fs::create_dir(projects.join("-a/folder.jsonl")).unwrap();
+    std::os::unix::fs::symlink(projects.join("-loop"), projects.join("-loop")).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let damaged = ErrorKind::TranscriptDamaged;
+    let table = [
+        (
+            json!({"upstreamId": "none"}),
+            ErrorKind::NotFound,
+            "there is no transcript \"none\"",
+        ),
+        (
+            json!({"upstreamId": "folder"}),
+            ErrorKind::NotFound,
+            "there is no transcript",
+        ),
+        (
+            json!({"upstreamId": "../a"}),
+            ErrorKind::NotFound,
+            "cannot be the name",
+        ),
+        (
+            json!({"upstreamId": ""}),
+            ErrorKind::NotFound,
+            "cannot be the name",
+        ),
+        (json!({"upstreamId": "empty"}), damaged, "holds no turn"),
+        (json!({"upstreamId": "garbage"}), damaged, "holds no turn"),
+        (json!({"upstreamId": "torn"}), damaged, "holds no turn"),
+        (json!({"upstreamId": "silent"}), damaged, "holds no turn"),
+        (
+            json!({"upstreamId": "lost"}),
+            ErrorKind::InvalidCwd,
+            "name another as cwd",
+        ),
+        (
+            json!({"upstreamId": "homeless"}),
+            ErrorKind::InvalidParams,
+            "names no folder",
+        ),
+        (
+            json!({"upstreamId": id, "cwd": "x"}),
+            ErrorKind::InvalidCwd,
+            "absolute",
+        ),
+        (
+            json!({"upstreamId": id, "agent": "none"}),
+            ErrorKind::NotFound,
+            "no agent \"none\"",
+        ),
+        (
+            json!({"upstreamId": id, "agent": "second"}),
+            ErrorKind::Unsupported,
+            "cannot read",
+        ),
+        (
+            json!({"upstreamId": id, "title": "x".repeat(5_000)}),
+            ErrorKind::InvalidParams,
+            "title may be",
+        ),
+    ];
+    for (params, kind, words) in table {
+        refused(adopt(&app, params).await, kind, words);
+    }
+    let all = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(all["conversations"], json!([]));
+}
+
+#[tokio::test]
+async fn a_transcript_of_several_agents_needs_the_agents_name() {
+    let (other, id) = made_elsewhere(&["one"]).await;
+    let home = Home::new();
+    let theirs = home.path().join("theirs");
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.second]\nkind = \"claude\"\ncommand = \"/nowhere/claude\"\ntranscripts = \"{}\"\n",
+        theirs.display()
+    ));
+    bring(&other, &home, &id, "-a");
+    let theirs = theirs.join("projects/-b");
+    fs::create_dir_all(&theirs).unwrap();
+    fs::copy(
+        other.transcript(&id).unwrap(),
+        Path::new(&theirs).join(format!("{id}.jsonl")),
+    )
+    .unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for method in ["conversation/adopt", "transcript/check"] {
+        let error = refused(
+            app.call(method, json!({"upstreamId": id})).await,
+            ErrorKind::Ambiguous,
+            "name one of them as agent",
+        );
+        let agents: Vec<String> = error.details["agents"].read().unwrap();
+        assert_eq!(agents.len(), 2, "{agents:?}");
+        assert!(agents.contains(&"second".to_owned()) && agents.contains(&"loopback".to_owned()));
+    }
+    let named = json!({"upstreamId": id, "agent": "second"});
+    let checked = app.call("transcript/check", named.clone()).await.unwrap();
+    assert_eq!(checked, json!({"findings": []}));
+    let theirs = adopt(&app, named).await.unwrap();
+    assert_eq!(theirs.agent.as_str(), "second");
+    // The other agent's transcript of the same name is another one.
+    let ours = adopt(&app, json!({"upstreamId": id, "agent": "loopback"}))
+        .await
+        .unwrap();
+    assert_ne!(ours.id, theirs.id);
+    assert_eq!(app.remembered(ours.id).await, ["one"]);
+    refused(
+        adopt(&app, json!({"upstreamId": id})).await,
+        ErrorKind::Ambiguous,
+        "an upstream id of 2 conversations",
+    );
+}
