@@ -5,6 +5,7 @@ mod envelope;
 mod latency;
 mod lists;
 mod rebuild;
+mod shelf;
 mod start;
 mod throughput;
 
@@ -21,7 +22,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 7] = [
+pub(crate) const ALL: [Scenario; 8] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -41,6 +42,10 @@ pub(crate) const ALL: [Scenario; 7] = [
     Scenario {
         name: "lists",
         run: lists::run,
+    },
+    Scenario {
+        name: "shelf",
+        run: shelf::run,
     },
     Scenario {
         name: "rebuild",

@@ -1,0 +1,172 @@
+//! Lists of transcripts: the first one of a life, those behind it, and a page that needs no look at the files.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use crate::Outcome;
+use crate::daemon::{Daemon, Home};
+use crate::options::Options;
+use crate::report::{Limit, Report, Row};
+use crate::sample::{median, percentile, timed_us};
+
+/// Transcripts in the tree.
+const TRANSCRIPTS: u64 = 7_000;
+/// Transcripts in one folder.
+const IN_A_FOLDER: u64 = 10;
+/// The size of each, in bytes: 3.3 GB together. What lies between the ends is a hole, which nobody reads.
+const BYTES: u64 = 470_000;
+/// How much of each end there is, and is read.
+const END_BYTES: usize = 64 * 1024;
+/// Lists of one kind in one run.
+const LISTS: u64 = 20;
+/// Threads of the floor; the daemon has as many.
+const THREADS: usize = 2;
+
+/// Measures it.
+pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
+    let home = Home::new()?;
+    let count = options.rounds(TRANSCRIPTS);
+    let paths = grow(&home.data().join("loopback/projects"), count)?;
+    let (mut first, mut again, mut page) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut read, mut looked, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..options.runs {
+        read.push(read_ends_ms(&paths)?);
+        looked.push(stat_all_ms(&paths)?);
+        let daemon = home.start()?;
+        let mut client = daemon.connect()?;
+        client.call("daemon/status", &json!({}))?;
+        let (answered, took_us) = timed_us(|| client.call("transcript/list", &json!({})));
+        answered?;
+        first.push(took_us / 1_000.0);
+        again.push(list_ms(&daemon, None, options.rounds(LISTS))?);
+        // Behind the newest of all: what is told from what was seen last.
+        page.push(list_ms(
+            &daemon,
+            Some("253402207200000000000:"),
+            options.rounds(LISTS),
+        )?);
+        resident.extend(daemon.resident_mb());
+    }
+    let megabytes = count * BYTES / 1_000_000;
+    report.add(Row {
+        what: format!("transcript/list, first of a life, {count} transcripts, {megabytes} MB"),
+        ours: median(&first),
+        floor: Some(median(&read)),
+        limit: Limit::AtMost(200.0),
+        unit: "ms",
+        note: format!(
+            "floor: the ends of each read on two threads; slowest run {:.0}, resident {:.1} MB",
+            percentile(&first, 100),
+            median(&resident)
+        ),
+    });
+    report.add(Row {
+        what: "transcript/list, nothing changed".to_owned(),
+        ours: median(&again),
+        floor: Some(median(&looked)),
+        limit: Limit::AtMost(25.0),
+        unit: "ms",
+        note: "floor: a stat of each".to_owned(),
+    });
+    report.add(Row {
+        what: "transcript/list, a page of what was seen".to_owned(),
+        ours: median(&page),
+        floor: None,
+        limit: Limit::Unset,
+        unit: "ms",
+        note: String::new(),
+    });
+    Ok(())
+}
+
+fn list_ms(daemon: &Daemon, cursor: Option<&str>, rounds: u64) -> Outcome<f64> {
+    let mut client = daemon.connect()?;
+    let mut took_ms = Vec::new();
+    for _ in 0..rounds {
+        let (answered, took_us) = timed_us(|| client.call("transcript/list", &json!({"cursor": cursor})));
+        answered?;
+        took_ms.push(took_us / 1_000.0);
+    }
+    Ok(median(&took_ms))
+}
+
+/// Makes the transcripts, and gives their paths.
+fn grow(projects: &Path, count: u64) -> Outcome<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for number in 0..count {
+        let folder = projects.join(format!("-home-u-project-{}", number / IN_A_FOLDER));
+        if number % IN_A_FOLDER == 0 {
+            fs::create_dir_all(&folder)?;
+        }
+        let path = folder.join(format!("{number:08x}-0000-4000-8000-000000000000.jsonl"));
+        let mut file = File::create(&path)?;
+        let mut head = line(
+            "user",
+            number,
+            &format!("What was asked first in session {number}"),
+        );
+        let reply = line("assistant", number, &"words ".repeat(500));
+        while head.len() + reply.len() <= END_BYTES {
+            head.push_str(&reply);
+        }
+        let last = line("assistant", number, "the end");
+        let mut tail = String::new();
+        while tail.len() + reply.len() + last.len() <= END_BYTES {
+            tail.push_str(&reply);
+        }
+        tail.push_str(&last);
+        file.write_all(head.as_bytes())?;
+        file.seek(SeekFrom::Start(BYTES - tail.len() as u64))?;
+        file.write_all(tail.as_bytes())?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+fn line(kind: &str, number: u64, text: &str) -> String {
+    let mut record = json!({
+        "parentUuid": null, "isSidechain": false, "type": kind, "cwd": format!("/home/u/project-{}", number / IN_A_FOLDER),
+        "sessionId": format!("{number:08x}-0000-4000-8000-000000000000"), "version": "2.1.316", "gitBranch": "main",
+        "uuid": format!("{number:08x}-0000-4000-8000-000000000001"), "timestamp": "2026-11-03T12:00:00.000Z",
+        "message": {"role": kind, "content": [{"type": "text", "text": text}]},
+    });
+    if kind == "user" {
+        record["origin"] = json!({"kind": "human"});
+    }
+    format!("{record}\n")
+}
+
+/// Reads what the daemon has to read, and looks at none of it.
+fn read_ends_ms(paths: &[PathBuf]) -> Outcome<f64> {
+    let next = AtomicUsize::new(0);
+    let read_all = || -> std::io::Result<()> {
+        let mut buffer = vec![0; END_BYTES];
+        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut file = File::open(path)?;
+            file.read_exact(&mut buffer)?;
+            file.seek(SeekFrom::Start(BYTES - END_BYTES as u64))?;
+            file.read_exact(&mut buffer)?;
+        }
+        Ok(())
+    };
+    let (read, took_us) = timed_us(|| {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(read_all)).collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+        })
+    });
+    read?;
+    Ok(took_us / 1_000.0)
+}
+
+fn stat_all_ms(paths: &[PathBuf]) -> Outcome<f64> {
+    let (looked, took_us) = timed_us(|| paths.iter().try_for_each(|path| fs::metadata(path).map(drop)));
+    looked?;
+    Ok(took_us / 1_000.0)
+}
