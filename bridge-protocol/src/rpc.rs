@@ -25,7 +25,8 @@ use crate::conversation::{
 use crate::daemon::DaemonStatus;
 #[cfg(feature = "client")]
 use crate::event::EventEnvelope;
-use crate::id::{AgentName, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
+use crate::history::{CheckpointAnswer, CheckpointPage, HistoryPage};
+use crate::id::{AgentName, CheckpointId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
 use crate::link::Fidelity;
 use crate::raw::{PromptContent, RawJson};
 use crate::transcript::TranscriptPage;
@@ -216,6 +217,27 @@ pub trait ConversationRpc {
         limit: Option<u32>,
     ) -> RpcResult<LineagePage>;
 
+    /// The places after the turns of the current history, newest first; those before `before` when that is given. `limit`
+    /// is 50 unless given, 500 at most.
+    #[method(name = "checkpoints", param_kind = map)]
+    async fn checkpoints(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        before: Option<CheckpointId>,
+        limit: Option<u32>,
+    ) -> RpcResult<CheckpointPage>;
+
+    /// The messages of the current history, over all sessions that hold it, oldest first: from the beginning, from
+    /// `cursor`, or the `last` so many. `limit` is 100 unless given, 1,000 at most, as `last` is.
+    #[method(name = "history", param_kind = map)]
+    async fn history(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        cursor: Option<Cursor>,
+        limit: Option<u32>,
+        last: Option<u32>,
+    ) -> RpcResult<HistoryPage>;
+
     /// Answers a question of the agent with ACP's outcome. The first answer wins.
     #[method(name = "respond", param_kind = map)]
     async fn respond(
@@ -319,4 +341,28 @@ pub trait TranscriptRpc {
         agent: Option<AgentName>,
         repair: Option<bool>,
     ) -> RpcResult<CheckAnswer>;
+}
+
+/// Methods about checkpoints.
+#[cfg_attr(
+    all(feature = "client", feature = "server"),
+    rpc(client, server, namespace = "checkpoint", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "client", not(feature = "server")),
+    rpc(client, namespace = "checkpoint", namespace_separator = "/")
+)]
+#[cfg_attr(
+    all(feature = "server", not(feature = "client")),
+    rpc(server, namespace = "checkpoint", namespace_separator = "/")
+)]
+pub trait CheckpointRpc {
+    /// A checkpoint and the messages of its turn. It is found by its id alone; with `conversationId` only when it is in
+    /// that conversation's lineage.
+    #[method(name = "get", param_kind = map)]
+    async fn get_checkpoint(
+        &self,
+        #[argument(rename = "checkpointId")] checkpoint_id: CheckpointId,
+        #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
+    ) -> RpcResult<CheckpointAnswer>;
 }

@@ -74,6 +74,10 @@ pub(super) enum Command {
     Chain(One),
     /// Show everything that ever happened to the chain
     Lineage(One),
+    /// List the places after the turns of the history, newest first
+    Checkpoints(Past),
+    /// Show what was said, with tool calls folded to a line
+    History(Past),
     /// Draw the conversation with its sessions, its forks, and what it was forked from
     Tree(One),
     /// Make a conversation of a transcript that was made elsewhere, and print its id
@@ -108,6 +112,17 @@ pub(super) struct One {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
+}
+
+/// `checkpoints` and `history`.
+#[derive(Debug, Args)]
+pub(super) struct Past {
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// Only the last so many; all unless given
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) last: Option<u32>,
 }
 
 /// `new`.

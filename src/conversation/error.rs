@@ -4,7 +4,7 @@ use std::fmt;
 
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, ConversationId};
+use bridge_protocol::{AgentName, CheckpointId, ConversationId};
 use jiff::Timestamp;
 
 use super::services::chain_text;
@@ -18,6 +18,14 @@ pub enum ConversationError {
     NotFound {
         /// What was looked for, as a sentence.
         what: String,
+    },
+    /// There is no such checkpoint.
+    #[error(
+        "there is no checkpoint \"{id}\" where it was looked for; conversation/checkpoints lists those there are"
+    )]
+    CheckpointNotFound {
+        /// What was looked for.
+        id: CheckpointId,
     },
     /// The conversation was deleted.
     #[error("conversation {id} was deleted at {at}; its id is never used again")]

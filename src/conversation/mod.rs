@@ -15,6 +15,7 @@ pub mod effect;
 pub mod error;
 pub mod events;
 pub mod folder;
+pub mod history;
 pub mod naming;
 pub mod recovery;
 pub mod registry;

@@ -7,7 +7,8 @@ mod adopting;
 mod filter;
 mod last_life;
 mod looking;
-mod page;
+pub(super) mod page;
+mod reading;
 mod repeats;
 mod transcripts;
 
@@ -61,6 +62,8 @@ pub struct Registry {
     searching: Semaphore,
     /// What was last seen of the agents' transcripts.
     shelves: Arc<tokio::sync::Mutex<Shelves>>,
+    /// Held by whoever reads transcripts for a caller.
+    readings: Semaphore,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -100,6 +103,7 @@ impl Registry {
             underway: Underway::default(),
             searching: Semaphore::new(SEARCHES_AT_ONCE),
             shelves: Arc::default(),
+            readings: Semaphore::new(reading::READINGS_AT_ONCE),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),

@@ -4,6 +4,7 @@
 //! mailbox before it first waits, so that calls are admitted in the order in which they arrive.
 
 mod agents;
+mod checkpoints;
 mod conversations;
 mod errors;
 mod fingerprint;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::rpc::{
-    AgentRpcServer, ConversationRpcServer, DaemonRpcServer, RpcResult, TranscriptRpcServer,
+    AgentRpcServer, CheckpointRpcServer, ConversationRpcServer, DaemonRpcServer, RpcResult,
+    TranscriptRpcServer,
 };
 use jsonrpsee::RpcModule;
 use serde::Serialize;
@@ -68,6 +70,7 @@ pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<()>, jsonrpsee::core::Re
     let mut module = RpcModule::new(());
     module.merge(DaemonRpcServer::into_rpc(handlers.clone()))?;
     module.merge(AgentRpcServer::into_rpc(handlers.clone()))?;
+    module.merge(CheckpointRpcServer::into_rpc(handlers.clone()))?;
     module.merge(ConversationRpcServer::into_rpc(handlers.clone()))?;
     module.merge(TranscriptRpcServer::into_rpc(handlers))?;
     Ok(module)

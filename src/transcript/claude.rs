@@ -5,12 +5,13 @@
 //! the bytes: the first notes each chain record in some tens of bytes (`index`), the second decodes those that
 //! were asked for. Pure over any buffered reader; knows neither files nor conversations.
 
+pub mod book;
 mod index;
 mod turns;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
-pub use index::{Index, Selection};
+pub use index::{Index, Place, Selection};
 pub use turns::{ToolCall, Turn};
 
 use super::lines::Lines;

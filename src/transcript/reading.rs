@@ -4,10 +4,11 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::check::{self, Report, SideFile};
+use super::claude::book::{Book, BookMessage};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
 use super::origin::Origin;
 
@@ -101,6 +102,46 @@ pub fn check(path: &Path) -> Result<Report, TranscriptError> {
 /// [`TranscriptError::Io`] when it cannot be opened or read.
 pub fn origin(path: &Path) -> Result<Origin, TranscriptError> {
     Origin::read(open(path)?).map_err(TranscriptError::io("read", path))
+}
+
+/// A transcript that is held open, and its messages up to a record or of its live branch.
+#[derive(Debug)]
+pub struct OpenBook {
+    /// Where its messages stand.
+    pub book: Book,
+    path: PathBuf,
+    reader: BufReader<File>,
+}
+
+impl OpenBook {
+    /// Opens a transcript and reads where its messages stand.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
+    pub fn open(path: &Path, until: Option<&str>) -> Result<Self, TranscriptError> {
+        let mut reader = open(path)?;
+        let book = Book::read(&mut reader, until).map_err(TranscriptError::io("read", path))?;
+        let Some(book) = book else {
+            return Err(TranscriptError::RecordNotFound {
+                path: path.to_owned(),
+                uuid: until.unwrap_or_default().to_owned(),
+            });
+        };
+        Ok(Self {
+            book,
+            path: path.to_owned(),
+            reader,
+        })
+    }
+
+    /// Reads a message; none when the file was changed meanwhile.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn message(&mut self, message: usize) -> Result<Option<BookMessage>, TranscriptError> {
+        let read = self.book.message(&mut self.reader, message);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, TranscriptError> {

@@ -66,6 +66,8 @@ pub struct RecordHeader {
     pub origin_kind: Option<String>,
     /// `message.id`, shared by the records of one reply.
     pub message_id: Option<String>,
+    /// `forkedFrom`: the session and the record of it that this one is a copy of.
+    pub forked_from: Option<(String, String)>,
     /// `leafUuid`, of records that point to a place in the chain.
     pub leaf_uuid: Option<String>,
 }
@@ -189,6 +191,9 @@ impl<'a> Record<'a> {
             timestamp: fields.text("timestamp"),
             origin_kind: fields.object("origin").and_then(|origin| origin.text("kind")),
             message_id: fields.object("message").and_then(|message| message.text("id")),
+            forked_from: fields
+                .object("forkedFrom")
+                .and_then(|from| from.text("sessionId").zip(from.text("messageUuid"))),
             leaf_uuid: fields.text("leafUuid"),
         }
     }

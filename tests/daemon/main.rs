@@ -22,6 +22,7 @@ mod conversations;
 mod damaged;
 mod events;
 mod forks;
+mod history;
 mod home;
 mod interrupts;
 mod ladder;

@@ -7,6 +7,7 @@ mod attach;
 mod list;
 mod look;
 mod make;
+mod past;
 mod send;
 mod steer;
 mod transcripts;
@@ -75,6 +76,8 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Show(one) => look::show(context, &one.conversation).await,
         Command::Chain(one) => look::chain(context, &one.conversation).await,
         Command::Lineage(one) => look::lineage(context, &one.conversation).await,
+        Command::Checkpoints(past) => past::checkpoints(context, &past).await,
+        Command::History(past) => past::history(context, &past).await,
         Command::Agents => look::agents(context).await,
         Command::Status => look::status(context).await,
         Command::Send(options) => send::send(context, options).await,

@@ -16,20 +16,20 @@ pub(super) const FRAME_BYTES: usize = 512;
 
 /// The room that is left on a page.
 #[derive(Debug)]
-pub(super) struct PageRoom {
+pub(in crate::conversation) struct PageRoom {
     left: usize,
     is_empty: bool,
 }
 
 /// What stands on a page.
-pub(super) trait Weighed {
+pub(in crate::conversation) trait Weighed {
     /// About how many bytes of JSON it makes: enough to bound a page without encoding what is on it twice.
     fn weight(&self) -> usize;
 }
 
 impl PageRoom {
     /// An empty page.
-    pub(super) const fn new() -> Self {
+    pub(in crate::conversation) const fn new() -> Self {
         Self {
             left: PAGE_LIMIT_BYTES,
             is_empty: true,
@@ -38,7 +38,7 @@ impl PageRoom {
 
     /// Takes the room that this needs; false when the page ends before it. The first one always fits: whoever pages
     /// through must get on.
-    pub(super) fn takes(&mut self, entry: &impl Weighed) -> bool {
+    pub(in crate::conversation) fn takes(&mut self, entry: &impl Weighed) -> bool {
         let left = self.left.checked_sub(entry.weight());
         if left.is_none() && !self.is_empty {
             return false;

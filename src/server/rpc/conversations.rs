@@ -6,11 +6,14 @@ use bridge_protocol::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
     LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
 };
+use bridge_protocol::history::{CheckpointPage, HistoryPage};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::{ConversationRpcServer, RpcResult};
 use bridge_protocol::turn::TurnResult;
-use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::{
+    AgentName, CheckpointId, ConversationId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId,
+};
 use jsonrpsee::core::{SubscriptionResult, async_trait};
 use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
@@ -25,6 +28,7 @@ use crate::conversation::climbing::store_error;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::{usable_folder, wanted_folder};
+use crate::conversation::history::Part;
 use crate::conversation::registry::{Adoption, Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
@@ -263,6 +267,31 @@ impl ConversationRpcServer for Handlers {
         Ok(LineagePage { entries, next_cursor })
     }
 
+    async fn checkpoints(
+        &self,
+        conversation_id: ConversationRef,
+        before: Option<CheckpointId>,
+        limit: Option<u32>,
+    ) -> RpcResult<CheckpointPage> {
+        let id = self.resolve(&conversation_id)?;
+        let limit = page_limit(limit, LIST_LIMITS).map_err(|error| wire(&error))?;
+        let page = self.daemon.registry.checkpoints(id, before, limit).await;
+        page.map_err(|error| wire(&error))
+    }
+
+    async fn history(
+        &self,
+        conversation_id: ConversationRef,
+        cursor: Option<Cursor>,
+        limit: Option<u32>,
+        last: Option<u32>,
+    ) -> RpcResult<HistoryPage> {
+        let id = self.resolve(&conversation_id)?;
+        let (part, limit) = history_part(cursor, limit, last).map_err(|error| wire(&error))?;
+        let page = self.daemon.registry.history(id, part, limit).await;
+        page.map_err(|error| wire(&error))
+    }
+
     async fn respond(
         &self,
         conversation_id: ConversationRef,
@@ -373,7 +402,7 @@ impl ConversationRpcServer for Handlers {
 }
 
 impl Handlers {
-    fn resolve(&self, name: &ConversationRef) -> RpcResult<ConversationId> {
+    pub(super) fn resolve(&self, name: &ConversationRef) -> RpcResult<ConversationId> {
         self.daemon.registry.resolve(name).map_err(|error| wire(&error))
     }
 
@@ -488,6 +517,23 @@ fn is_empty(prompt: &PromptContent) -> bool {
             .read::<Text<'_>>()
             .is_ok_and(|block| block.r#type == "text" && block.text.is_empty())
     })
+}
+
+/// Which part of a history is asked for, and how many messages of it.
+fn history_part(
+    cursor: Option<Cursor>,
+    limit: Option<u32>,
+    last: Option<u32>,
+) -> Result<(Part, usize), ConversationError> {
+    let part = match (cursor, last) {
+        (Some(_), Some(_)) => Err("cursor and last exclude each other: last begins at the end"),
+        (None, Some(_)) if limit.is_some() => Err("last says how many; leave limit out"),
+        (Some(cursor), None) => Ok(Part::At(cursor)),
+        (None, Some(_)) => Ok(Part::Last),
+        (None, None) => Ok(Part::First),
+    };
+    let part = part.map_err(|words| ConversationError::InvalidParams(words.to_owned()))?;
+    Ok((part, page_limit(last.or(limit), LINEAGE_LIMITS)?))
 }
 
 pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {

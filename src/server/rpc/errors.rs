@@ -15,6 +15,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
     let made = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
     match error {
         ConversationError::NotFound { .. } => made(ErrorKind::NotFound),
+        ConversationError::CheckpointNotFound { .. } => made(ErrorKind::CheckpointNotFound),
         ConversationError::Deleted { id, at } => made(ErrorKind::NotFound)
             .with("deletedAt", at.to_string())
             .with("conversationId", id.to_string()),

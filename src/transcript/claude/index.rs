@@ -32,6 +32,30 @@ pub struct Selection {
     broken_at: Option<String>,
 }
 
+/// Where one message of a branch stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Where its record begins.
+    pub offset: u64,
+    /// Whether it is a prompt, with which a turn begins.
+    pub is_prompt: bool,
+    id: RecordId,
+}
+
+impl Place {
+    /// The record's uuid.
+    #[must_use]
+    pub fn uuid(&self) -> String {
+        self.id.text()
+    }
+
+    /// Whether the record has this uuid.
+    #[must_use]
+    pub fn is(&self, uuid: &str) -> bool {
+        self.id == RecordId::new(uuid)
+    }
+}
+
 /// What a walk along the parents found.
 struct Walk {
     on_branch: Vec<bool>,
@@ -218,6 +242,22 @@ impl Index {
             breaks: broken_at.len(),
             broken_at: broken_at.first().map(RecordId::text),
         })
+    }
+
+    /// The messages of a branch, in the order of the file.
+    #[must_use]
+    pub fn places(&self, selection: &Selection) -> Vec<Place> {
+        let messages = self
+            .entries
+            .iter()
+            .filter(|entry| entry.role != Role::Other && selection.contains(entry.offset));
+        messages
+            .map(|entry| Place {
+                offset: entry.offset,
+                is_prompt: entry.role == Role::Prompt,
+                id: entry.id.clone(),
+            })
+            .collect()
     }
 
     /// The uuid of the last record on the branch that ends with `until` or of the live one whose message has

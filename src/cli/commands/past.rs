@@ -1,0 +1,237 @@
+//! What was said: `checkpoints`, and `history` with its pager.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use bridge_protocol::history::{Checkpoint, HistoryGap, Message, MessageKind, MessagePart, Role};
+use bridge_protocol::rpc::ConversationRpcClient;
+
+use super::{Context, conversation_ref};
+use crate::cli::args::Past;
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
+use crate::cli::problem::Outcome;
+use crate::cli::words;
+
+/// Checkpoints that are asked for at once; the daemon's own limit of a page.
+const CHECKPOINT_PAGE: u32 = 500;
+
+/// Messages that are asked for at once; the daemon's own limit of a page.
+const MESSAGE_PAGE: u32 = 1_000;
+
+/// How many columns of a tool's call or answer are shown.
+const FOLDED_COLUMNS: usize = 100;
+
+/// Lists the places after the turns of the history, newest first.
+pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = conversation_ref(&daemon, &past.conversation).await?;
+    let mut left = past.last.unwrap_or(u32::MAX);
+    let mut before = None;
+    loop {
+        let is_first = before.is_none();
+        let page = daemon
+            .checkpoints(
+                conversation.clone(),
+                before.take(),
+                Some(left.min(CHECKPOINT_PAGE)),
+            )
+            .await?;
+        if context.output.json {
+            context.answer(&daemon, "conversation/checkpoints")?;
+        } else {
+            for checkpoint in &page.checkpoints {
+                for line in checkpoint_lines(checkpoint, context.output.look) {
+                    context.output.line(&line)?;
+                }
+            }
+            if is_first {
+                tell_gaps(context, &page.gaps)?;
+            }
+            if is_first && page.checkpoints.is_empty() {
+                context.output.note("nothing was said yet")?;
+            }
+        }
+        left = left.saturating_sub(u32::try_from(page.checkpoints.len()).unwrap_or(u32::MAX));
+        let last = page.checkpoints.last().filter(|last| last.step > 1 && left > 0);
+        before = last.map(|last| last.id.clone());
+        if before.is_none() {
+            return Ok(Exit::Done);
+        }
+    }
+}
+
+fn checkpoint_lines(checkpoint: &Checkpoint, look: Look) -> [String; 2] {
+    let room = look.columns.unwrap_or(FOLDED_COLUMNS).saturating_sub(28).max(20);
+    let at = checkpoint.at.map_or_else(
+        || "-".to_owned(),
+        |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+    );
+    let first = format!(
+        "{:>4}  {at:<20}  {}",
+        checkpoint.step,
+        cut(&one_line(&checkpoint.prompt), room, look)
+    );
+    let id = look.paint(DIM, &one_line(checkpoint.id.as_str()));
+    [first, format!("      {id}")]
+}
+
+/// Shows what was said.
+pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = conversation_ref(&daemon, &past.conversation).await?;
+    let mut pager = if context.output.json || context.output.look.columns.is_none() {
+        None
+    } else {
+        Pager::start()
+    };
+    let mut cursor = None;
+    let mut gaps = Vec::new();
+    let mut is_empty = true;
+    loop {
+        let is_first = cursor.is_none();
+        let last = past.last.map(|last| last.min(MESSAGE_PAGE)).filter(|_| is_first);
+        let limit = last.is_none().then_some(MESSAGE_PAGE);
+        let page = daemon
+            .history(conversation.clone(), cursor.take(), limit, last)
+            .await?;
+        if context.output.json {
+            context.answer(&daemon, "conversation/history")?;
+        } else {
+            is_empty &= page.messages.is_empty();
+            let look = context.output.look;
+            let text: String = page.messages.iter().map(|message| told(message, look)).collect();
+            let goes_on = match &mut pager {
+                Some(pager) => pager.take(&text),
+                None => context.output.text(&text).map(|()| true)?,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        if is_first {
+            gaps = page.gaps;
+        }
+        cursor = page.next_cursor.filter(|_| past.last.is_none());
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if let Some(pager) = pager {
+        pager.end();
+    }
+    tell_gaps(context, &gaps)?;
+    if is_empty && !context.output.json {
+        context.output.note("nothing was said yet")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {
+    for gap in gaps {
+        let mark = context.output.note_look.paint(ATTENTION, "incomplete:");
+        let session = words::short(&one_line(gap.upstream_id.as_str()));
+        let line = format!("{mark} session {session}: {}", one_line(&gap.detail));
+        context.output.note(&line)?;
+    }
+    Ok(())
+}
+
+/// One message for people, with an empty line behind what a person or the model said.
+fn told(message: &Message, look: Look) -> String {
+    if message.kind == Some(MessageKind::Aside) {
+        return String::new();
+    }
+    let parts = message.content.iter().map(|part| part_told(message, part, look));
+    parts.collect()
+}
+
+fn part_told(message: &Message, part: &MessagePart, look: Look) -> String {
+    let words = part.text.as_deref().unwrap_or_default();
+    let folded = |text: &str| cut(&one_line(text), FOLDED_COLUMNS, look);
+    let cut_off = match part.cut_bytes {
+        Some(bytes) => format!(" [{}, cut]", words::count(bytes, "byte", "bytes")),
+        None => String::new(),
+    };
+    match part.kind.as_str() {
+        "text" => {
+            let text = look.safe(words);
+            match (message.role, message.kind) {
+                (_, Some(MessageKind::Error)) => format!("{}\n\n", look.paint(ATTENTION, text.trim_end())),
+                (_, Some(MessageKind::Summary)) => {
+                    format!("{}\n\n", look.paint(DIM, &folded(&format!("[summary] {words}"))))
+                }
+                (Role::User, _) => {
+                    let prompt = look.paint(STRONG, &format!("> {}", text.trim_end()));
+                    format!("{prompt}{cut_off}\n\n")
+                }
+                _ => format!("{}{cut_off}\n\n", text.trim_end()),
+            }
+        }
+        "toolCall" => {
+            let input = part.input.as_ref().map_or("", |input| input.get());
+            let call = format!("[{} {input}]", part.name.as_deref().unwrap_or("tool"));
+            format!("{}{cut_off}\n", look.paint(DIM, &folded(&call)))
+        }
+        "toolResult" => {
+            let mark = if part.is_error == Some(true) {
+                "failed: "
+            } else {
+                ""
+            };
+            let answer = folded(&format!("  -> {mark}{words}"));
+            format!("{}\n", look.paint(DIM, &format!("  {}", answer.trim_start())))
+        }
+        "thought" if words.is_empty() => String::new(),
+        other => {
+            let line = folded(&format!("[{other}] {words}"));
+            format!("{}{cut_off}\n", look.paint(DIM, &line))
+        }
+    }
+}
+
+/// A program that shows long text a screen at a time.
+struct Pager {
+    child: Child,
+}
+
+impl Pager {
+    /// Starts `$PAGER`, else `less` if it is there; nothing when neither starts or `$PAGER` is empty.
+    fn start() -> Option<Self> {
+        let wanted = std::env::var("PAGER").ok();
+        if wanted.as_deref().is_some_and(|wanted| wanted.trim().is_empty()) {
+            return None;
+        }
+        let mut command = match &wanted {
+            // As other programs read it: a command line.
+            Some(line) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(line);
+                shell
+            }
+            None => Command::new("less"),
+        };
+        if std::env::var_os("LESS").is_none() {
+            // Leave at once when it all fits, show colours, leave the text on the screen.
+            command.env("LESS", "FRX");
+        }
+        let child = command.stdin(Stdio::piped()).spawn().ok()?;
+        Some(Self { child })
+    }
+
+    /// Hands text over; false when the reader has seen enough.
+    fn take(&mut self, text: &str) -> bool {
+        let Some(input) = &mut self.child.stdin else {
+            return false;
+        };
+        input.write_all(text.as_bytes()).is_ok()
+    }
+
+    /// Waits until the reader leaves.
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        if let Err(error) = self.child.wait() {
+            tracing::debug!(%error, "the pager could not be waited for");
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! The history of a conversation over all transcripts that hold it: pages of messages and of checkpoints. Blocking;
+//! called from threads that may.
+//!
+//! Owns which transcripts count and in which order, by the references of the chain, and the numbering over them. What
+//! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
+
+mod telling;
+
+use std::path::Path;
+
+use bridge_protocol::history::{
+    Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
+};
+use bridge_protocol::link::{LineageEntry, Relation};
+use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
+
+use super::disk;
+use super::error::ConversationError;
+use super::registry::page::PageRoom;
+use super::services::{Services, chain_text};
+use crate::chain::{HistorySource, LinkOrigin, Origins, history_sources};
+use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
+use crate::transcript::locate::locate;
+use crate::transcript::reading::OpenBook;
+use telling::{Digest, checkpoint_id, message_ref};
+
+/// Which part of the history a page tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// From the beginning.
+    First,
+    /// The end.
+    Last,
+    /// From where another page ended.
+    At(Cursor),
+}
+
+/// All transcripts of a history, open.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    sessions: Vec<Session>,
+    gaps: Vec<HistoryGap>,
+}
+
+/// One transcript of a history.
+#[derive(Debug)]
+struct Session {
+    agent: AgentName,
+    upstream_id: UpstreamId,
+    open: OpenBook,
+    /// How many turns and messages stand before it.
+    turns_before: usize,
+    messages_before: usize,
+    /// The session that it is an exact copy of, and for how many turns.
+    copied: Option<(UpstreamId, usize)>,
+}
+
+/// Where one can look for a place: before it or behind it.
+enum Side {
+    Before,
+    Behind,
+}
+
+impl History {
+    /// The current history of a conversation.
+    ///
+    /// # Errors
+    /// [`ConversationError::Unsupported`] when its agent's transcripts cannot be read by this version.
+    pub(super) fn of_conversation(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+    ) -> Result<Self, ConversationError> {
+        let mut history = Self::default();
+        let Some(head) = record.chain.head() else {
+            return Ok(history);
+        };
+        if services.agent(&head.agent)?.readable_transcripts().is_none() {
+            return Err(unreadable(&head.agent));
+        }
+        let origins = disk::origins(record, lineage);
+        let ancestors = disk::ancestors_of_head(record, &origins);
+        let candidates = ancestors
+            .into_iter()
+            .map(|ancestor| (ancestor.upstream_id, ancestor.cut_at));
+        for (id, cut_at) in std::iter::once((head.upstream_id.clone(), None)).chain(candidates) {
+            let mut sources = history_sources(&id, |id| origins.get(id));
+            // The session itself is the last of them, and counts up to where its history is still ours.
+            if let Some(own) = sources.last_mut() {
+                *own = HistorySource {
+                    upstream_id: id.clone(),
+                    until: cut_at.or(own.until.take()),
+                };
+            }
+            let own = sources.pop();
+            let opened = own.map(|own| open_source(services, &origins, &own));
+            match opened {
+                Some(Ok(session)) => {
+                    for source in sources {
+                        match open_source(services, &origins, &source) {
+                            Ok(session) => history.push(session),
+                            Err(gap) => history.gaps.push(gap),
+                        }
+                    }
+                    history.push(session);
+                    return Ok(history);
+                }
+                // A session that no turn has run on yet has no transcript with most agents.
+                Some(Err(gap)) if head.upstream_id != id || head.written || gap.kind != GapKind::Missing => {
+                    history.gaps.push(gap);
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+        Ok(history)
+    }
+
+    /// The history that ends with a place, in its own transcript, wherever that is.
+    ///
+    /// # Errors
+    /// [`ConversationError::CheckpointNotFound`], and [`ConversationError::Unsupported`] as above.
+    pub(super) fn of_place(
+        services: &Services,
+        id: &CheckpointId,
+        place: &CheckpointRef,
+    ) -> Result<Self, ConversationError> {
+        let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
+        let agent = AgentName::new(place.agent.as_str());
+        let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
+        let root = entry.readable_transcripts().ok_or_else(|| unreadable(&agent))?;
+        let found = locate(root, &place.upstream_id, None).map_err(|_| not_found())?;
+        let opened = found
+            .iter()
+            .find_map(|path| OpenBook::open(path, Some(&place.record_uuid)).ok());
+        let mut history = Self::default();
+        history.push(Session {
+            agent,
+            upstream_id: UpstreamId::new(place.upstream_id.as_str()),
+            open: opened.ok_or_else(not_found)?,
+            turns_before: 0,
+            messages_before: 0,
+            copied: None,
+        });
+        Ok(history)
+    }
+
+    fn push(&mut self, mut session: Session) {
+        session.turns_before = self.turns();
+        session.messages_before = self.messages();
+        let mut gap = |kind, detail: String| {
+            let upstream_id = session.upstream_id.clone();
+            self.gaps.push(HistoryGap {
+                upstream_id,
+                kind,
+                detail,
+            });
+        };
+        match session.open.book.damages {
+            0 => {}
+            damages => gap(
+                GapKind::Broken,
+                format!("{damages} of its records are damaged or missing"),
+            ),
+        }
+        if session.open.book.cut_by_compaction {
+            let detail = "what was said before its compaction is not in it".to_owned();
+            gap(GapKind::Compacted, detail);
+        }
+        self.sessions.push(session);
+    }
+
+    fn turns(&self) -> usize {
+        let last = self.sessions.last();
+        last.map_or(0, |last| last.turns_before + last.open.book.turns())
+    }
+
+    fn messages(&self) -> usize {
+        let last = self.sessions.last();
+        last.map_or(0, |last| last.messages_before + last.open.book.messages())
+    }
+
+    /// A page of checkpoints, newest first.
+    ///
+    /// # Errors
+    /// [`ConversationError::CheckpointNotFound`] when `before` is not in this history.
+    pub(super) fn checkpoints(
+        mut self,
+        before: Option<&CheckpointId>,
+        limit: usize,
+    ) -> Result<CheckpointPage, ConversationError> {
+        let end = match before {
+            None => self.turns(),
+            Some(id) => {
+                let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
+                let place: CheckpointRef = id.as_str().parse().map_err(|_| not_found())?;
+                self.step_of(&place).ok_or_else(not_found)?
+            }
+        };
+        let mut room = PageRoom::new();
+        let mut checkpoints = Vec::new();
+        for step in (0..end).rev().take(limit) {
+            let Some(checkpoint) = self.checkpoint(step)? else {
+                continue;
+            };
+            if !room.takes(&checkpoint) {
+                break;
+            }
+            checkpoints.push(checkpoint);
+        }
+        Ok(CheckpointPage {
+            checkpoints,
+            gaps: self.gaps,
+        })
+    }
+
+    /// The number of the turn that a place is in, from 0.
+    pub(super) fn step_of(&self, place: &CheckpointRef) -> Option<usize> {
+        self.sessions.iter().find_map(|session| {
+            let is_it =
+                session.agent.as_str() == place.agent && session.upstream_id.as_str() == place.upstream_id;
+            let book = &session.open.book;
+            let message = is_it.then(|| book.find(&place.record_uuid)).flatten()?;
+            Some(session.turns_before + book.turn_of(message)?)
+        })
+    }
+
+    /// A turn by its number from 0, or the last one, and its messages. `step` is the number that it is told with.
+    ///
+    /// # Errors
+    /// [`ConversationError::CheckpointNotFound`] when there is no such turn.
+    pub(super) fn turn(
+        mut self,
+        id: &CheckpointId,
+        number: Option<usize>,
+        step: Option<usize>,
+    ) -> Result<CheckpointAnswer, ConversationError> {
+        let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
+        let turn = number.or(self.turns().checked_sub(1)).ok_or_else(not_found)?;
+        let mut checkpoint = self.checkpoint(turn)?.ok_or_else(not_found)?;
+        // What was named is told under the same name, though its turn may have gone on since.
+        checkpoint.id = id.clone();
+        checkpoint.step = step.unwrap_or(turn) as u64 + 1;
+        let is_before = |session: &Session| session.turns_before + session.open.book.turns() <= turn;
+        let session = self.sessions.get(self.sessions.partition_point(is_before));
+        let session = session.ok_or_else(not_found)?;
+        let own = session.open.book.turn(turn - session.turns_before);
+        let (start, end) = (
+            session.messages_before + own.start,
+            session.messages_before + own.end,
+        );
+        let (mut room, mut messages) = (PageRoom::new(), Vec::new());
+        let mut omitted = None;
+        for number in start..end {
+            let Some(message) = self.message(number)? else {
+                continue;
+            };
+            if !room.takes(&message) {
+                omitted = Some((end - number) as u64);
+                break;
+            }
+            messages.push(message);
+        }
+        Ok(CheckpointAnswer {
+            checkpoint,
+            messages,
+            omitted,
+        })
+    }
+
+    /// Whether this is the place after the turn of that number, as far as it has come.
+    pub(super) fn stands_at(&self, id: &CheckpointId, step: usize) -> bool {
+        self.id_of_step(step).as_ref() == Some(id)
+    }
+
+    /// A page of messages, oldest first.
+    ///
+    /// # Errors
+    /// [`ConversationError::InvalidParams`] when the cursor is none of this method, or its place is gone.
+    pub(super) fn page(mut self, part: &Part, limit: usize) -> Result<HistoryPage, ConversationError> {
+        let total = self.messages();
+        let (backwards, from) = match part {
+            Part::First => (false, 0),
+            Part::Last => (true, total),
+            Part::At(cursor) => match self.place_of(cursor)? {
+                (Side::Before, message) => (true, message),
+                (Side::Behind, message) => (false, message + 1),
+            },
+        };
+        let (mut room, mut messages) = (PageRoom::new(), Vec::new());
+        let (mut start, mut end) = (from, from);
+        while messages.len() < limit {
+            let number = match backwards {
+                true => start.checked_sub(1),
+                false => Some(end).filter(|end| *end < total),
+            };
+            let Some(number) = number else { break };
+            if let Some(message) = self.message(number)? {
+                if !room.takes(&message) {
+                    break;
+                }
+                messages.push(message);
+            }
+            start = start.min(number);
+            end = end.max(number + 1);
+        }
+        if backwards {
+            messages.reverse();
+        }
+        Ok(HistoryPage {
+            next_cursor: (end < total).then(|| self.cursor("b", end)),
+            previous_cursor: (start > 0).then(|| self.cursor("a", start - 1)),
+            messages,
+            gaps: self.gaps,
+        })
+    }
+
+    /// A cursor at a message: `b` goes on with it, `a` goes back from it, itself included.
+    fn cursor(&self, side: &str, number: usize) -> Cursor {
+        let id = self.session_of(number).map(|session| {
+            let uuid = session.open.book.uuid(number - session.messages_before);
+            message_ref(&session.upstream_id, uuid).to_string()
+        });
+        Cursor::new(format!("{side}.{}", id.unwrap_or_default()))
+    }
+
+    /// What a cursor means: the messages before that number, or those behind it.
+    fn place_of(&self, cursor: &Cursor) -> Result<(Side, usize), ConversationError> {
+        let wrong = |words: &str| ConversationError::InvalidParams(words.to_owned());
+        let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
+            let place: MessageRef = place.parse().ok()?;
+            matches!(side, "a" | "b").then_some((side, place))
+        });
+        let Some((side, place)) = parts else {
+            return Err(wrong("the cursor is not one that conversation/history gave"));
+        };
+        let found = self.sessions.iter().find_map(|session| {
+            let is_it = session.upstream_id.as_str() == place.upstream_id;
+            let message = is_it
+                .then(|| session.open.book.find(&place.record_uuid))
+                .flatten()?;
+            Some(session.messages_before + message)
+        });
+        let Some(number) = found else {
+            return Err(wrong(
+                "the place of the cursor is not in the history any more; begin without one",
+            ));
+        };
+        Ok(match side {
+            "a" => (Side::Before, number + 1),
+            _ if number == 0 => return Err(wrong("the cursor is not one that conversation/history gave")),
+            _ => (Side::Behind, number - 1),
+        })
+    }
+
+    fn session_of(&self, message: usize) -> Option<&Session> {
+        let is_before = |session: &Session| session.messages_before + session.open.book.messages() <= message;
+        self.sessions.get(self.sessions.partition_point(is_before))
+    }
+
+    fn message(&mut self, number: usize) -> Result<Option<Message>, ConversationError> {
+        let is_before = |session: &Session| session.messages_before + session.open.book.messages() <= number;
+        let position = self.sessions.partition_point(is_before);
+        let Some(session) = self.sessions.get_mut(position) else {
+            return Ok(None);
+        };
+        let number = number - session.messages_before;
+        let turn = session.open.book.turn_of(number);
+        let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
+        Ok(session
+            .read(number, &mut self.gaps)?
+            .map(|read| telling::message(&session.upstream_id, checkpoint, read)))
+    }
+
+    /// The checkpoint after a turn; none when the transcript was changed meanwhile.
+    fn checkpoint(&mut self, step: usize) -> Result<Option<Checkpoint>, ConversationError> {
+        let is_before = |session: &Session| session.turns_before + session.open.book.turns() <= step;
+        let position = self.sessions.partition_point(is_before);
+        let parent = step.checked_sub(1).and_then(|parent| self.id_of_step(parent));
+        let Some(session) = self.sessions.get_mut(position) else {
+            return Ok(None);
+        };
+        let turn = step - session.turns_before;
+        let mut digest = Digest::default();
+        for number in session.open.book.turn(turn) {
+            match session.read(number, &mut self.gaps)? {
+                Some(read) => digest.take(read),
+                None => return Ok(None),
+            }
+        }
+        let copied = session.copied.as_ref().filter(|(_, turns)| turn < *turns);
+        let origin = match (&digest.forked_from, copied) {
+            (_, Some((source, _))) => {
+                let uuid = session.open.book.end_of_turn(turn);
+                Some(checkpoint_id(&session.agent, source, &uuid))
+            }
+            (Some((source, uuid)), None) => {
+                let source = UpstreamId::new(source.as_str());
+                Some(checkpoint_id(&session.agent, &source, uuid))
+            }
+            (None, None) => None,
+        };
+        let (id, upstream_id) = (session.checkpoint_id(turn), session.upstream_id.clone());
+        Ok(Some(digest.checkpoint(
+            id,
+            step as u64 + 1,
+            upstream_id,
+            parent,
+            origin,
+        )))
+    }
+
+    fn id_of_step(&self, step: usize) -> Option<CheckpointId> {
+        let is_before = |session: &Session| session.turns_before + session.open.book.turns() <= step;
+        let session = self.sessions.get(self.sessions.partition_point(is_before))?;
+        Some(session.checkpoint_id(step - session.turns_before))
+    }
+}
+
+impl Session {
+    fn checkpoint_id(&self, turn: usize) -> CheckpointId {
+        checkpoint_id(&self.agent, &self.upstream_id, &self.open.book.end_of_turn(turn))
+    }
+
+    fn read(
+        &mut self,
+        number: usize,
+        gaps: &mut Vec<HistoryGap>,
+    ) -> Result<Option<crate::transcript::claude::book::BookMessage>, ConversationError> {
+        let read = self.open.message(number);
+        let detail = match read {
+            Ok(Some(read)) => return Ok(Some(read)),
+            Ok(None) => "it was changed while it was read".to_owned(),
+            Err(error) => chain_text(&error),
+        };
+        let gap = HistoryGap {
+            upstream_id: self.upstream_id.clone(),
+            kind: GapKind::Unreadable,
+            detail,
+        };
+        if !gaps.contains(&gap) {
+            gaps.push(gap);
+        }
+        Ok(None)
+    }
+}
+
+fn open_source(
+    services: &Services,
+    origins: &Origins,
+    source: &HistorySource,
+) -> Result<Session, HistoryGap> {
+    let id = &source.upstream_id;
+    let gap = |kind, detail: String| HistoryGap {
+        upstream_id: id.clone(),
+        kind,
+        detail,
+    };
+    let Some(origin) = origins.get(id) else {
+        return Err(gap(
+            GapKind::Missing,
+            "nothing is known of this session".to_owned(),
+        ));
+    };
+    let entry = services.catalog.get(&origin.agent);
+    let Some(root) = entry.and_then(|entry| entry.readable_transcripts()) else {
+        return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
+    };
+    let opened = open_until(root, &origin.cwd, id, source.until.as_ref());
+    let open = opened.map_err(|error| {
+        let kind = match error {
+            TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
+            _ => GapKind::Unreadable,
+        };
+        gap(kind, chain_text(&error))
+    })?;
+    Ok(Session {
+        copied: copied(&origin, &open),
+        agent: origin.agent,
+        upstream_id: id.clone(),
+        open,
+        turns_before: 0,
+        messages_before: 0,
+    })
+}
+
+fn open_until(
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+    until: Option<&CheckpointId>,
+) -> Result<OpenBook, TranscriptError> {
+    let path = disk::find(root, cwd, id)?;
+    OpenBook::open(&path, until.and_then(disk::record_uuid).as_deref())
+}
+
+/// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
+fn copied(origin: &LinkOrigin, open: &OpenBook) -> Option<(UpstreamId, usize)> {
+    let carries = origin.relation == Relation::Carries;
+    let source = origin.from_upstream_id.clone().filter(|_| carries)?;
+    let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
+    let turn = open.book.turn_of(open.book.find(&last)?)?;
+    Some((source, turn + 1))
+}
+
+fn unreadable(agent: &AgentName) -> ConversationError {
+    ConversationError::Unsupported(format!(
+        "the transcripts of the agent \"{agent}\" cannot be read by this version"
+    ))
+}

@@ -1,0 +1,113 @@
+//! Reading the history of conversations and of single places: what is asked for is put together on a blocking thread.
+
+use std::sync::Arc;
+
+use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryPage};
+use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
+
+use super::super::climbing::store_error;
+use super::super::error::ConversationError;
+use super::super::history::{History, Part};
+use super::super::services::Services;
+use super::Registry;
+use crate::transcript::checkpoint::CheckpointRef;
+
+/// How many histories are read at once: each takes a core while it runs, and memory for what it notes of a transcript.
+pub(super) const READINGS_AT_ONCE: usize = 2;
+
+impl Registry {
+    /// A page of a conversation's checkpoints, newest first.
+    ///
+    /// # Errors
+    /// When `before` is not in its history, or its agent's transcripts cannot be read.
+    pub async fn checkpoints(
+        &self,
+        id: ConversationId,
+        before: Option<CheckpointId>,
+        limit: usize,
+    ) -> Result<CheckpointPage, ConversationError> {
+        self.reading(move |services| history(services, id)?.checkpoints(before.as_ref(), limit))
+            .await
+    }
+
+    /// A page of a conversation's messages, oldest first.
+    ///
+    /// # Errors
+    /// When the cursor leads nowhere, or its agent's transcripts cannot be read.
+    pub async fn history(
+        &self,
+        id: ConversationId,
+        part: Part,
+        limit: usize,
+    ) -> Result<HistoryPage, ConversationError> {
+        self.reading(move |services| history(services, id)?.page(&part, limit))
+            .await
+    }
+
+    /// A checkpoint with its messages, with a conversation only if that ever held its session.
+    ///
+    /// # Errors
+    /// When there is none, or its agent's transcripts cannot be read.
+    pub async fn checkpoint(
+        &self,
+        checkpoint: CheckpointId,
+        conversation: Option<ConversationId>,
+    ) -> Result<CheckpointAnswer, ConversationError> {
+        self.reading(move |services| one(services, &checkpoint, conversation))
+            .await
+    }
+
+    async fn reading<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Services) -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let _turn = self.readings.acquire().await;
+        let services = Arc::clone(&self.services);
+        let read = tokio::task::spawn_blocking(move || read(&services));
+        read.await.map_err(|_| ConversationError::Lost)?
+    }
+}
+
+fn history(services: &Services, id: ConversationId) -> Result<History, ConversationError> {
+    let record = services
+        .store
+        .conversation(id)
+        .map_err(|error| store_error(&error))?;
+    let Some(record) = record else {
+        return Ok(History::default());
+    };
+    let lineage = services
+        .store
+        .lineage_all(id)
+        .map_err(|error| store_error(&error))?;
+    History::of_conversation(services, &record, &lineage)
+}
+
+fn one(
+    services: &Services,
+    id: &CheckpointId,
+    conversation: Option<ConversationId>,
+) -> Result<CheckpointAnswer, ConversationError> {
+    let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
+    let place: CheckpointRef = id.as_str().parse().map_err(|_| not_found())?;
+    let agent = services.catalog.get(&AgentName::new(place.agent.as_str()));
+    let root = agent.ok_or_else(not_found)?.transcript_root();
+    let upstream_id = UpstreamId::new(place.upstream_id.as_str());
+    let owners = services.store.owners(&upstream_id, Some(&root));
+    let owners = owners.map_err(|error| store_error(&error))?;
+    let owner = match (conversation, owners.as_slice()) {
+        (Some(named), owners) if owners.contains(&named) => Some(named),
+        (Some(_), _) => return Err(not_found()),
+        (None, [only]) => Some(*only),
+        (None, _) => None,
+    };
+    // A history that cannot be read as a whole has no numbers to give; the place itself may well be there.
+    let current = owner.and_then(|owner| history(services, owner).ok());
+    let step = current.as_ref().and_then(|history| history.step_of(&place));
+    if let (Some(current), Some(step)) = (current, step)
+        && current.stands_at(id, step)
+    {
+        return current.turn(id, Some(step), None);
+    }
+    History::of_place(services, id, &place)?.turn(id, None, step)
+}

@@ -1,0 +1,276 @@
+//! What was said, read back: history and checkpoints over the sessions of a conversation.
+
+use std::fs;
+
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::history::{Checkpoint, CheckpointAnswer, HistoryPage, Message, Role};
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::{ConversationId, Cursor};
+use serde_json::json;
+
+use crate::damaged::tear;
+use crate::home::Home;
+use crate::support::{App, refused, within};
+
+async fn page(
+    app: &App,
+    id: ConversationId,
+    cursor: Option<Cursor>,
+    limit: Option<u32>,
+    last: Option<u32>,
+) -> HistoryPage {
+    within(app.client.history(id.into(), cursor, limit, last))
+        .await
+        .unwrap()
+}
+
+async fn checkpoints(app: &App, id: ConversationId) -> Vec<Checkpoint> {
+    let page = within(app.client.checkpoints(id.into(), None, None)).await;
+    page.unwrap().checkpoints
+}
+
+fn words(message: &Message) -> String {
+    let texts = message.content.iter().filter(|part| part.kind == "text");
+    texts.filter_map(|part| part.text.as_deref()).collect()
+}
+
+/// The turns as `recall` tells them: what was asked, and all that was answered.
+fn turns(messages: &[Message]) -> Vec<(String, String)> {
+    let mut turns: Vec<(String, String)> = Vec::new();
+    for message in messages {
+        let said = words(message);
+        match message.role {
+            Role::User if !said.is_empty() => turns.push((said, String::new())),
+            Role::Assistant if !said.is_empty() => {
+                let reply = &mut turns.last_mut().unwrap().1;
+                if !reply.is_empty() {
+                    reply.push_str("\n\n");
+                }
+                reply.push_str(&said);
+            }
+            _ => {}
+        }
+    }
+    turns
+}
+
+/// The history of the daemon is the one that the agent runs on.
+async fn agrees_with_the_agent(app: &App, id: ConversationId) {
+    let recalled: Vec<(String, String)> = app
+        .recall(id)
+        .await
+        .into_iter()
+        .map(|turn| (turn.user, turn.assistant))
+        .collect();
+    let page = page(app, id, None, None, None).await;
+    let mut told = turns(&page.messages);
+    // The question itself is the last turn by now.
+    assert_eq!(told.pop().unwrap().0, "[[recall]]");
+    assert_eq!(told, recalled);
+    assert_eq!(page.gaps, []);
+    let checkpoints = checkpoints(app, id).await;
+    assert_eq!(checkpoints.len(), told.len() + 1);
+    for (place, (prompt, _)) in checkpoints.iter().rev().zip(&told) {
+        assert_eq!(place.prompt, prompt.chars().take(200).collect::<String>());
+    }
+}
+
+#[tokio::test]
+async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    assert_eq!(page(&app, id, None, None, None).await.messages, []);
+    app.send(id, "one").await;
+    app.send(id, r#"[[say first]][[tool look {"deep":1.50}]][[say then]]"#)
+        .await;
+    agrees_with_the_agent(&app, id).await;
+    let of_parent = checkpoints(&app, id).await;
+    assert_eq!(of_parent[1].tools, ["look"]);
+    assert_eq!(of_parent[1].parent_id.as_ref(), Some(&of_parent[2].id));
+    let messages = page(&app, id, None, None, None).await.messages;
+    let parts = || messages.iter().flat_map(|message| &message.content);
+    let call = parts().find(|part| part.kind == "toolCall").unwrap();
+    assert_eq!(call.input.as_ref().unwrap().get(), r#"{"deep":1.50}"#);
+    assert!(parts().any(|part| part.kind == "toolResult" && part.tool_call_id == call.tool_call_id));
+
+    let branch = app.fork(id, false).await.unwrap().conversation.id;
+    app.send(branch, "apart").await;
+    agrees_with_the_agent(&app, branch).await;
+    let of_branch = checkpoints(&app, branch).await;
+    assert_eq!(of_branch.last().unwrap().origin.as_ref(), Some(&of_parent[2].id));
+
+    app.fork(id, true).await.unwrap();
+    agrees_with_the_agent(&app, id).await;
+
+    let before = checkpoints(&app, id).await;
+    let old = app.send(id, "[[forget]]").await.upstream_id;
+    let new = app.send(id, "behind the copy").await.upstream_id;
+    assert_ne!(old, new);
+    agrees_with_the_agent(&app, id).await;
+    // Copies have ids of their own and say which ones they are copies of; those stay good.
+    let after = checkpoints(&app, id).await;
+    let first = after.last().unwrap();
+    assert_eq!(first.origin.as_ref(), Some(&before.last().unwrap().id));
+    app.call(
+        "checkpoint/get",
+        json!({"checkpointId": before.last().unwrap().id}),
+    )
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_retelling_is_preceded_by_what_it_retells() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    let old = app.send(id, "[[say three]][[forget]]").await.upstream_id;
+    tear(&home, old.as_str(), "echo: one");
+    app.close(id).await;
+    app.send(id, "go on").await;
+    let page = page(&app, id, None, None, None).await;
+    let told: Vec<(String, String)> = turns(&page.messages);
+    let prompts: Vec<&str> = told.iter().map(|turn| turn.0.as_str()).collect();
+    assert_eq!(prompts, ["one", "two", "[[say three]][[forget]]", "go on"]);
+    assert_eq!(told[0].1, "", "that reply is torn");
+    assert_eq!((page.gaps.len(), &page.gaps[0].upstream_id), (1, &old));
+    let retold = page.messages.iter().flat_map(|message| &message.content);
+    assert_eq!(retold.filter(|part| part.kind == "retelling").count(), 1);
+    let places = checkpoints(&app, id).await;
+    assert_eq!(
+        (places[0].prompt.as_str(), places[0].step, places.len()),
+        ("go on", 4, 4)
+    );
+    assert_eq!(places[0].parent_id.as_ref(), Some(&places[1].id));
+
+    // What is gone altogether is said too.
+    fs::remove_file(home.transcript(old.as_str()).unwrap()).unwrap();
+    let rest = within(app.client.history(id.into(), None, None, None))
+        .await
+        .unwrap();
+    assert_eq!(turns(&rest.messages).len(), 1);
+    assert_eq!(rest.gaps[0].upstream_id, old);
+}
+
+#[tokio::test]
+async fn pages_lead_forwards_and_back() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for number in 0..4 {
+        app.send(id, &format!("p{number}")).await;
+    }
+    let whole = page(&app, id, None, None, None).await;
+    assert_eq!((whole.messages.len(), whole.next_cursor.is_none()), (8, true));
+    let mut forwards = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = page(&app, id, cursor.take(), Some(3), None).await;
+        forwards.extend(page.messages);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(forwards, whole.messages);
+    let mut last = page(&app, id, None, None, Some(3)).await;
+    assert!(last.next_cursor.is_none());
+    let mut backwards = last.messages;
+    while let Some(cursor) = last.previous_cursor.take() {
+        last = page(&app, id, Some(cursor), Some(3), None).await;
+        assert!(last.next_cursor.is_some());
+        let mut longer = last.messages;
+        longer.append(&mut backwards);
+        backwards = longer;
+    }
+    assert_eq!(backwards, whole.messages);
+
+    let places = checkpoints(&app, id).await;
+    assert_eq!(
+        places.iter().map(|place| place.step).collect::<Vec<_>>(),
+        [4, 3, 2, 1]
+    );
+    let before = json!({"conversationId": id, "before": places[1].id, "limit": 1});
+    let older = app.call("conversation/checkpoints", before).await.unwrap();
+    assert_eq!(older["checkpoints"][0], serde_json::to_value(&places[2]).unwrap());
+
+    for (params, words) in [
+        (json!({"cursor": "7"}), "not one that conversation/history gave"),
+        (json!({"cursor": "b.msg.x.y"}), "begin without one"),
+        (json!({"cursor": "b.msg.x.y", "last": 1}), "exclude each other"),
+        (json!({"last": 0}), "between 1 and"),
+    ] {
+        let mut params = params;
+        params["conversationId"] = json!(id);
+        refused(
+            app.call("conversation/history", params).await,
+            ErrorKind::InvalidParams,
+            words,
+        );
+    }
+    let nowhere = json!({"conversationId": id, "before": "cp.loopback.x.y"});
+    refused(
+        app.call("conversation/checkpoints", nowhere).await,
+        ErrorKind::CheckpointNotFound,
+        "cp.loopback.x.y",
+    );
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let head = app.send(id, "two").await.upstream_id;
+    let other = app.make(&home.project()).await;
+    let places = checkpoints(&app, id).await;
+    daemon.kill();
+    let path = home.transcript(head.as_str()).unwrap();
+    let elsewhere = path.parent().unwrap().with_file_name("by-hand");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::rename(&path, elsewhere.join(path.file_name().unwrap())).unwrap();
+
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(checkpoints(&app, id).await, places);
+    for with in [json!({}), json!({"conversationId": id})] {
+        let mut params = with;
+        params["checkpointId"] = json!(places[0].id);
+        let answer = app.call("checkpoint/get", params).await.unwrap();
+        let answer: CheckpointAnswer = serde_json::from_value(answer).unwrap();
+        assert_eq!(answer.checkpoint, places[0]);
+        assert_eq!(
+            turns(&answer.messages),
+            [("two".to_owned(), "echo: two".to_owned())]
+        );
+    }
+    for params in [
+        json!({"checkpointId": "nonsense"}),
+        json!({"checkpointId": format!("{}0", places[0].id)}),
+        json!({"checkpointId": "cp.nobody.x.y"}),
+        json!({"checkpointId": places[0].id, "conversationId": other}),
+    ] {
+        refused(
+            app.call("checkpoint/get", params).await,
+            ErrorKind::CheckpointNotFound,
+            "conversation/checkpoints lists",
+        );
+    }
+    // Its turn may go on, and the transcript may be cut short: an answer, or an error with its code.
+    fs::write(elsewhere.join(path.file_name().unwrap()), "{\"type\":\"us").unwrap();
+    refused(
+        app.call("checkpoint/get", json!({"checkpointId": places[0].id}))
+            .await,
+        ErrorKind::CheckpointNotFound,
+        "",
+    );
+    assert_eq!(page(&app, id, None, None, None).await.messages, []);
+}
