@@ -16,7 +16,7 @@ use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::disk;
 use super::error::ConversationError;
-use super::registry::page::PageRoom;
+use super::page::PageRoom;
 use super::services::{Services, chain_text};
 use crate::chain::{HistorySource, LinkOrigin, Origins, history_sources};
 use crate::store::ConversationRecord;

@@ -17,6 +17,7 @@ pub mod events;
 pub mod folder;
 pub mod history;
 pub mod naming;
+mod page;
 pub mod recovery;
 pub mod registry;
 pub mod reported;

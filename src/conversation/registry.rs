@@ -7,7 +7,6 @@ mod adopting;
 mod filter;
 mod last_life;
 mod looking;
-pub(super) mod page;
 mod reading;
 mod repeats;
 mod transcripts;

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -131,12 +131,20 @@ fn wait_until_free(path: &Path) {
     let file = path.join("db");
     // What is not there, or cannot be opened, is for sled to find.
     let Ok(held) = File::open(&file) else { return };
-    let until = Instant::now() + Duration::from_millis(RELEASE_LIMIT_MS);
-    loop {
-        match flock(&held, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(Duration::from_millis(1)),
-            _ => return,
-        }
+    if flock(&held, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
+        return;
+    }
+    let (free, is_free) = mpsc::sync_channel(1);
+    let waiter = thread::Builder::new().spawn(move || {
+        let locked = flock(&held, FlockOperation::LockExclusive);
+        // Let go of before sled is told to take it.
+        drop(held);
+        free.send(locked)
+    });
+    let limit = Duration::from_millis(RELEASE_LIMIT_MS);
+    match waiter.map(|_| is_free.recv_timeout(limit)) {
+        Ok(Ok(Ok(()))) => {}
+        failed => tracing::warn!(?failed, file = %file.display(), "a database is still held"),
     }
 }
 

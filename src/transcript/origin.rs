@@ -63,7 +63,7 @@ impl Origin {
             if header.uuid.is_none() || header.is_sidechain {
                 continue;
             }
-            copied.extend(copied_from(&record, &header, line.offset, copied.last()));
+            copied.extend(copied_from(&header, line.offset, copied.last()));
             origin.cwd = header.cwd.or(origin.cwd);
         }
         if let Some(selection) = index.select(None, true) {
@@ -82,26 +82,20 @@ impl Origin {
     }
 }
 
-fn copied_from(
-    record: &Record<'_>,
-    header: &RecordHeader,
-    offset: u64,
-    last: Option<&Copied>,
-) -> Option<Copied> {
+fn copied_from(header: &RecordHeader, offset: u64, last: Option<&Copied>) -> Option<Copied> {
     if !matches!(header.kind, RecordKind::User | RecordKind::Assistant) {
         return None;
     }
-    let from = record.fields.object("forkedFrom")?;
-    let session_id = from.text("sessionId")?;
+    let (session_id, record_uuid) = header.forked_from.as_ref()?;
     // The same one for each record, mostly.
     let session_id = match last {
-        Some(last) if *last.session_id == *session_id => Arc::clone(&last.session_id),
-        _ => session_id.into(),
+        Some(last) if *last.session_id == **session_id => Arc::clone(&last.session_id),
+        _ => session_id.as_str().into(),
     };
     Some(Copied {
         offset,
         session_id,
-        record_uuid: from.text("messageUuid")?.into(),
+        record_uuid: record_uuid.as_str().into(),
     })
 }
 

@@ -141,7 +141,7 @@ struct Buffers {
 }
 
 /// Does the work for each item on [`THREADS`] threads; the answers stand in the order of the items. One whose thread
-/// failed is answered by the default.
+/// failed is answered by an error.
 fn on_threads<T: Sync, A: Send>(
     items: &[T],
     work: impl Fn(&T, &mut Buffers) -> io::Result<Option<A>> + Sync,
@@ -156,7 +156,8 @@ fn on_threads<T: Sync, A: Send>(
             done.push((index, work(item, &mut buffers)));
         }
     };
-    let mut answers: Vec<io::Result<Option<A>>> = items.iter().map(|_| Ok(None)).collect();
+    let failed = || Err(io::Error::other("the thread that read it failed"));
+    let mut answers: Vec<io::Result<Option<A>>> = items.iter().map(|_| failed()).collect();
     let threads = THREADS.min(items.len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads)
@@ -164,7 +165,7 @@ fn on_threads<T: Sync, A: Send>(
             .collect();
         let mut done = run();
         for other in others {
-            // Where a thread failed its files are missing from the list, and the next scan reads them again.
+            // Where a thread failed its files count as unreadable, and the next scan reads them again.
             done.extend(other.join().unwrap_or_default());
         }
         for (index, answer) in done {

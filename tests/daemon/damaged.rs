@@ -9,7 +9,7 @@ use bridge_protocol::link::{Fidelity, Via};
 use serde_json::{Value, json};
 
 use crate::home::Home;
-use crate::support::{App, refused};
+use crate::support::{App, refused, tried};
 
 /// Breaks a transcript in its middle: the record of the first message with `text` is no JSON any more.
 pub(crate) fn tear(home: &Home, upstream_id: &str, text: &str) {
@@ -116,12 +116,7 @@ async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     tear(&home, head.as_str(), r#""one""#);
     tear(&home, head.as_str(), r#""two""#);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    let tried: Vec<(Via, bool)> = resumed
-        .attempts
-        .iter()
-        .map(|attempt| (attempt.via, attempt.error.is_none()))
-        .collect();
-    assert_eq!(tried, [(Via::Resume, false), (Via::OlderLink, true)]);
+    assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::OlderLink, true)]);
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 1));
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::damaged::tear;
 use crate::home::{Home, kill_now, wait_for_end};
 use crate::scripted;
-use crate::support::{App, refused};
+use crate::support::{App, refused, tried};
 
 async fn resume(app: &App, id: ConversationId) -> Resumed {
     let answer = app
@@ -21,15 +21,6 @@ async fn resume(app: &App, id: ConversationId) -> Resumed {
         .await
         .unwrap();
     serde_json::from_value(answer["resumed"].clone()).unwrap()
-}
-
-/// How each attempt went: its way, and whether it worked.
-fn tried(resumed: &Resumed) -> Vec<(Via, bool)> {
-    resumed
-        .attempts
-        .iter()
-        .map(|attempt| (attempt.via, attempt.error.is_none()))
-        .collect()
 }
 
 fn full(resumed: &Resumed) {

@@ -9,7 +9,7 @@ use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{Conversation, ForkAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::{Event, EventEnvelope};
-use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::link::{LineageEntry, Link, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{StopReason, TurnResult};
@@ -385,4 +385,13 @@ impl Refusal<'_> {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");
     }
+}
+
+/// How each attempt went: its way, and whether it worked.
+pub(crate) fn tried(resumed: &Resumed) -> Vec<(Via, bool)> {
+    resumed
+        .attempts
+        .iter()
+        .map(|attempt| (attempt.via, attempt.error.is_none()))
+        .collect()
 }

@@ -8,7 +8,7 @@
 /// ours.
 pub const MAX_ID_BYTES: usize = 256;
 
-/// Longest key that is compared, in bytes as written: the longest known one, every letter as a `\uXXXX` escape.
+/// Longest key that is compared, in bytes as written: the longest known one, every letter as a Unicode escape of six.
 const MAX_KEY_BYTES: usize = 64;
 
 /// What could be learnt of a line that was skipped.

@@ -3,11 +3,15 @@
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-use bridge_protocol::history::{Checkpoint, HistoryGap, Message, MessageKind, MessagePart, Role};
+use bridge_protocol::ConversationRef;
+use bridge_protocol::history::{
+    Checkpoint, HistoryGap, HistoryPage, Message, MessageKind, MessagePart, Role,
+};
 use bridge_protocol::rpc::ConversationRpcClient;
 
 use super::{Context, conversation_ref};
 use crate::cli::args::Past;
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
 use crate::cli::problem::Outcome;
@@ -85,46 +89,116 @@ pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<E
     } else {
         Pager::start()
     };
+    let mut seen = Seen::default();
+    let shown = match past.last {
+        Some(last) => show_end(context, &daemon, &conversation, last, pager.as_mut(), &mut seen).await,
+        None => show_all(context, &daemon, &conversation, pager.as_mut(), &mut seen).await,
+    };
+    // Also when the daemon has gone meanwhile: what was handed over is still being read.
+    if let Some(pager) = pager {
+        pager.end();
+    }
+    shown?;
+    tell_gaps(context, &seen.gaps)?;
+    if seen.messages == 0 && !context.output.json {
+        context.output.note("nothing was said yet")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What the pages of a history held.
+#[derive(Default)]
+struct Seen {
+    messages: usize,
+    gaps: Vec<HistoryGap>,
+}
+
+impl Seen {
+    fn take(&mut self, page: &HistoryPage) {
+        self.messages += page.messages.len();
+        for gap in &page.gaps {
+            if !self.gaps.contains(gap) {
+                self.gaps.push(gap.clone());
+            }
+        }
+    }
+}
+
+/// Shows page after page from the beginning, as they come.
+async fn show_all(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    mut pager: Option<&mut Pager>,
+    seen: &mut Seen,
+) -> Outcome {
     let mut cursor = None;
-    let mut gaps = Vec::new();
-    let mut is_empty = true;
     loop {
-        let is_first = cursor.is_none();
-        let last = past.last.map(|last| last.min(MESSAGE_PAGE)).filter(|_| is_first);
-        let limit = last.is_none().then_some(MESSAGE_PAGE);
+        let page = daemon
+            .history(conversation.clone(), cursor.take(), Some(MESSAGE_PAGE), None)
+            .await?;
+        seen.take(&page);
+        if context.output.json {
+            context.answer(daemon, "conversation/history")?;
+        } else if !show(context, &page.messages, pager.as_deref_mut())? {
+            return Ok(());
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Shows the newest messages. Pages are asked for from the end backwards, since one holds only so much, and shown in
+/// their order once all are there; as JSON each is told as it comes, the newest first.
+async fn show_end(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    last: u32,
+    pager: Option<&mut Pager>,
+    seen: &mut Seen,
+) -> Outcome {
+    let mut pages = Vec::new();
+    let mut cursor = None;
+    let mut left = last;
+    loop {
+        let wanted = left.min(MESSAGE_PAGE);
+        let (limit, last) = match cursor {
+            Some(_) => (Some(wanted), None),
+            None => (None, Some(wanted)),
+        };
         let page = daemon
             .history(conversation.clone(), cursor.take(), limit, last)
             .await?;
+        seen.take(&page);
         if context.output.json {
-            context.answer(&daemon, "conversation/history")?;
-        } else {
-            is_empty &= page.messages.is_empty();
-            let look = context.output.look;
-            let text: String = page.messages.iter().map(|message| told(message, look)).collect();
-            let goes_on = match &mut pager {
-                Some(pager) => pager.take(&text),
-                None => context.output.text(&text).map(|()| true)?,
-            };
-            if !goes_on {
-                break;
-            }
+            context.answer(daemon, "conversation/history")?;
         }
-        if is_first {
-            gaps = page.gaps;
-        }
-        cursor = page.next_cursor.filter(|_| past.last.is_none());
+        let got = u32::try_from(page.messages.len()).unwrap_or(u32::MAX);
+        left = left.saturating_sub(got);
+        cursor = page.previous_cursor.filter(|_| left > 0 && got > 0);
+        pages.push(page.messages);
         if cursor.is_none() {
             break;
         }
     }
-    if let Some(pager) = pager {
-        pager.end();
+    if !context.output.json {
+        let messages: Vec<Message> = pages.into_iter().rev().flatten().collect();
+        show(context, &messages, pager)?;
     }
-    tell_gaps(context, &gaps)?;
-    if is_empty && !context.output.json {
-        context.output.note("nothing was said yet")?;
+    Ok(())
+}
+
+/// Shows messages; false when the reader has seen enough.
+fn show(context: &mut Context<'_>, messages: &[Message], pager: Option<&mut Pager>) -> Outcome<bool> {
+    let look = context.output.look;
+    let text: String = messages.iter().map(|message| told(message, look)).collect();
+    match pager {
+        Some(pager) => Ok(pager.take(&text)),
+        None => context.output.text(&text).map(|()| true),
     }
-    Ok(Exit::Done)
 }
 
 fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {

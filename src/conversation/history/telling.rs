@@ -8,7 +8,7 @@ use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::super::registry::page::Weighed;
+use super::super::page::Weighed;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
 use crate::transcript::claude::book::BookMessage;
 use crate::transcript::preamble::is_preamble;

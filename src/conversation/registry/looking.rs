@@ -12,11 +12,11 @@ use super::super::actor::Message;
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::events::{Shown, Subscriber, snapshot_of_record};
+use super::super::page::PageRoom;
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
 use super::filter::{Filter, Search};
-use super::page::PageRoom;
 use crate::store::{RecentCursor, StoreError};
 
 /// How many records are read on the routing thread before others get their turn: about a millisecond's work.
@@ -63,7 +63,10 @@ impl Registry {
                 subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
-        let unfinished = self.services.store.unfinished().unwrap_or_default();
+        let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
+            tracing::error!(%error, "a subscriber is not told of the conversations that are not idle");
+            Vec::new()
+        });
         for (read, id) in unfinished.into_iter().enumerate() {
             if read > 0 && read % RECORDS_AT_ONCE == 0 {
                 tokio::task::yield_now().await;

@@ -12,11 +12,12 @@ use bridge_protocol::transcript::{Transcript, TranscriptPage};
 use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
+use super::super::climbing::store_error;
 use super::super::error::ConversationError;
+use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::Registry;
-use super::page::{FRAME_BYTES, PageRoom, Weighed};
 use crate::agent::catalog::AgentEntry;
-use crate::store::{Store, TranscriptRoot};
+use crate::store::{Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Shelf, ShelfEntry};
 
 /// What is known of each folder of transcripts. Whoever holds it looks at the folders; the others wait.
@@ -84,14 +85,15 @@ impl Registry {
                 let entries = shelf.into_iter().flat_map(Shelf::entries);
                 entries.map(move |entry| (root, entry.as_ref()))
             });
-            let (page, next_cursor) = page(all, &filter, after.as_ref(), limit, &store);
-            TranscriptPage {
+            let (page, next_cursor) = page(all, &filter, after.as_ref(), limit, &store)?;
+            Ok(TranscriptPage {
                 transcripts: page,
                 next_cursor,
                 unreadable,
-            }
+            })
         });
-        made.await.map_err(|_| ConversationError::Lost)
+        let made: Result<_, StoreError> = made.await.map_err(|_| ConversationError::Lost)?;
+        made.map_err(|error| store_error(&error))
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
@@ -139,7 +141,7 @@ fn page<'a>(
     after: Option<&Place>,
     limit: usize,
     store: &Store,
-) -> (Vec<Transcript>, Option<Cursor>) {
+) -> Result<(Vec<Transcript>, Option<Cursor>), StoreError> {
     let query = filter.query.as_ref().map(|query| query.to_lowercase());
     let mut found: Vec<(Place, &Listed, &ShelfEntry)> = all
         .filter(|(_, entry)| takes(filter, query.as_deref(), entry))
@@ -150,14 +152,14 @@ fn page<'a>(
     let (mut page, mut room) = (Vec::new(), PageRoom::new());
     let mut last = None;
     for (place, root, entry) in found {
-        let transcript = transcript(root, entry, store);
+        let transcript = transcript(root, entry, store)?;
         if page.len() == limit || !room.takes(&transcript) {
-            return (page, last);
+            return Ok((page, last));
         }
         page.push(transcript);
         last = Some(place.to_cursor());
     }
-    (page, None)
+    Ok((page, None))
 }
 
 /// `query` is the filter's in lower case.
@@ -172,11 +174,11 @@ fn takes(filter: &TranscriptFilter, query: Option<&str>, entry: &ShelfEntry) -> 
         })
 }
 
-fn transcript(root: &Listed, entry: &ShelfEntry, store: &Store) -> Transcript {
+fn transcript(root: &Listed, entry: &ShelfEntry, store: &Store) -> Result<Transcript, StoreError> {
     let upstream_id = UpstreamId::new(entry.upstream_id.as_str());
-    Transcript {
+    Ok(Transcript {
         agent: root.agent.clone(),
-        conversation_id: owner(store, &upstream_id, &root.root),
+        conversation_id: owner(store, &upstream_id, &root.root)?,
         upstream_id,
         cwd: entry.cwd.clone(),
         title: entry.title.clone(),
@@ -185,16 +187,18 @@ fn transcript(root: &Listed, entry: &ShelfEntry, store: &Store) -> Transcript {
         updated_at: entry.updated_at,
         forked_from: entry.forked_from.as_deref().map(UpstreamId::new),
         path: entry.path.to_string_lossy().into_owned(),
-    }
+    })
 }
 
 /// The conversation that holds or held an upstream id, deleted ones left out: the one whose head it is, else the first.
-fn owner(store: &Store, upstream_id: &UpstreamId, root: &TranscriptRoot) -> Option<ConversationId> {
-    // What cannot be read belongs to nobody that could be named; whoever asks for the conversation is told why.
-    let owners = store.owners(upstream_id, Some(root)).unwrap_or_default();
+fn owner(
+    store: &Store,
+    upstream_id: &UpstreamId,
+    root: &TranscriptRoot,
+) -> Result<Option<ConversationId>, StoreError> {
     let mut first = None;
-    for id in owners {
-        let Ok(Some(record)) = store.conversation(id) else {
+    for id in store.owners(upstream_id, Some(root))? {
+        let Some(record) = store.conversation(id)? else {
             continue;
         };
         if record.deleted_at.is_some() {
@@ -205,11 +209,11 @@ fn owner(store: &Store, upstream_id: &UpstreamId, root: &TranscriptRoot) -> Opti
             .head()
             .is_some_and(|head| head.upstream_id == *upstream_id)
         {
-            return Some(id);
+            return Ok(Some(id));
         }
         first = first.or(Some(id));
     }
-    first
+    Ok(first)
 }
 
 impl Place {

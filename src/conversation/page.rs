@@ -9,27 +9,27 @@ use bridge_protocol::raw::RawJson;
 
 /// Bytes after which a page ends early. Some thousands of ordinary conversations, and so few that to put a page
 /// together and encode it keeps nobody waiting.
-pub(super) const PAGE_LIMIT_BYTES: usize = 1024 * 1024;
+const PAGE_LIMIT_BYTES: usize = 1024 * 1024;
 
 /// About what one entry takes beside the texts that it holds: names of members, ids, times.
 pub(super) const FRAME_BYTES: usize = 512;
 
 /// The room that is left on a page.
 #[derive(Debug)]
-pub(in crate::conversation) struct PageRoom {
+pub(super) struct PageRoom {
     left: usize,
     is_empty: bool,
 }
 
 /// What stands on a page.
-pub(in crate::conversation) trait Weighed {
+pub(super) trait Weighed {
     /// About how many bytes of JSON it makes: enough to bound a page without encoding what is on it twice.
     fn weight(&self) -> usize;
 }
 
 impl PageRoom {
     /// An empty page.
-    pub(in crate::conversation) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             left: PAGE_LIMIT_BYTES,
             is_empty: true,
@@ -38,7 +38,7 @@ impl PageRoom {
 
     /// Takes the room that this needs; false when the page ends before it. The first one always fits: whoever pages
     /// through must get on.
-    pub(in crate::conversation) fn takes(&mut self, entry: &impl Weighed) -> bool {
+    pub(super) fn takes(&mut self, entry: &impl Weighed) -> bool {
         let left = self.left.checked_sub(entry.weight());
         if left.is_none() && !self.is_empty {
             return false;
