@@ -133,7 +133,7 @@ impl History {
         let found = locate(root, &place.upstream_id, None).map_err(|_| not_found())?;
         let opened = found
             .iter()
-            .find_map(|path| OpenBook::open(path, Some(&place.record_uuid)).ok());
+            .find_map(|path| services.library.open(path, Some(&place.record_uuid)).ok());
         let mut history = Self::default();
         history.push(Session {
             agent,
@@ -467,7 +467,7 @@ fn open_source(
     let Some(root) = entry.and_then(|entry| entry.readable_transcripts()) else {
         return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
     };
-    let opened = open_until(root, &origin.cwd, id, source.until.as_ref());
+    let opened = open_until(services, root, &origin.cwd, id, source.until.as_ref());
     let open = opened.map_err(|error| {
         let kind = match error {
             TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
@@ -486,13 +486,16 @@ fn open_source(
 }
 
 fn open_until(
+    services: &Services,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Result<OpenBook, TranscriptError> {
     let path = disk::find(root, cwd, id)?;
-    OpenBook::open(&path, until.and_then(disk::record_uuid).as_deref())
+    services
+        .library
+        .open(&path, until.and_then(disk::record_uuid).as_deref())
 }
 
 /// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.

@@ -13,6 +13,7 @@ use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::Store;
+use crate::transcript::library::Library;
 
 use super::error::ConversationError;
 use super::events::Hub;
@@ -32,6 +33,8 @@ pub struct Services {
     pub rules: Rules,
     /// How much of what an agent says may wait for a conversation.
     pub inbox: InboxLimits,
+    /// Where records stand in transcripts that were read.
+    pub library: Library,
 }
 
 /// How long an agent may take to open, fork or close a session. Opening reads the whole transcript: a gigabyte takes

@@ -30,6 +30,7 @@ use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{BindError, OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreError, StoreOptions};
+use crate::transcript::library::Library;
 
 /// The file in the data folder that holds this daemon's random name, by which its processes are marked.
 const INSTANCE_FILE: &str = "instance";
@@ -224,6 +225,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: config.rules(TimeZone::system),
         inbox: InboxLimits::default(),
+        library: Library::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;

@@ -2,7 +2,7 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `claude`, `codex`, `summary`, `check`, `origin`, `checkpoint` and `preamble` are pure: they work on bytes and
-//! values that are handed to them. `locate`, `copy`, `reading` and `shelf` are the disk side; they block, and are called from threads that
+//! values that are handed to them. `locate`, `copy`, `reading`, `library` and `shelf` are the disk side; they block, and are called from threads that
 //! may. Nothing here knows a conversation, a chain, a socket or a runtime, and nothing here ever edits a
 //! transcript in place.
 
@@ -13,6 +13,7 @@ pub mod codex;
 pub mod copy;
 mod error;
 pub mod fields;
+pub mod library;
 pub mod lines;
 pub mod locate;
 pub mod origin;

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::{self, Report, SideFile};
@@ -13,7 +14,7 @@ use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
 use super::origin::Origin;
 
 /// How much is read at once, in bytes.
-const READ_BYTES: usize = 64 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// What a transcript holds, without its texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,30 +109,19 @@ pub fn origin(path: &Path) -> Result<Origin, TranscriptError> {
 #[derive(Debug)]
 pub struct OpenBook {
     /// Where its messages stand.
-    pub book: Book,
+    pub book: Arc<Book>,
     path: PathBuf,
     reader: BufReader<File>,
 }
 
 impl OpenBook {
-    /// Opens a transcript and reads where its messages stand.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
-    pub fn open(path: &Path, until: Option<&str>) -> Result<Self, TranscriptError> {
-        let mut reader = open(path)?;
-        let book = Book::read(&mut reader, until).map_err(TranscriptError::io("read", path))?;
-        let Some(book) = book else {
-            return Err(TranscriptError::RecordNotFound {
-                path: path.to_owned(),
-                uuid: until.unwrap_or_default().to_owned(),
-            });
-        };
-        Ok(Self {
+    /// A transcript that is open already, and where its messages stand.
+    pub(super) fn new(path: &Path, file: File, book: Arc<Book>) -> Self {
+        Self {
             book,
             path: path.to_owned(),
-            reader,
-        })
+            reader: BufReader::with_capacity(READ_BYTES, file),
+        }
     }
 
     /// Reads a message; none when the file was changed meanwhile.

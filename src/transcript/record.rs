@@ -241,6 +241,31 @@ impl<'a> Record<'a> {
 }
 
 impl Record<'_> {
+    /// Whether a turn is over with this message: it is a reply's text with which the model ended, an error in place of
+    /// one, or the mark of an interruption.
+    #[must_use]
+    pub fn ends_turn(&self) -> bool {
+        let Some(message) = self.message() else {
+            return false;
+        };
+        let calls = |block: &Block| matches!(block, Block::ToolUse(_));
+        match self.header().kind {
+            RecordKind::Assistant if self.fields.flag("isApiErrorMessage") => true,
+            RecordKind::Assistant => {
+                let stop = self
+                    .fields
+                    .object("message")
+                    .and_then(|message| message.text("stop_reason"));
+                let text = |block: &Block| matches!(block, Block::Text(_));
+                message.blocks.iter().any(text)
+                    && !message.blocks.iter().any(calls)
+                    && stop.as_deref() != Some("tool_use")
+            }
+            RecordKind::User => message.text().starts_with(INTERRUPTED_TEXT),
+            _ => false,
+        }
+    }
+
     /// Whether this is a command of the agent's own that a person typed, or its output.
     #[must_use]
     pub fn is_aside(&self, header: &RecordHeader) -> bool {

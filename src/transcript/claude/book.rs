@@ -43,22 +43,34 @@ impl Book {
     /// # Errors
     /// What the reader answers.
     pub fn read(reader: impl BufRead, until: Option<&str>) -> io::Result<Option<Self>> {
-        let index = Index::read(reader)?;
+        Index::read(reader).map(|index| Self::of(&index, until))
+    }
+
+    /// Where the messages stand in a transcript whose index is known, up to the record `until` or of the live branch.
+    /// None when there is no such record.
+    #[must_use]
+    pub fn of(index: &Index, until: Option<&str>) -> Option<Self> {
         let Some(selection) = index.select(until, true) else {
             let empty = Self {
                 damages: index.garbage_lines(),
                 ..Self::default()
             };
-            return Ok(until.is_none().then_some(empty));
+            return until.is_none().then_some(empty);
         };
         let places = index.places(&selection);
         let begins = places.iter().enumerate().filter(|(_, place)| place.is_prompt);
-        Ok(Some(Self {
+        Some(Self {
             turns: begins.map(|(number, _)| number).collect(),
             damages: index.garbage_lines().max(selection.breaks() as u64),
             cut_by_compaction: selection.cut_by_compaction(),
             places,
-        }))
+        })
+    }
+
+    /// About how much memory this takes, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.places.capacity() * size_of::<Place>() + self.turns.capacity() * size_of::<usize>()
     }
 
     /// How many messages there are.

@@ -2,20 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Seek, SeekFrom};
 
 use uuid::Uuid;
 
-use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
-use crate::transcript::record::{Record, RecordHeader, RecordKind};
+use crate::transcript::lines::{Lines, RawLine, text_of_same_length, trimmed};
+use crate::transcript::record::{Record, RecordHeader, RecordKind, line_text};
 
 /// Where every chain record of a transcript stands and how they hang together.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Index {
     entries: Vec<Entry>,
     positions: HashMap<RecordId, u32>,
     bytes: u64,
+    /// Where the last line ends that a newline ends.
+    whole_bytes: u64,
+    /// Whether a record was taken from behind that.
+    took_unended: bool,
     garbage_lines: u64,
+    prompts: u64,
     ends_torn: bool,
 }
 
@@ -64,7 +69,7 @@ struct Walk {
     broken_at: Vec<RecordId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     offset: u64,
     id: RecordId,
@@ -121,21 +126,81 @@ impl Index {
     /// What the reader answers.
     pub fn read(reader: impl BufRead) -> io::Result<Self> {
         let mut index = Self::default();
-        let mut lines = Lines::new(reader, 0);
+        index.extend(reader)?;
+        Ok(index)
+    }
+
+    /// Reads the lines that were appended; the reader's next byte is the one at [`Index::whole_bytes`].
+    ///
+    /// Only for an index that [`Index::can_extend`].
+    ///
+    /// # Errors
+    /// What the reader answers; the index is of no use then.
+    pub fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
+        let mut lines = Lines::new(reader, self.whole_bytes);
+        self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
-            let bytes = trimmed(line.bytes);
-            if bytes.is_empty() && !line.oversized {
-                continue;
-            }
-            let text = text_of_same_length(bytes);
-            match Record::parse(&text) {
-                Some(record) => index.push(line.offset, &record),
-                None if line.ended => index.garbage_lines += 1,
-                None => index.ends_torn = true,
+            let ended = line.ended;
+            self.take_line(&line);
+            if ended {
+                self.whole_bytes = lines.offset();
             }
         }
-        index.bytes = lines.offset();
-        Ok(index)
+        self.bytes = lines.offset();
+        Ok(())
+    }
+
+    fn take_line(&mut self, line: &RawLine<'_>) {
+        let bytes = trimmed(line.bytes);
+        if bytes.is_empty() && !line.oversized {
+            return;
+        }
+        let text = text_of_same_length(bytes);
+        match Record::parse(&text) {
+            Some(record) => {
+                self.took_unended = !line.ended;
+                self.push(line.offset, &record);
+            }
+            None if line.ended => self.garbage_lines += 1,
+            None => self.ends_torn = true,
+        }
+    }
+
+    /// Where the last line ends that a newline ends: what is appended later is read from there on.
+    #[must_use]
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// Whether what is appended can be taken by itself. Not when the last line was taken without its newline: what
+    /// comes may go on with it.
+    #[must_use]
+    pub fn can_extend(&self) -> bool {
+        !self.took_unended
+    }
+
+    /// About how much memory this takes, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let position = size_of::<(RecordId, u32)>() + 1;
+        self.entries.capacity() * size_of::<Entry>() + self.positions.capacity() * position * 8 / 7
+    }
+
+    /// How many prompts there are, those of abandoned branches too.
+    #[must_use]
+    pub fn prompts(&self) -> u64 {
+        self.prompts
+    }
+
+    /// Where the live branch's last message begins, and its uuid; none without chain records.
+    #[must_use]
+    pub fn live_end(&self) -> Option<Place> {
+        let entry = &self.entries[self.live_leaf()?];
+        Some(Place {
+            offset: entry.offset,
+            is_prompt: entry.role == Role::Prompt,
+            id: entry.id.clone(),
+        })
     }
 
     /// Takes one more record, which begins at `offset`, behind all that were taken.
@@ -155,6 +220,8 @@ impl Index {
             return;
         };
         let id = RecordId::new(uuid);
+        let role = role_of(record, header);
+        self.prompts += u64::from(role == Role::Prompt);
         self.positions.insert(id.clone(), position);
         self.entries.push(Entry {
             offset,
@@ -162,7 +229,7 @@ impl Index {
             parent: header.parent_uuid.as_deref().map(RecordId::new),
             logical_parent: header.logical_parent_uuid.as_deref().map(RecordId::new),
             message: header.message_id.as_ref().map_or(0, hash_of),
-            role: role_of(record, header),
+            role,
             is_sidechain: header.is_sidechain,
         });
     }
@@ -271,6 +338,38 @@ impl Index {
             .filter(|entry| entry.message == wanted)
             .find(|entry| selection.contains(entry.offset))
             .map(|entry| entry.id.text())
+    }
+
+    /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model ended,
+    /// an error in place of one, or the mark of an interruption. Commands of the agent's own behind it do not count.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn live_turn_ended(&self, mut reader: impl BufRead + Seek) -> io::Result<bool> {
+        let mut position = self.live_leaf();
+        let mut steps = 0;
+        while let Some(at) = position
+            && matches!(self.entries[at].role, Role::Aside | Role::Other)
+            && steps < self.entries.len()
+        {
+            let parent = self.entries[at].parent.as_ref();
+            position = parent.and_then(|parent| self.positions.get(parent).map(|next| *next as usize));
+            steps += 1;
+        }
+        let Some(entry) = position.map(|position| &self.entries[position]) else {
+            return Ok(false);
+        };
+        reader.seek(SeekFrom::Start(entry.offset))?;
+        let mut lines = Lines::new(reader, entry.offset);
+        let Some(line) = lines.next_line()? else {
+            return Ok(false);
+        };
+        let text = line_text(line.bytes);
+        let record = Record::parse(&text).filter(|record| {
+            let uuid = record.fields.text("uuid");
+            uuid.is_some_and(|uuid| RecordId::new(&uuid) == entry.id)
+        });
+        Ok(record.is_some_and(|record| record.ends_turn()))
     }
 
     /// The last message, and only where there is none the last record: marks of the agent's own may be written

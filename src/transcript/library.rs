@@ -1,0 +1,359 @@
+//! What was read of transcripts, kept for the next who asks: where the records stand, and the books of messages.
+//!
+//! Owns when a transcript must be read again, and how much of this is kept. Blocks. Knows neither conversations nor who
+//! asks.
+//!
+//! A file that was not touched (device, inode, size and both times are the same) is not read. One that has only grown
+//! is read from where its last whole line ended, and that it has only grown is taken from three things: it is the same
+//! inode, it is longer, and the bytes before that place, up to [`TAIL_BYTES`], are what they were. An agent writes each
+//! record once, at the end, with an id and a time of its own, so nothing that was removed, put in or written anew before
+//! that place leaves the same bytes there. What this cannot see is an edit in place that keeps every length and is
+//! followed by an append; then the offsets still hold, and a record is only told when it bears the uuid that was noted.
+//! Everything else is read anew.
+
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::TranscriptError;
+use super::claude::Index;
+use super::claude::book::Book;
+use super::reading::{OpenBook, READ_BYTES};
+
+/// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
+pub const LIBRARY_BYTES: usize = 64 * 1024 * 1024;
+
+/// How many bytes before the end of the last whole line are compared: mostly that line and some before it.
+pub const TAIL_BYTES: u64 = 64 * 1024;
+
+/// How many books of one transcript are kept: that of the live branch, and those of forks from it.
+const BOOKS_OF_ONE: usize = 4;
+
+/// What one place in the library takes beside what was read, in bytes, roughly: its path and what stands around it.
+const PLACE_BYTES: usize = 1024;
+
+/// The transcripts that were read. Shared by all who read.
+#[derive(Debug)]
+pub struct Library {
+    limit_bytes: usize,
+    hasher: RandomState,
+    shelf: Mutex<Shelf>,
+}
+
+/// How a transcript stands, for one who watches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// How many prompts it holds, those of abandoned branches too.
+    pub prompts: u64,
+    /// The uuid of the live branch's last message; none without chain records.
+    pub leaf: Option<String>,
+    /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model
+    /// ended, an error in place of one, or the mark of an interruption.
+    pub turn_ended: bool,
+    /// How many bytes were read.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    slots: HashMap<PathBuf, Kept>,
+    /// Counts up with each use.
+    uses: u64,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    slot: Arc<Mutex<Option<Volume>>>,
+    last_use: u64,
+    bytes: usize,
+}
+
+/// What is known of one transcript.
+#[derive(Debug)]
+struct Volume {
+    identity: Identity,
+    /// A hash of the bytes before the end of the last whole line.
+    tail: u64,
+    index: Arc<Index>,
+    /// The books that were asked for, by the record with which they end; the last one used stands first.
+    books: Vec<(Option<String>, Arc<Book>)>,
+}
+
+/// What changes when a file does. Times are seconds and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Default for Library {
+    fn default() -> Self {
+        Self::with_limit(LIBRARY_BYTES)
+    }
+}
+
+impl Library {
+    /// A library that keeps this many bytes at most; what was used least recently leaves first.
+    #[must_use]
+    pub fn with_limit(limit_bytes: usize) -> Self {
+        Self {
+            limit_bytes,
+            hasher: RandomState::new(),
+            shelf: Mutex::default(),
+        }
+    }
+
+    /// Where the chain records of a transcript stand.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] when it is not a file, or cannot be opened or read.
+    pub fn index(&self, path: &Path) -> Result<Arc<Index>, TranscriptError> {
+        self.look(path, |volume, _| Ok(Arc::clone(&volume.index)))
+    }
+
+    /// Opens a transcript, with its messages up to the record `until` or of its live branch.
+    ///
+    /// # Errors
+    /// As [`Library::index`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
+    pub fn open(&self, path: &Path, until: Option<&str>) -> Result<OpenBook, TranscriptError> {
+        self.look(path, |volume, file| {
+            let book = volume.book(until);
+            let book = book.ok_or_else(|| TranscriptError::RecordNotFound {
+                path: path.to_owned(),
+                uuid: until.unwrap_or_default().to_owned(),
+            })?;
+            Ok(OpenBook::new(path, file, book))
+        })
+    }
+
+    /// How a transcript stands: read from what is known of it, what was appended, and its last message.
+    ///
+    /// # Errors
+    /// As [`Library::index`].
+    pub fn standing(&self, path: &Path) -> Result<Standing, TranscriptError> {
+        self.look(path, |volume, file| {
+            let reader = BufReader::with_capacity(READ_BYTES, file);
+            let turn_ended = volume.index.live_turn_ended(reader);
+            Ok(Standing {
+                prompts: volume.index.prompts(),
+                leaf: volume.index.live_end().map(|place| place.uuid()),
+                turn_ended: turn_ended.map_err(TranscriptError::io("read", path))?,
+                bytes: volume.index.bytes(),
+            })
+        })
+    }
+
+    /// Forgets a transcript, as when it was removed.
+    pub fn forget(&self, path: &Path) {
+        let mut shelf = self.lock();
+        if let Some(kept) = shelf.slots.remove(path) {
+            shelf.bytes = shelf.bytes.saturating_sub(kept.bytes);
+        }
+    }
+
+    /// How much is kept, in bytes.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Brings what is known of a transcript up to date and looks at it. Who asks for the same one meanwhile waits.
+    fn look<T>(
+        &self,
+        path: &Path,
+        tell: impl FnOnce(&mut Volume, File) -> Result<T, TranscriptError>,
+    ) -> Result<T, TranscriptError> {
+        let slot = self.slot(path);
+        // A reader that panicked has left nothing behind: what is known is taken out while it is worked on.
+        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.refreshed(path, known.take());
+        let told = read.and_then(|(mut volume, file)| {
+            let told = tell(&mut volume, file);
+            *known = Some(volume);
+            told
+        });
+        let bytes = known.as_ref().map(Volume::memory_bytes);
+        drop(known);
+        match bytes {
+            Some(bytes) => self.weigh(path, &slot, bytes),
+            None => self.forget(path),
+        }
+        told
+    }
+
+    fn slot(&self, path: &Path) -> Arc<Mutex<Option<Volume>>> {
+        let mut shelf = self.lock();
+        shelf.uses += 1;
+        let now = shelf.uses;
+        if let Some(kept) = shelf.slots.get_mut(path) {
+            kept.last_use = now;
+            return Arc::clone(&kept.slot);
+        }
+        let kept = Kept {
+            last_use: now,
+            ..Kept::default()
+        };
+        let slot = Arc::clone(&kept.slot);
+        shelf.slots.insert(path.to_owned(), kept);
+        slot
+    }
+
+    /// Notes what a transcript takes, and lets go of others when all together take too much.
+    fn weigh(&self, path: &Path, slot: &Arc<Mutex<Option<Volume>>>, bytes: usize) {
+        let mut shelf = self.lock();
+        let shelf = &mut *shelf;
+        // It may have left meanwhile, and even been put back by another.
+        let Some(kept) = shelf.slots.get_mut(path) else {
+            return;
+        };
+        if !Arc::ptr_eq(&kept.slot, slot) {
+            return;
+        }
+        let bytes = bytes + PLACE_BYTES;
+        shelf.bytes = (shelf.bytes + bytes).saturating_sub(kept.bytes);
+        kept.bytes = bytes;
+        if shelf.bytes <= self.limit_bytes {
+            return;
+        }
+        let others = shelf.slots.iter().filter(|(other, _)| *other != path);
+        let mut by_use: Vec<(u64, &PathBuf)> = others.map(|(path, kept)| (kept.last_use, path)).collect();
+        by_use.sort_unstable();
+        // Some more than needed, so that this is not done again for the next one.
+        let goal = self.limit_bytes / 4 * 3;
+        let mut left = shelf.bytes;
+        let leaving = by_use.into_iter().take_while(|(_, path)| {
+            let stays = left <= goal;
+            left = left.saturating_sub(shelf.slots.get(*path).map_or(0, |kept| kept.bytes));
+            !stays
+        });
+        let mut leaving: Vec<PathBuf> = leaving.map(|(_, path)| path.clone()).collect();
+        if bytes > self.limit_bytes {
+            leaving.push(path.to_owned());
+        }
+        for path in leaving {
+            if let Some(kept) = shelf.slots.remove(&path) {
+                shelf.bytes = shelf.bytes.saturating_sub(kept.bytes);
+            }
+        }
+    }
+
+    /// What is known of a transcript as it is now, and the file.
+    fn refreshed(&self, path: &Path, known: Option<Volume>) -> Result<(Volume, File), TranscriptError> {
+        let metadata = std::fs::metadata(path).map_err(TranscriptError::io("open", path))?;
+        // Opening a pipe would wait for a writer.
+        if !metadata.is_file() {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a file");
+            return Err(TranscriptError::io("open", path)(error));
+        }
+        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        let metadata = file.metadata().map_err(TranscriptError::io("read", path))?;
+        let identity = Identity::of(&metadata);
+        let volume = match known {
+            Some(volume) if volume.identity == identity => Ok(volume),
+            Some(volume) => match self.has_only_grown(&volume, &identity, &file) {
+                Ok(true) => self.extended(volume, identity, &file),
+                Ok(false) => self.read(identity, &file),
+                Err(error) => Err(error),
+            },
+            None => self.read(identity, &file),
+        };
+        Ok((volume.map_err(TranscriptError::io("read", path))?, file))
+    }
+
+    fn has_only_grown(&self, volume: &Volume, now: &Identity, file: &File) -> io::Result<bool> {
+        let same = (volume.identity.device, volume.identity.inode) == (now.device, now.inode);
+        if !same || now.bytes <= volume.identity.bytes || !volume.index.can_extend() {
+            return Ok(false);
+        }
+        Ok(self.tail(file, volume.index.whole_bytes())? == Some(volume.tail))
+    }
+
+    fn extended(&self, mut volume: Volume, identity: Identity, file: &File) -> io::Result<Volume> {
+        // The books of before the growth would only keep the index from being changed where it is.
+        volume.books.clear();
+        let mut index = Arc::unwrap_or_clone(volume.index);
+        index.extend(piece(file, index.whole_bytes(), identity.bytes)?)?;
+        self.volume(index, identity, file)
+    }
+
+    fn read(&self, identity: Identity, file: &File) -> io::Result<Volume> {
+        let index = Index::read(piece(file, 0, identity.bytes)?)?;
+        self.volume(index, identity, file)
+    }
+
+    fn volume(&self, index: Index, mut identity: Identity, file: &File) -> io::Result<Volume> {
+        // Shorter than it was when it was opened: it is being written anew, and the next to ask finds other times.
+        identity.bytes = index.bytes();
+        let tail = self.tail(file, index.whole_bytes())?;
+        Ok(Volume {
+            identity,
+            tail: tail.unwrap_or_default(),
+            index: Arc::new(index),
+            books: Vec::new(),
+        })
+    }
+
+    /// A hash of the last bytes before `end`; none when the file is shorter.
+    fn tail(&self, file: &File, end: u64) -> io::Result<Option<u64>> {
+        let start = end.saturating_sub(TAIL_BYTES);
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap_or_default()];
+        match file.read_exact_at(&mut bytes, start) {
+            Ok(()) => Ok(Some(self.hasher.hash_one(&bytes))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Volume {
+    fn book(&mut self, until: Option<&str>) -> Option<Arc<Book>> {
+        let place = self.books.iter().position(|(end, _)| end.as_deref() == until);
+        let kept = match place {
+            Some(place) => self.books.remove(place),
+            None => (until.map(str::to_owned), Arc::new(Book::of(&self.index, until)?)),
+        };
+        let book = Arc::clone(&kept.1);
+        self.books.insert(0, kept);
+        self.books.truncate(BOOKS_OF_ONE);
+        Some(book)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let books = self.books.iter().map(|(_, book)| book.memory_bytes());
+        self.index.memory_bytes() + books.sum::<usize>()
+    }
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// The bytes from `start` to `end`: what is appended while they are read belongs to the next reading.
+fn piece(mut file: &File, start: u64, end: u64) -> io::Result<impl io::BufRead> {
+    file.seek(SeekFrom::Start(start))?;
+    let reader = file.take(end.saturating_sub(start));
+    Ok(BufReader::with_capacity(READ_BYTES, reader))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use super::*;
+
+fn prompt(uuid: &str, parent: &str) -> String {
+    let parent = if parent.is_empty() {
+        "null".to_owned()
+    } else {
+        format!("{parent:?}")
+    };
+    format!(
+        r#"{{"type":"user","uuid":"{uuid}","parentUuid":{parent},"origin":{{"kind":"human"}},"message":{{"content":"hi"}}}}"#
+    ) + "\n"
+}
+
+fn reply(uuid: &str, parent: &str, message: &str) -> String {
+    format!(r#"{{"type":"assistant","uuid":"{uuid}","parentUuid":"{parent}","message":{message}}}"#) + "\n"
+}
+
+const DONE: &str = r#"{"id":"m","stop_reason":"end_turn","content":[{"type":"text","text":"x"}]}"#;
+
+struct Place {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Place {
+    fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, text).expect("a file");
+        Self {
+            _folder: folder,
+            path,
+        }
+    }
+
+    fn append(&self, text: &str) {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&self.path)
+            .expect("the file");
+        file.write_all(text.as_bytes()).expect("written");
+    }
+
+    fn messages(&self, library: &Library) -> usize {
+        library.open(&self.path, None).expect("a book").book.messages()
+    }
+}
+
+#[test]
+fn a_file_that_was_not_touched_is_not_read_again() {
+    let place = Place::new(&prompt("u1", ""));
+    let library = Library::default();
+    let first = library.index(&place.path).expect("an index");
+    assert!(Arc::ptr_eq(
+        &first,
+        &library.index(&place.path).expect("an index")
+    ));
+    let book = library.open(&place.path, None).expect("a book").book;
+    assert!(Arc::ptr_eq(
+        &book,
+        &library.open(&place.path, None).expect("a book").book
+    ));
+}
+
+#[test]
+fn only_what_was_appended_is_read() {
+    let place = Place::new(&prompt("u1", ""));
+    let library = Library::default();
+    assert_eq!(place.messages(&library), 1);
+    // What was read already is not looked at again: with other bytes before the tail that is compared, nothing is seen.
+    let padding = format!("{{\"type\":\"x\",\"text\":\"{}\"}}\n", "y".repeat(100_000));
+    place.append(&padding);
+    assert_eq!(place.messages(&library), 1);
+    let file = OpenOptions::new()
+        .write(true)
+        .open(&place.path)
+        .expect("the file");
+    file.write_all_at(b"@", 0).expect("written");
+    place.append(&reply("a1", "u1", DONE));
+    assert_eq!(place.messages(&library), 2);
+    assert_eq!(place.messages(&Library::default()), 1);
+}
+
+#[test]
+fn a_torn_line_is_taken_when_it_is_whole() {
+    let line = reply("a1", "u1", DONE);
+    let place = Place::new(&prompt("u1", ""));
+    let library = Library::default();
+    for (from, to) in [(0, 5), (5, 30), (30, line.len() - 1)] {
+        place.append(&line[from..to]);
+        let whole = to == line.len() - 1;
+        assert_eq!(place.messages(&library), 1 + usize::from(whole));
+        assert_eq!(library.index(&place.path).expect("an index").ends_torn(), !whole);
+    }
+    // It was taken without its newline, and turns out to be garbage.
+    place.append("x\n");
+    assert_eq!(place.messages(&library), 1);
+    assert_eq!(library.index(&place.path).expect("an index").garbage_lines(), 1);
+}
+
+#[test]
+fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
+    let long = prompt("u1", "") + &reply("a1", "u1", DONE);
+    let place = Place::new(&long);
+    let library = Library::default();
+    let leaf = |path: &Path| library.standing(path).expect("a standing").leaf;
+    assert_eq!(leaf(&place.path).as_deref(), Some("a1"));
+    std::fs::write(&place.path, prompt("v1", "")).expect("a file");
+    assert_eq!(leaf(&place.path).as_deref(), Some("v1"), "shrunk");
+    std::fs::write(&place.path, prompt("w1", "") + &reply("w2", "w1", DONE)).expect("a file");
+    assert_eq!(
+        leaf(&place.path).as_deref(),
+        Some("w2"),
+        "grown, with another beginning"
+    );
+    assert_eq!(library.standing(&place.path).expect("a standing").prompts, 1);
+    let other = place.path.with_extension("new");
+    std::fs::write(&other, long + &prompt("u2", "a1") + &prompt("u3", "u2")).expect("a file");
+    std::fs::rename(&other, &place.path).expect("renamed");
+    assert_eq!(leaf(&place.path).as_deref(), Some("u3"), "another file");
+    std::fs::remove_file(&place.path).expect("removed");
+    assert!(matches!(
+        library.index(&place.path),
+        Err(TranscriptError::Io { .. })
+    ));
+    assert_eq!(library.kept_bytes(), 0);
+    std::fs::write(&place.path, "").expect("a file");
+    assert_eq!(leaf(&place.path), None);
+}
+
+#[test]
+fn what_was_used_least_recently_leaves_first() {
+    let places: Vec<Place> = (0..4).map(|_| Place::new(&prompt("u1", ""))).collect();
+    let one = Library::default();
+    places[0].messages(&one);
+    // Three fit; when the fourth comes, those leave that make it more than three quarters.
+    let limit_bytes = one.kept_bytes() * 7 / 2;
+    let library = Library::with_limit(limit_bytes);
+    let held = |place: &Place| library.lock().slots.contains_key(&place.path);
+    for place in [0, 1, 2, 0, 3] {
+        places[place].messages(&library);
+        assert!(library.kept_bytes() <= limit_bytes);
+    }
+    assert_eq!(
+        places.iter().map(held).collect::<Vec<_>>(),
+        [true, false, false, true]
+    );
+    let small = Library::with_limit(1);
+    assert_eq!(
+        places[0].messages(&small),
+        1,
+        "what cannot be kept is read all the same"
+    );
+    assert_eq!(small.kept_bytes(), 0);
+}
+
+#[test]
+fn only_files_are_read() {
+    let library = Library::default();
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = library
+        .index(folder.path())
+        .expect_err("a folder is no transcript");
+    assert_eq!(
+        error.to_string(),
+        format!("could not open {}", folder.path().display())
+    );
+    assert!(library.index(&folder.path().join("none.jsonl")).is_err());
+    assert_eq!(library.kept_bytes(), 0);
+}
+
+#[test]
+fn a_place_that_is_not_there_is_told() {
+    let place = Place::new(&(prompt("u1", "") + &reply("a1", "u1", DONE)));
+    let library = Library::default();
+    assert_eq!(
+        library
+            .open(&place.path, Some("u1"))
+            .expect("a book")
+            .book
+            .messages(),
+        1
+    );
+    assert!(matches!(
+        library.open(&place.path, Some("x")),
+        Err(TranscriptError::RecordNotFound { .. })
+    ));
+}
+
+#[test]
+fn how_the_last_turn_stands() {
+    let call = r#"{"id":"m","content":[{"type":"tool_use","id":"t","name":"Read","input":{}}]}"#;
+    let before_call = r#"{"id":"m","stop_reason":"tool_use","content":[{"type":"text","text":"x"}]}"#;
+    let thought = r#"{"id":"m","content":[{"type":"thinking","thinking":"x"}]}"#;
+    let interrupted = r#"{"type":"user","uuid":"i","parentUuid":"a","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}"#;
+    let error = r#"{"type":"assistant","uuid":"e","parentUuid":"u","isApiErrorMessage":true,"message":{"content":[{"type":"text","text":"limit"}]}}"#;
+    let aside = r#"{"type":"user","uuid":"c","parentUuid":"a","message":{"content":"<command-name>/cost</command-name>"}}"#;
+    let mark = r#"{"type":"system","uuid":"s","parentUuid":"a"}"#;
+    let side =
+        r#"{"type":"assistant","uuid":"q","parentUuid":"a","isSidechain":true,"message":{"content":"x"}}"#;
+    let line = |text: &str| format!("{text}\n");
+    let table = [
+        (String::new(), false),
+        (reply("a", "u", DONE), true),
+        (reply("a", "u", call), false),
+        (reply("a", "u", before_call), false),
+        (reply("a", "u", thought), false),
+        (reply("a", "u", call) + &line(interrupted), true),
+        (line(error), true),
+        (reply("a", "u", DONE) + &line(aside), true),
+        (reply("a", "u", call) + &line(aside), false),
+        (reply("a", "u", DONE) + &line(mark), true),
+        (reply("a", "u", call) + &line(side), false),
+        (reply("a", "u", DONE) + &prompt("v", "a"), false),
+        (reply("a", "u", DONE) + "garbage\n{\"torn", true),
+    ];
+    for (number, (more, ended)) in table.into_iter().enumerate() {
+        let place = Place::new(&(prompt("u", "") + &more));
+        let standing = Library::default().standing(&place.path).expect("a standing");
+        assert_eq!(standing.turn_ended, ended, "case {number}");
+        assert_eq!(standing.prompts, if number == 11 { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
+    let place = Place::new(&prompt("u1", ""));
+    let library = Library::default();
+    let slot = library.slot(&place.path);
+    let held = slot.lock().expect("nobody else");
+    let indexes: Vec<Arc<Index>> = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| library.index(&place.path)))
+            .collect();
+        drop(held);
+        let answers = asking.into_iter().map(|thread| thread.join().expect("no panic"));
+        answers.map(|index| index.expect("an index")).collect()
+    });
+    assert!(indexes.iter().all(|index| Arc::ptr_eq(index, &indexes[0])));
+}
