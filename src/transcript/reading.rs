@@ -84,17 +84,31 @@ pub fn check(path: &Path) -> Result<Report, TranscriptError> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy();
     let is_there = |file: &SideFile| match file {
         SideFile::ToolResult(name) => path.with_file_name(name).exists(),
-        SideFile::Subagent(agent) => {
-            let name = format!("agent-{agent}.jsonl");
-            let folder = path.with_extension("").join("subagents");
-            // Older agents kept them beside the transcript, newer ones some in folders of their own.
-            folder.join(&name).exists()
-                || path.with_file_name(&name).exists()
-                || std::fs::read_dir(&folder)
-                    .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(&name).exists()))
-        }
+        SideFile::Subagent(agent) => subagent_is_there(path, agent),
     };
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
+}
+
+/// Whether what a subagent said is there, in any of the places where agents keep it.
+fn subagent_is_there(transcript: &Path, agent: &str) -> bool {
+    let name = format!("agent-{agent}.jsonl");
+    let within = |session: &Path| {
+        let folder = session.join("subagents");
+        // Newer agents keep some in folders of their own.
+        folder.join(&name).exists() || entries(&folder).any(|folder| folder.join(&name).exists())
+    };
+    // Older ones kept them beside the transcript.
+    within(&transcript.with_extension(""))
+        || transcript.with_file_name(&name).exists()
+        // A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too.
+        || transcript
+            .parent()
+            .is_some_and(|project| entries(project).any(|session| within(&session)))
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
 }
 
 /// What a transcript says of where it came from.
@@ -167,6 +181,19 @@ mod tests {
             turns(&path, Some("x")),
             Err(TranscriptError::RecordNotFound { .. })
         ));
+    }
+
+    #[test]
+    fn a_forks_subagents_are_found_with_the_session_that_it_was_forked_from() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("fork.jsonl");
+        let result = r#"{"type":"user","uuid":"r1","parentUuid":"a1","toolUseResult":{"agentId":"x7"},"message":{"content":[]}}"#;
+        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{result}\n")).expect("a file");
+        assert_eq!(check(&path).expect("a report").findings.len(), 1);
+        let subagents = folder.path().join("source/subagents");
+        std::fs::create_dir_all(&subagents).expect("a folder");
+        std::fs::write(subagents.join("agent-x7.jsonl"), "").expect("a file");
+        assert_eq!(check(&path).expect("a report").findings, []);
     }
 
     #[test]

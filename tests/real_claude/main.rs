@@ -12,6 +12,8 @@ mod support;
 
 mod branches;
 mod bridge;
+#[path = "../support/bridge.rs"]
+mod bridge_of;
 mod contract;
 mod damage;
 #[cfg(target_os = "linux")]
@@ -19,7 +21,10 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod processes;
 mod questions;
+mod reading;
+mod sdk;
 mod settings;
 #[cfg(target_os = "linux")]
 mod survival;
+mod transcripts;
 mod turns;

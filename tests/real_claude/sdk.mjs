@@ -1,0 +1,21 @@
+// What the vendor's own library makes of the transcripts below CLAUDE_CONFIG_DIR, as one JSON object on standard output.
+// node sdk.mjs LIBRARY all              -> {sessions, messages: {id: [...]}, subagents: {id: [...]}}
+// node sdk.mjs LIBRARY rename ID TITLE  -> {}, the session has this title
+
+import { pathToFileURL } from "node:url";
+
+const [library, command, id, title] = process.argv.slice(2);
+const sdk = await import(pathToFileURL(library).href);
+const told = {};
+if (command === "rename") {
+  await sdk.renameSession(id, title);
+} else {
+  told.sessions = await sdk.listSessions();
+  told.messages = {};
+  told.subagents = {};
+  for (const { sessionId } of told.sessions) {
+    told.messages[sessionId] = await sdk.getSessionMessages(sessionId);
+    told.subagents[sessionId] = await sdk.listSubagents(sessionId);
+  }
+}
+console.log(JSON.stringify(told));

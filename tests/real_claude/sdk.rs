@@ -1,0 +1,72 @@
+//! The vendor's own library for transcripts (`@anthropic-ai/claude-agent-sdk`), of the version that the adapter is
+//! installed with and is made of: run by Node on a lab's folder, it says what it reads there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::claude::ClaudeLab;
+
+/// What the library reads.
+#[derive(Debug)]
+pub(crate) struct Told(Value);
+
+impl Told {
+    /// Everything that it reads below the lab's folder.
+    pub(crate) fn of(lab: &ClaudeLab) -> Told {
+        Told(run(lab, &["all"]))
+    }
+
+    /// The sessions that it lists.
+    pub(crate) fn sessions(&self) -> &[Value] {
+        self.0["sessions"].as_array().expect("a list of sessions")
+    }
+
+    /// What it lists of a session.
+    pub(crate) fn session(&self, id: &str) -> &Value {
+        let found = self.sessions().iter().find(|session| session["sessionId"] == id);
+        found.unwrap_or_else(|| panic!("the library lists no session {id}: {:?}", self.sessions()))
+    }
+
+    /// The uuids of the messages that it reads in a session, in its order.
+    pub(crate) fn message_uuids(&self, id: &str) -> Vec<String> {
+        let messages = self.0["messages"][id].as_array().expect("messages");
+        let uuid = |message: &Value| message["uuid"].as_str().expect("a uuid").to_owned();
+        messages.iter().map(uuid).collect()
+    }
+
+    /// The subagents that it finds in a session.
+    pub(crate) fn subagents(&self, id: &str) -> Vec<String> {
+        let subagents = self.0["subagents"][id].as_array().expect("subagents");
+        let name = |agent: &Value| agent.as_str().expect("an id").to_owned();
+        subagents.iter().map(name).collect()
+    }
+}
+
+/// Gives a session a title, as a person does in the agent's own window.
+pub(crate) fn rename(lab: &ClaudeLab, id: &str, title: &str) {
+    run(lab, &["rename", id, title]);
+}
+
+fn run(lab: &ClaudeLab, arguments: &[&str]) -> Value {
+    let (node, adapter) = lab.command();
+    let output = Command::new(node)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real_claude/sdk.mjs"))
+        .arg(library(&adapter[0]))
+        .args(arguments)
+        .env_clear()
+        .envs(lab.environment())
+        .current_dir(lab.project())
+        .output()
+        .expect("node");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the library failed: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON of the library")
+}
+
+/// The library beside the adapter's script, `node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js`.
+fn library(adapter: &Path) -> PathBuf {
+    let modules = adapter.ancestors().nth(4).expect("the folder of packages");
+    modules.join("@anthropic-ai/claude-agent-sdk/sdk.mjs")
+}

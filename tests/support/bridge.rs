@@ -1,0 +1,544 @@
+//! A daemon that has a real adapter as its agent, and a desktop app's view of it: calls and events over the socket.
+//! Blocking, as the tests are; the client itself runs on a thread of its own. A part of the programs that test real
+//! adapters, not of what is shared with others: only they have a daemon.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bridge_protocol::client::{self, Client};
+use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
+use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::link::{Fidelity, Link};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
+use bridge_protocol::turn::{Interrupt, StopReason, TurnResult};
+use bridge_protocol::{AgentName, BridgeError, ConversationId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+use crate::support;
+
+/// How long a call, an event or a start may take. The slowest is a process start on a busy machine.
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long the daemon may take to stop: it awaits its agents' ends.
+const STOP_LIMIT_SECONDS: i64 = 40;
+
+/// Where a real adapter works: its folders, its model, its environment.
+pub(crate) trait Lab {
+    /// The agent's name in the configuration, which also tells its kind.
+    const AGENT: &'static str;
+
+    /// Program and arguments of the adapter.
+    fn command(&self) -> (PathBuf, Vec<PathBuf>);
+
+    /// The adapter's whole environment.
+    fn environment(&self) -> Vec<(String, String)>;
+
+    /// Where the adapter keeps its transcripts.
+    fn transcript_root(&self) -> PathBuf;
+
+    /// The folder that sessions work in.
+    fn project(&self) -> PathBuf;
+
+    /// The transcript of a session, wherever it is.
+    fn transcript(&self, session_id: &str) -> Option<PathBuf>;
+}
+
+/// A place with a daemon and an app. Everything ends with it.
+pub(crate) struct Bridge<L> {
+    // Dropped in this order: the app, the daemon with its agents, and then what those use.
+    app: Option<App>,
+    driver: Driver,
+    daemon: Option<Daemon>,
+    home: TempDir,
+    pub(crate) lab: L,
+    entry: AgentEntry,
+}
+
+/// The app's side of one connection.
+struct App {
+    client: Arc<Client>,
+    heard: Arc<Heard>,
+}
+
+/// The thread on which connections and calls run. It outlives each of them, so that none waits for ever.
+struct Driver {
+    runtime: Arc<Runtime>,
+    over: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The events of all conversations, as they came.
+#[derive(Default)]
+struct Heard {
+    events: Mutex<Vec<EventEnvelope>>,
+    changed: Condvar,
+}
+
+struct Daemon {
+    child: Child,
+    /// What it writes to its standard error, of all its lives.
+    log: PathBuf,
+}
+
+/// A call that was sent and not answered yet.
+pub(crate) struct Pending<T>(tokio::task::JoinHandle<Result<T, BridgeError>>, Arc<Runtime>);
+
+impl<L: Lab> Bridge<L> {
+    /// A daemon with this adapter as its agent; `change` may change the agent's entry in the configuration.
+    pub(crate) fn of(lab: L, change: impl FnOnce(&mut AgentEntry)) -> Bridge<L> {
+        let (program, arguments) = lab.command();
+        let mut entry = AgentEntry {
+            name: L::AGENT,
+            command: program,
+            args: arguments,
+            env: lab.environment(),
+            transcripts: lab.transcript_root(),
+        };
+        change(&mut entry);
+        // A socket's path is short: not below a test's own, possibly long, folder.
+        let home = tempfile::Builder::new().prefix("sb").tempdir().expect("a home");
+        let mut bridge = Bridge {
+            app: None,
+            driver: Driver::start(),
+            daemon: None,
+            home,
+            lab,
+            entry,
+        };
+        bridge.reconfigure(|_| {});
+        bridge.start_daemon();
+        bridge
+    }
+
+    /// Changes the configuration; the daemon reads it when it starts.
+    pub(crate) fn reconfigure(&mut self, change: impl FnOnce(&mut AgentEntry)) {
+        change(&mut self.entry);
+        let folder = self.home.path().join("config");
+        fs::create_dir_all(&folder).expect("a folder in the home");
+        fs::write(folder.join("config.toml"), self.entry.to_toml()).expect("the configuration");
+    }
+
+    /// Starts the daemon and connects to it.
+    pub(crate) fn start_daemon(&mut self) {
+        let log = self.home.path().join("daemon.log");
+        let log_file = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .expect("a log file");
+        let (mut ready, starter) = std::io::pipe().expect("a pipe");
+        let child = Command::new(env!("CARGO_BIN_EXE_sessiond"))
+            .arg("--ready-on-stdin")
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.home.path())
+            .env("SESSIOND_HOME", self.home.path())
+            .stdin(starter)
+            .stdout(Stdio::null())
+            .stderr(log_file)
+            .spawn()
+            .expect("the daemon");
+        // The pipe ends when the daemon has said that it listens, or is gone.
+        let mut said = String::new();
+        ready.read_to_string(&mut said).expect("the daemon's word");
+        let daemon = Daemon { child, log };
+        assert_eq!(said, "ready\n", "the daemon did not start: {}", daemon.said());
+        self.daemon = Some(daemon);
+        self.connect();
+    }
+
+    /// Connects anew: what a second app, or the same after a restart, sees.
+    pub(crate) fn connect(&mut self) {
+        let socket = self.home.path().join("run/sessiond.sock");
+        self.app = Some(App::connect(&self.driver.runtime, &socket));
+    }
+
+    /// SIGKILL to the daemon and nobody else.
+    pub(crate) fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().expect("a daemon");
+        daemon.child.kill().expect("the daemon killed");
+        daemon.child.wait().expect("the daemon's end");
+        self.app = None;
+    }
+
+    /// Asks the daemon to stop and waits for its end.
+    pub(crate) fn stop_daemon(&mut self) -> ExitStatus {
+        let client = self.app().client.clone();
+        self.call(async move { client.shutdown(None).await })
+            .expect("daemon/shutdown");
+        let status = self.daemon.as_mut().expect("a daemon").end();
+        self.app = None;
+        self.daemon = None;
+        status
+    }
+
+    /// Makes a conversation in the project's folder.
+    pub(crate) fn conversation(&self, settings: Settings) -> ConversationId {
+        let client = self.app().client.clone();
+        let cwd = self.lab.project().to_str().expect("a path in UTF-8").to_owned();
+        let answer = self.call(async move {
+            let agent = AgentName::new(L::AGENT);
+            client
+                .create(Some(agent), cwd, None, None, None, Some(settings), None)
+                .await
+        });
+        answer.expect("conversation/new").conversation.id
+    }
+
+    /// Sends a prompt without waiting for the turn's end.
+    pub(crate) fn begin_prompt(
+        &self,
+        id: ConversationId,
+        text: &str,
+        request_id: Option<&str>,
+    ) -> Pending<TurnResult> {
+        self.begin_prompt_of(id, text, None, request_id)
+    }
+
+    /// Sends a prompt and waits for the turn's end.
+    pub(crate) fn prompt(&self, id: ConversationId, text: &str) -> Result<TurnResult, BridgeError> {
+        self.begin_prompt(id, text, None).wait()
+    }
+
+    /// The same, for anything of the history that will do.
+    pub(crate) fn prompt_at_least(
+        &self,
+        id: ConversationId,
+        text: &str,
+        min_fidelity: Fidelity,
+    ) -> Result<TurnResult, BridgeError> {
+        self.begin_prompt_of(id, text, Some(min_fidelity), None).wait()
+    }
+
+    fn begin_prompt_of(
+        &self,
+        id: ConversationId,
+        text: &str,
+        min_fidelity: Option<Fidelity>,
+        request_id: Option<&str>,
+    ) -> Pending<TurnResult> {
+        let client = self.app().client.clone();
+        let (prompt, request_id) = (PromptContent::text(text), request_id.map(str::to_owned));
+        self.begin(async move {
+            client
+                .prompt(id.into(), prompt, None, None, min_fidelity, request_id)
+                .await
+        })
+    }
+
+    /// An ordinary turn.
+    pub(crate) fn prompted(&self, id: ConversationId, text: &str) -> TurnResult {
+        let turn = self.prompt(id, text).expect("conversation/prompt");
+        assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
+        turn
+    }
+
+    /// The conversation as it stands.
+    pub(crate) fn get(&self, id: ConversationId) -> Conversation {
+        let client = self.app().client.clone();
+        let answer = self.call(async move { client.get(id.into()).await });
+        answer.expect("conversation/get").conversation
+    }
+
+    /// The chain of a conversation.
+    pub(crate) fn chain(&self, id: ConversationId) -> Vec<Link> {
+        let client = self.app().client.clone();
+        let answer = self.call(async move { client.chain(id.into()).await });
+        answer.expect("conversation/chain").links
+    }
+
+    /// The upstream id at the chain's end.
+    pub(crate) fn head(&self, id: ConversationId) -> String {
+        self.get(id).head.expect("a head").as_str().to_owned()
+    }
+
+    /// Branches off at the head.
+    pub(crate) fn fork(&self, id: ConversationId, in_place: bool) -> ForkAnswer {
+        let client = self.app().client.clone();
+        let answer = self.call(async move {
+            client
+                .fork(id.into(), Some(in_place), None, None, None, None, None)
+                .await
+        });
+        answer.expect("conversation/fork")
+    }
+
+    /// Closes the session.
+    pub(crate) fn close(&self, id: ConversationId) {
+        let client = self.app().client.clone();
+        self.call(async move { client.close(id.into(), None).await })
+            .expect("conversation/close");
+    }
+
+    /// Deletes the conversation and the transcripts that are its own.
+    pub(crate) fn delete_with_transcripts(&self, id: ConversationId) {
+        let client = self.app().client.clone();
+        let transcripts = Some(TranscriptsOnDelete::Delete);
+        self.call(async move { client.delete(id.into(), transcripts, None).await })
+            .expect("conversation/delete");
+    }
+
+    /// Cancels the running turn; whether there was one.
+    pub(crate) fn cancel(&self, id: ConversationId) -> bool {
+        let client = self.app().client.clone();
+        let answer = self.call(async move { client.cancel(id.into(), None, None, None).await });
+        answer.expect("conversation/cancel").cancelled
+    }
+
+    /// Changes the settings.
+    pub(crate) fn set(&self, id: ConversationId, settings: Settings) {
+        let client = self.app().client.clone();
+        self.call(async move { client.update(id.into(), None, Some(settings), None, None).await })
+            .expect("conversation/update");
+    }
+
+    /// Answers a permission question with its option of this kind.
+    pub(crate) fn respond(&self, id: ConversationId, interrupt: &Interrupt, kind: &str) {
+        let options: Vec<Value> = interrupt
+            .options
+            .as_ref()
+            .and_then(|options| options.read().ok())
+            .expect("a permission has options");
+        let option = options
+            .iter()
+            .find(|option| option["kind"] == kind)
+            .unwrap_or_else(|| panic!("no option {kind} among {options:?}"));
+        let outcome = RawJson::from(json!({"outcome": "selected", "optionId": option["optionId"]}));
+        let (client, interrupt_id) = (self.app().client.clone(), interrupt.id.clone());
+        self.call(async move { client.respond(id.into(), interrupt_id, outcome, None).await })
+            .expect("conversation/respond");
+    }
+
+    /// Waits for a question of the conversation and allows it once.
+    pub(crate) fn allow_next(&self, id: ConversationId) {
+        let interrupt = self.wait_event("a question", |event| match &event.event {
+            Event::InterruptRaised { interrupt } if event.conversation_id == id => Some(interrupt.clone()),
+            _ => None,
+        });
+        self.respond(id, &interrupt, "allow_once");
+    }
+
+    /// The events of a conversation so far, since the app connected.
+    pub(crate) fn events(&self, id: ConversationId) -> Vec<Event> {
+        let events = self.app().heard.lock();
+        events
+            .iter()
+            .filter(|event| event.conversation_id == id)
+            .map(|event| event.event.clone())
+            .collect()
+    }
+
+    /// Waits until some event, old or new, is as wanted.
+    pub(crate) fn wait_event<T>(&self, what: &str, wanted: impl Fn(&EventEnvelope) -> Option<T>) -> T {
+        let heard = &self.app().heard;
+        let deadline = Instant::now() + WAIT_LIMIT;
+        let mut events = heard.lock();
+        loop {
+            if let Some(found) = events.iter().find_map(&wanted) {
+                return found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no {what} within {WAIT_LIMIT:?}: {events:#?}");
+            events = heard
+                .changed
+                .wait_timeout(events, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Waits until the transcript of a conversation's head holds a text, looking again with each event of the
+    /// conversation: the turn's own stream is the clock.
+    pub(crate) fn wait_written(&self, id: ConversationId, text: &str) {
+        let head = self.head(id);
+        self.wait_event("the text in the transcript", |event| {
+            let transcript = (event.conversation_id == id).then(|| self.lab.transcript(&head))??;
+            let written = fs::read_to_string(transcript).expect("the transcript");
+            written.contains(text).then_some(())
+        });
+    }
+
+    /// The connection itself, for [`Bridge::call`].
+    pub(crate) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.app().client)
+    }
+
+    fn app(&self) -> &App {
+        self.app.as_ref().expect("connected")
+    }
+
+    fn begin<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, jsonrpsee::core::ClientError>> + Send + 'static,
+    ) -> Pending<T> {
+        let runtime = Arc::clone(&self.driver.runtime);
+        let call = runtime.spawn(async move { call.await.map_err(bridge_error) });
+        Pending(call, runtime)
+    }
+
+    /// Waits for the answer to a call of the client.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, jsonrpsee::core::ClientError>> + Send + 'static,
+    ) -> Result<T, BridgeError> {
+        self.begin(call).wait()
+    }
+}
+
+/// The agent's entry in the configuration.
+pub(crate) struct AgentEntry {
+    name: &'static str,
+    pub(crate) command: PathBuf,
+    pub(crate) args: Vec<PathBuf>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) transcripts: PathBuf,
+}
+
+impl AgentEntry {
+    fn to_toml(&self) -> String {
+        // A JSON string is a TOML string too.
+        let quoted = |value: &Value| value.to_string();
+        let args: Vec<String> = self.args.iter().map(|arg| quoted(&json!(arg))).collect();
+        let env: Vec<String> = self
+            .env
+            .iter()
+            .map(|(name, value)| format!("{} = {}", quoted(&json!(name)), quoted(&json!(value))))
+            .collect();
+        format!(
+            "[agents.{}]\ncommand = {}\nargs = [{}]\ntranscripts = {}\nenv = {{ {} }}\n",
+            self.name,
+            quoted(&json!(self.command)),
+            args.join(", "),
+            quoted(&json!(self.transcripts)),
+            env.join(", ")
+        )
+    }
+}
+
+impl<T> Pending<T> {
+    /// Waits for the answer.
+    pub(crate) fn wait(self) -> Result<T, BridgeError> {
+        let Pending(call, runtime) = self;
+        let answer = runtime
+            .handle()
+            .block_on(async { tokio::time::timeout(WAIT_LIMIT, call).await });
+        answer
+            .unwrap_or_else(|_| panic!("no answer within {WAIT_LIMIT:?}"))
+            .expect("a call that did not panic")
+    }
+}
+
+impl Driver {
+    fn start() -> Driver {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let runtime = Arc::new(runtime);
+        let over = Arc::new(Notify::new());
+        let thread = std::thread::spawn({
+            let (runtime, over) = (Arc::clone(&runtime), Arc::clone(&over));
+            move || runtime.block_on(over.notified())
+        });
+        Driver {
+            runtime,
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.over.notify_one();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl App {
+    fn connect(runtime: &Runtime, socket: &Path) -> App {
+        let connected = runtime.handle().block_on(client::connect(socket));
+        let client = Arc::new(connected.expect("a daemon that listens"));
+        let heard = Arc::<Heard>::default();
+        let subscribed = runtime
+            .handle()
+            .block_on(client.events(None, None))
+            .expect("conversation/subscribe");
+        runtime.spawn(heard.clone().listen(subscribed));
+        App { client, heard }
+    }
+}
+
+impl Heard {
+    async fn listen(self: Arc<Self>, mut subscription: jsonrpsee::core::client::Subscription<EventEnvelope>) {
+        while let Some(Ok(event)) = subscription.next().await {
+            self.lock().push(event);
+            self.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<EventEnvelope>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Daemon {
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits for its end.
+    fn end(&mut self) -> ExitStatus {
+        assert!(self.has_ended_in_time(), "the daemon does not stop");
+        self.child.wait().expect("the daemon's end")
+    }
+
+    fn has_ended_in_time(&self) -> bool {
+        let pid = Pid::from_child(&self.child);
+        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return true;
+        };
+        let limit = Timespec {
+            tv_sec: STOP_LIMIT_SECONDS,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)) == Ok(1)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The daemon's own words explain a failure best.
+            support::explain("the daemon", &self.said());
+        }
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
+        if !self.has_ended_in_time() {
+            self.child.kill().ok();
+        }
+        self.child.wait().ok();
+    }
+}
+
+fn bridge_error(error: jsonrpsee::core::ClientError) -> BridgeError {
+    match error {
+        jsonrpsee::core::ClientError::Call(error) => error.into(),
+        error => BridgeError::new(bridge_protocol::ErrorKind::InternalError, error.to_string()),
+    }
+}
