@@ -6,13 +6,20 @@
 //! were asked for. Pure over any buffered reader; knows neither files nor conversations.
 
 pub mod book;
+mod entries;
 mod index;
+mod nesting;
+mod note;
+mod scan;
+mod strings;
 mod turns;
+mod walk;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
-pub use index::{Index, Place, Selection};
+pub use index::Index;
 pub use turns::{ToolCall, Turn};
+pub use walk::Selection;
 
 use super::lines::Lines;
 use turns::TurnBuilder;

@@ -144,7 +144,7 @@ impl Library {
             let turn_ended = volume.index.live_turn_ended(reader);
             Ok(Standing {
                 prompts: volume.index.prompts(),
-                leaf: volume.index.live_end().map(|place| place.uuid()),
+                leaf: volume.index.live_uuid(),
                 turn_ended: turn_ended.map_err(TranscriptError::io("read", path))?,
                 bytes: volume.index.bytes(),
             })

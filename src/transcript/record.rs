@@ -141,6 +141,9 @@ const NOT_PROMPTS: [&str; 5] = [
     "<local-command-caveat>",
 ];
 
+/// Beginnings of commands of the agent's own, and of what they put out.
+const ASIDES: [&str; 2] = ["<command-", "<local-command-"];
+
 /// Decodes the header of one line.
 #[must_use]
 pub fn parse_line(line: &[u8]) -> Line {
@@ -232,11 +235,8 @@ impl<'a> Record<'a> {
             return false;
         };
         let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
-        let is_prompt_text = |block: &Block| match block {
-            Block::Text(text) => !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning)),
-            _ => false,
-        };
-        !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt_text)
+        let is_prompt = |block: &Block| matches!(block, Block::Text(text) if is_prompt_text(text.as_bytes()));
+        !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt)
     }
 }
 
@@ -272,12 +272,23 @@ impl Record<'_> {
         if header.kind != RecordKind::User || header.is_compact_summary || self.is_human_prompt(header) {
             return false;
         }
-        self.message().is_some_and(|message| {
-            ["<command-", "<local-command-"]
-                .iter()
-                .any(|mark| message.text().starts_with(mark))
-        })
+        self.message()
+            .is_some_and(|message| is_aside_text(message.text().as_bytes()))
     }
+}
+
+/// Whether a text in a user record that says no more may be a prompt, by how it begins.
+pub(super) fn is_prompt_text(text: &[u8]) -> bool {
+    !NOT_PROMPTS
+        .iter()
+        .any(|beginning| text.starts_with(beginning.as_bytes()))
+}
+
+/// Whether a text is a command of the agent's own that a person typed, or its output, by how it begins.
+pub(super) fn is_aside_text(text: &[u8]) -> bool {
+    ASIDES
+        .iter()
+        .any(|beginning| text.starts_with(beginning.as_bytes()))
 }
 
 impl Message {

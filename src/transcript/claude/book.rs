@@ -1,21 +1,25 @@
 //! A branch of a transcript as messages and turns that can be read one by one.
 //!
-//! Owns where each message stands and which turn it belongs to, some tens of bytes a message; a message is decoded when
-//! it is asked for. Pure over any buffered reader; knows neither files nor conversations.
+//! Owns which records of an index are its messages and which turn each belongs to, four bytes a message; a message is
+//! decoded when it is asked for. Pure over any buffered reader; knows neither files nor conversations.
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::{Index, Place};
+use super::Index;
+use super::note::{IdRef, Role};
 use crate::transcript::lines::Lines;
 use crate::transcript::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text};
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
 pub struct Book {
-    places: Vec<Place>,
-    /// At which of the places each turn begins.
-    turns: Vec<usize>,
+    index: Arc<Index>,
+    /// Where the messages stand in the index, ascending.
+    messages: Vec<u32>,
+    /// With which of the messages each turn begins.
+    turns: Vec<u32>,
     /// How many records are damaged or gone.
     pub damages: u64,
     /// Whether the branch begins with a compaction whose past is not in this transcript.
@@ -43,40 +47,48 @@ impl Book {
     /// # Errors
     /// What the reader answers.
     pub fn read(reader: impl BufRead, until: Option<&str>) -> io::Result<Option<Self>> {
-        Index::read(reader).map(|index| Self::of(&index, until))
+        Index::read(reader).map(|index| Self::of(&Arc::new(index), until))
     }
 
     /// Where the messages stand in a transcript whose index is known, up to the record `until` or of the live branch.
     /// None when there is no such record.
     #[must_use]
-    pub fn of(index: &Index, until: Option<&str>) -> Option<Self> {
-        let Some(selection) = index.select(until, true) else {
-            let empty = Self {
-                damages: index.garbage_lines(),
-                ..Self::default()
-            };
-            return until.is_none().then_some(empty);
+    pub fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
+        let mut book = Self {
+            index: Arc::clone(index),
+            damages: index.garbage_lines(),
+            ..Self::default()
         };
-        let places = index.places(&selection);
-        let begins = places.iter().enumerate().filter(|(_, place)| place.is_prompt);
-        Some(Self {
-            turns: begins.map(|(number, _)| number).collect(),
-            damages: index.garbage_lines().max(selection.breaks() as u64),
-            cut_by_compaction: selection.cut_by_compaction(),
-            places,
-        })
+        let Some(walk) = index.walk(until, true) else {
+            return until.is_none().then_some(book);
+        };
+        for position in walk.positions() {
+            let role = index.entries.role(position);
+            if role == Role::Prompt {
+                book.turns.push(book.messages.len() as u32);
+            }
+            if role != Role::Other {
+                // An index has no more entries than that.
+                book.messages.push(position as u32);
+            }
+        }
+        book.messages.shrink_to_fit();
+        book.turns.shrink_to_fit();
+        book.damages = book.damages.max(walk.breaks as u64);
+        book.cut_by_compaction = walk.cut_by_compaction;
+        Some(book)
     }
 
-    /// About how much memory this takes, in bytes.
+    /// About how much memory this takes beside the index, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.places.capacity() * size_of::<Place>() + self.turns.capacity() * size_of::<usize>()
+        (self.messages.capacity() + self.turns.capacity()) * size_of::<u32>()
     }
 
     /// How many messages there are.
     #[must_use]
     pub fn messages(&self) -> usize {
-        self.places.len()
+        self.messages.len()
     }
 
     /// How many turns there are.
@@ -88,23 +100,24 @@ impl Book {
     /// The messages of a turn; of one that is not there none.
     #[must_use]
     pub fn turn(&self, turn: usize) -> Range<usize> {
-        let end = self.places.len();
-        let start = self.turns.get(turn).copied().unwrap_or(end);
-        start..self.turns.get(turn + 1).copied().unwrap_or(end)
+        let start_of = |turn: usize| self.turns.get(turn).map(|start| *start as usize);
+        let end = self.messages.len();
+        start_of(turn).unwrap_or(end)..start_of(turn + 1).unwrap_or(end)
     }
 
     /// The turn that a message belongs to; none before the first.
     #[must_use]
     pub fn turn_of(&self, message: usize) -> Option<usize> {
         self.turns
-            .partition_point(|start| *start <= message)
+            .partition_point(|start| *start as usize <= message)
             .checked_sub(1)
     }
 
     /// The uuid of a message's record; empty when it is not there.
     #[must_use]
     pub fn uuid(&self, message: usize) -> String {
-        self.places.get(message).map(Place::uuid).unwrap_or_default()
+        let position = self.messages.get(message);
+        position.map_or_else(String::new, |position| self.id(*position).text())
     }
 
     /// The uuid of the last record of a turn.
@@ -116,7 +129,18 @@ impl Book {
     /// The message whose record has this uuid.
     #[must_use]
     pub fn find(&self, uuid: &str) -> Option<usize> {
-        self.places.iter().position(|place| place.is(uuid))
+        let id = IdRef::new(uuid);
+        // Of several with one uuid the first on the branch is meant, and the index finds the last.
+        if self.index.entries.has_duplicates() {
+            return self.messages.iter().position(|position| self.id(*position) == id);
+        }
+        let position = self.index.entries.find(id)?;
+        let found = |message: &u32| (*message as usize).cmp(&position);
+        self.messages.binary_search_by(found).ok()
+    }
+
+    fn id(&self, position: u32) -> IdRef<'_> {
+        self.index.entries.id(position as usize)
     }
 
     /// Reads a message. None when the transcript has changed under the reader and something else stands there.
@@ -128,11 +152,12 @@ impl Book {
         mut reader: R,
         message: usize,
     ) -> io::Result<Option<BookMessage>> {
-        let Some(place) = self.places.get(message) else {
+        let Some(position) = self.messages.get(message).copied() else {
             return Ok(None);
         };
-        reader.seek(SeekFrom::Start(place.offset))?;
-        let mut lines = Lines::new(reader, place.offset);
+        let offset = self.index.entries.offset(position as usize);
+        reader.seek(SeekFrom::Start(offset))?;
+        let mut lines = Lines::new(reader, offset);
         let Some(line) = lines.next_line()? else {
             return Ok(None);
         };
@@ -141,7 +166,7 @@ impl Book {
             return Ok(None);
         };
         let header = record.header();
-        if !header.uuid.as_deref().is_some_and(|uuid| place.is(uuid)) {
+        if header.uuid.as_deref().map(IdRef::new) != Some(self.id(position)) {
             return Ok(None);
         }
         let (model, blocks) = record
@@ -149,7 +174,7 @@ impl Book {
             .map(|message| (message.model, message.blocks))
             .unwrap_or_default();
         Ok(Some(BookMessage {
-            is_prompt: place.is_prompt,
+            is_prompt: self.index.entries.role(position as usize) == Role::Prompt,
             is_filler: header.kind == RecordKind::Assistant
                 && (header.is_api_error_message || model.as_deref() == Some(SYNTHETIC_MODEL)),
             header,

@@ -1,0 +1,274 @@
+//! What is noted of each chain record, in 40 bytes and some for finding it by its uuid.
+//!
+//! An id stands here whole, 16 bytes for a uuid and its text for anything else, so two records are never taken for one.
+//! Only `message.id` is kept as a hash, keyed at random: two replies with the same one would be taken for one where calls
+//! made in parallel are gathered, which no file can bring about on purpose and chance does not.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+
+use super::note::{IdRef, Note, RecordId, Role};
+
+/// The chain records of a transcript, in the order of the file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Entries {
+    entries: Vec<Entry>,
+    /// The first record of each id.
+    firsts: HashTable<u32>,
+    /// The last record of an id that several have, by the first: it is the one that counts.
+    lasts: HashMap<u32, u32>,
+    /// Ids that are not uuids.
+    texts: Vec<Box<str>>,
+    /// The parents that were not there when they were named, by who names them.
+    unknown_parents: BTreeMap<u32, RecordId>,
+    unknown_logical_parents: BTreeMap<u32, RecordId>,
+    hasher: RandomState,
+}
+
+/// One record as it is kept.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// The offset, and above it what the record is.
+    place: u64,
+    /// A uuid, or the number of a text.
+    id: [u8; 16],
+    /// A hash of `message.id`; 0 without one.
+    message: u64,
+    /// The first record that has the parent's id.
+    parent: u32,
+    logical_parent: u32,
+}
+
+/// A parent as a record names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parent<'a> {
+    /// It names none.
+    None,
+    /// Where it stands.
+    Found(usize),
+    /// It is not there.
+    Missing(&'a RecordId),
+}
+
+const NO_PARENT: u32 = u32::MAX;
+const UNKNOWN_PARENT: u32 = u32::MAX - 1;
+
+/// No file is as long as this.
+const OFFSET_BITS: u32 = 56;
+const SIDECHAIN_BIT: u64 = 1 << 56;
+const TEXT_BIT: u64 = 1 << 57;
+const ROLE_SHIFT: u32 = 60;
+
+const ROLES: [Role; 6] = [
+    Role::Prompt,
+    Role::ToolResult,
+    Role::Aside,
+    Role::OtherUser,
+    Role::Assistant,
+    Role::Other,
+];
+
+impl Entries {
+    /// Takes one more record, which begins at `offset`, behind all that were taken.
+    pub(super) fn push(&mut self, offset: u64, note: Note) {
+        let Some(position) = u32::try_from(self.entries.len())
+            .ok()
+            .filter(|position| *position < UNKNOWN_PARENT)
+        else {
+            return;
+        };
+        let mut place = offset | (note.role as u64) << ROLE_SHIFT;
+        if note.is_sidechain {
+            place |= SIDECHAIN_BIT;
+        }
+        let hash = self.hash(note.uuid.as_ref());
+        let first = self.first(hash, note.uuid.as_ref());
+        let id = match (note.uuid, first) {
+            (RecordId::Uuid(value), _) => value.to_be_bytes(),
+            (RecordId::Text(_), Some(first)) => {
+                place |= TEXT_BIT;
+                self.entries[first as usize].id
+            }
+            (RecordId::Text(text), None) => {
+                place |= TEXT_BIT;
+                self.texts.push(text);
+                (self.texts.len() as u128 - 1).to_be_bytes()
+            }
+        };
+        let message = note.message_id.map_or(0, |id| self.message_hash(&id));
+        self.entries.push(Entry {
+            place,
+            id,
+            message,
+            parent: NO_PARENT,
+            logical_parent: NO_PARENT,
+        });
+        match first {
+            Some(first) => {
+                self.lasts.insert(first, position);
+            }
+            None => {
+                let Self {
+                    entries,
+                    firsts,
+                    texts,
+                    hasher,
+                    ..
+                } = self;
+                let again = |position: &u32| hasher.hash_one(id_of(entries, texts, *position as usize));
+                firsts.insert_unique(hash, position, again);
+            }
+        }
+        if let Some(parent) = note.parent {
+            match self.known(position, &parent) {
+                Some(first) => self.entries[position as usize].parent = first,
+                None => {
+                    self.entries[position as usize].parent = UNKNOWN_PARENT;
+                    self.unknown_parents.insert(position, parent);
+                }
+            }
+        }
+        if let Some(parent) = note.logical_parent {
+            match self.known(position, &parent) {
+                Some(first) => self.entries[position as usize].logical_parent = first,
+                None => {
+                    self.entries[position as usize].logical_parent = UNKNOWN_PARENT;
+                    self.unknown_logical_parents.insert(position, parent);
+                }
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether several records have the same id.
+    pub(super) fn has_duplicates(&self) -> bool {
+        !self.lasts.is_empty()
+    }
+
+    /// Gives back what was taken in advance.
+    pub(super) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+        self.texts.shrink_to_fit();
+    }
+
+    /// About how much memory this takes, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let texts = self.texts.iter().map(|text| text.len() + size_of::<Box<str>>());
+        let unknown = self.unknown_parents.len() + self.unknown_logical_parents.len();
+        self.entries.capacity() * size_of::<Entry>()
+            + self.firsts.allocation_size()
+            + texts.sum::<usize>()
+            // An entry of a tree or a map with what stands around it, and the text of an id.
+            + unknown * 2 * size_of::<RecordId>()
+            + self.lasts.capacity() * 2 * size_of::<u64>()
+    }
+
+    /// Where the record stands that has this id; of several the last.
+    pub(super) fn find(&self, id: IdRef<'_>) -> Option<usize> {
+        let first = self.first(self.hash(id), id)?;
+        Some(self.last(first))
+    }
+
+    pub(super) fn offset(&self, position: usize) -> u64 {
+        self.entries[position].place & ((1 << OFFSET_BITS) - 1)
+    }
+
+    pub(super) fn role(&self, position: usize) -> Role {
+        ROLES[(self.entries[position].place >> ROLE_SHIFT) as usize % ROLES.len()]
+    }
+
+    pub(super) fn is_sidechain(&self, position: usize) -> bool {
+        self.entries[position].place & SIDECHAIN_BIT != 0
+    }
+
+    /// The hash of the record's `message.id`; 0 without one.
+    pub(super) fn message(&self, position: usize) -> u64 {
+        self.entries[position].message
+    }
+
+    /// As [`Entries::message`], of an id.
+    pub(super) fn message_hash(&self, message_id: &str) -> u64 {
+        self.hasher.hash_one(message_id).max(1)
+    }
+
+    pub(super) fn id(&self, position: usize) -> IdRef<'_> {
+        id_of(&self.entries, &self.texts, position)
+    }
+
+    pub(super) fn parent(&self, position: usize) -> Parent<'_> {
+        self.resolved(position, self.entries[position].parent, &self.unknown_parents)
+    }
+
+    pub(super) fn logical_parent(&self, position: usize) -> Parent<'_> {
+        let parent = self.entries[position].logical_parent;
+        self.resolved(position, parent, &self.unknown_logical_parents)
+    }
+
+    /// The records that name a parent which is not there, in the order of the file.
+    pub(super) fn missing_parents(&self) -> impl Iterator<Item = (usize, &RecordId)> {
+        self.unknown_parents
+            .iter()
+            .filter(|(_, parent)| self.find(parent.as_ref()).is_none())
+            .map(|(position, parent)| (*position as usize, parent))
+    }
+
+    /// The record at this offset or the first behind it.
+    pub(super) fn at_or_behind(&self, offset: u64) -> usize {
+        let mask = (1 << OFFSET_BITS) - 1;
+        self.entries.partition_point(|entry| entry.place & mask < offset)
+    }
+
+    fn resolved<'a>(
+        &'a self,
+        position: usize,
+        parent: u32,
+        unknown: &'a BTreeMap<u32, RecordId>,
+    ) -> Parent<'a> {
+        match parent {
+            NO_PARENT => Parent::None,
+            // It may have come later.
+            UNKNOWN_PARENT => match unknown.get(&(position as u32)) {
+                Some(id) => self.find(id.as_ref()).map_or(Parent::Missing(id), Parent::Found),
+                None => Parent::None,
+            },
+            first => Parent::Found(self.last(first)),
+        }
+    }
+
+    fn last(&self, first: u32) -> usize {
+        self.lasts.get(&first).copied().unwrap_or(first) as usize
+    }
+
+    /// The first record with an id that a record at `position` names; mostly it stands just before.
+    fn known(&self, position: u32, id: &RecordId) -> Option<u32> {
+        let id = id.as_ref();
+        let before = position.checked_sub(1);
+        let before = before.filter(|before| self.id(*before as usize) == id && self.lasts.is_empty());
+        before.or_else(|| self.first(self.hash(id), id))
+    }
+
+    fn first(&self, hash: u64, id: IdRef<'_>) -> Option<u32> {
+        let is_it = |position: &u32| self.id(*position as usize) == id;
+        self.firsts.find(hash, is_it).copied()
+    }
+
+    fn hash(&self, id: IdRef<'_>) -> u64 {
+        self.hasher.hash_one(id)
+    }
+}
+
+fn id_of<'a>(entries: &[Entry], texts: &'a [Box<str>], position: usize) -> IdRef<'a> {
+    let entry = &entries[position];
+    let value = u128::from_be_bytes(entry.id);
+    if entry.place & TEXT_BIT == 0 {
+        return IdRef::Uuid(value);
+    }
+    let text = usize::try_from(value).ok().and_then(|number| texts.get(number));
+    IdRef::Text(text.map_or("", |text| text))
+}

@@ -1,0 +1,298 @@
+use std::collections::{HashMap, HashSet};
+use std::io::BufReader;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A record of a generated tree. Numbers stand for uuids.
+#[derive(Debug, Clone)]
+struct Made {
+    uuid: u8,
+    parent: Option<u8>,
+    logical_parent: Option<u8>,
+    role: Role,
+    message: Option<u8>,
+    is_sidechain: bool,
+}
+
+fn id(number: u8) -> String {
+    // Some are uuids and some are not, as agents may write them.
+    match number % 3 {
+        0 => format!("00000000-0000-4000-8000-0000000000{number:02x}"),
+        1 => format!("id \\\" {number}"),
+        _ => format!("ABCDEF00-0000-4000-8000-0000000000{number:02X}"),
+    }
+}
+
+fn spoken(number: u8) -> String {
+    id(number).replace('\\', "")
+}
+
+impl Made {
+    fn line(&self) -> String {
+        let json =
+            |id: Option<u8>| id.map_or("null".to_owned(), |number| format!("\"{}\"", self::id(number)));
+        let rest = match self.role {
+            Role::Prompt => r#""type":"user","origin":{"kind":"human"},"message":{"content":"x"}"#.to_owned(),
+            Role::ToolResult => r#""type":"user","toolUseResult":1"#.to_owned(),
+            Role::Aside => r#""type":"user","message":{"content":"<command-name>"}"#.to_owned(),
+            Role::OtherUser => r#""type":"user","isMeta":true"#.to_owned(),
+            Role::Assistant => format!(r#""type":"assistant","message":{{"id":{}}}"#, json(self.message)),
+            Role::Other => r#""type":"system""#.to_owned(),
+        };
+        format!(
+            r#"{{"uuid":"{}","parentUuid":{},"logicalParentUuid":{},"isSidechain":{},{rest}}}"#,
+            id(self.uuid),
+            json(self.parent),
+            json(self.logical_parent),
+            self.is_sidechain
+        )
+    }
+}
+
+/// What a branch is: numbers of lines.
+#[derive(Debug, PartialEq, Eq)]
+struct Expected {
+    lines: Vec<usize>,
+    leaf: String,
+    cut_by_compaction: bool,
+    breaks: usize,
+    broken_at: Option<String>,
+}
+
+/// The meaning of a transcript's tree, written down without any thought of memory.
+fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Option<Expected> {
+    let last: HashMap<u8, usize> = records
+        .iter()
+        .enumerate()
+        .map(|(line, made)| (made.uuid, line))
+        .collect();
+    // On the side there is no prompt: what was said there is not a person's.
+    let role = |made: &Made| match made.role {
+        Role::Prompt if made.is_sidechain => Role::OtherUser,
+        role => role,
+    };
+    let main = || records.iter().rev().filter(|made| !made.is_sidechain);
+    let live = main()
+        .find(|made| role(made) != Role::Other)
+        .or_else(|| main().next());
+    let leaf = *last.get(&until.or(live.map(|made| made.uuid))?)?;
+    let mut on = HashSet::from([leaf]);
+    let (mut cut_by_compaction, mut broken) = (false, Vec::new());
+    let mut line = leaf;
+    loop {
+        let made = &records[line];
+        let logical = made.logical_parent.filter(|_| follow_compaction);
+        let Some(parent) = made.parent.or(logical) else {
+            break;
+        };
+        match last.get(&parent) {
+            Some(next) if on.insert(*next) => line = *next,
+            Some(_) => {
+                broken.push(spoken(parent));
+                break;
+            }
+            None if made.parent.is_none() => {
+                cut_by_compaction = true;
+                break;
+            }
+            None => {
+                broken.push(spoken(parent));
+                let before = (0..line)
+                    .rev()
+                    .find(|line| !records[*line].is_sidechain && !on.contains(line));
+                let Some(before) = before else { break };
+                on.insert(before);
+                line = before;
+            }
+        }
+    }
+    let message = |line: usize| {
+        records[line]
+            .message
+            .filter(|_| records[line].role == Role::Assistant)
+    };
+    let said: HashSet<u8> = on.iter().filter_map(|line| message(*line)).collect();
+    for line in 0..leaf {
+        let made = &records[line];
+        let parent = made
+            .parent
+            .and_then(|parent| last.get(&parent))
+            .filter(|parent| on.contains(parent));
+        let (Some(parent), false) = (parent, made.is_sidechain) else {
+            continue;
+        };
+        let of_message = match made.role {
+            Role::Assistant => message(line),
+            Role::ToolResult => message(*parent),
+            _ => None,
+        };
+        if of_message.is_some_and(|message| said.contains(&message)) {
+            on.insert(line);
+        }
+    }
+    let mut lines: Vec<usize> = on.into_iter().collect();
+    lines.sort_unstable();
+    Some(Expected {
+        lines,
+        leaf: spoken(records[leaf].uuid),
+        cut_by_compaction,
+        breaks: broken.len(),
+        broken_at: broken.first().cloned(),
+    })
+}
+
+fn trees() -> impl Strategy<Value = Vec<Made>> {
+    let roles = prop::sample::select(vec![
+        Role::Prompt,
+        Role::ToolResult,
+        Role::ToolResult,
+        Role::Aside,
+        Role::OtherUser,
+        Role::Assistant,
+        Role::Assistant,
+        Role::Assistant,
+        Role::Other,
+    ]);
+    let made = (
+        0u8..40,
+        prop::option::weighted(0.9, 0u8..44),
+        prop::option::weighted(0.2, 0u8..44),
+        roles,
+        prop::option::weighted(0.9, 0u8..4),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.6),
+        prop::bool::weighted(0.9),
+    );
+    prop::collection::vec(made, 0..30).prop_map(|made| {
+        let mut records: Vec<Made> = Vec::new();
+        for (number, (uuid, parent, logical_parent, role, message, is_sidechain, follows, is_new)) in
+            made.into_iter().enumerate()
+        {
+            // Mostly an id of its own and a parent that is there, else anything: circles, doubles, what comes later.
+            let before = records.last().map(|made| made.uuid);
+            let message = message.filter(|_| role == Role::Assistant);
+            records.push(Made {
+                uuid: if is_new { number as u8 } else { uuid },
+                parent: if follows && parent.is_some() {
+                    before
+                } else {
+                    parent
+                },
+                logical_parent,
+                role,
+                message,
+                is_sidechain,
+            });
+        }
+        records
+    })
+}
+
+fn text(records: &[Made]) -> String {
+    records.iter().map(|made| made.line() + "\n").collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    /// Whatever hangs together how: the index finds the branch that the words above mean.
+    #[test]
+    fn a_branch_is_what_it_means(records in trees(), until in prop::option::of(0u8..44), follow in any::<bool>(), grown in any::<prop::sample::Index>()) {
+        let text = text(&records);
+        let mut starts = vec![0];
+        starts.extend(text.match_indices('\n').map(|(newline, _)| newline as u64 + 1));
+        let index = Index::read(text.as_bytes()).expect("memory can be read");
+        let selection = index.select(until.map(spoken).as_deref(), follow);
+        let found = selection.as_ref().map(|selection| Expected {
+            lines: selection.offsets().iter().map(|offset| starts.binary_search(offset).expect("a line")).collect(),
+            leaf: selection.leaf_uuid().to_owned(),
+            cut_by_compaction: selection.cut_by_compaction(),
+            breaks: selection.breaks(),
+            broken_at: selection.broken_at().map(str::to_owned),
+        });
+        prop_assert_eq!(found, expected(&records, until, follow));
+
+        // It is the same when it is read in two parts.
+        let middle = starts[grown.index(starts.len())] as usize;
+        let mut parts = Index::read(&text.as_bytes()[..middle]).expect("memory can be read");
+        parts.extend(&text.as_bytes()[middle..]).expect("memory can be read");
+        prop_assert_eq!(parts.select(until.map(spoken).as_deref(), follow), selection);
+        prop_assert_eq!(parts.prompts(), index.prompts());
+        let missing: Vec<_> = index.missing_parents().collect();
+        prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing);
+    }
+}
+
+const PROMPT: &str =
+    r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"x"}}"#;
+
+#[test]
+fn a_line_is_read_in_pieces_of_any_size() {
+    let text = format!("{PROMPT}\nno record\n\n{PROMPT}\n{{\"torn");
+    for capacity in 1..60 {
+        let index =
+            Index::read(BufReader::with_capacity(capacity, text.as_bytes())).expect("memory can be read");
+        assert_eq!(
+            (index.records(), index.garbage_lines(), index.ends_torn()),
+            (2, 1, true)
+        );
+        assert_eq!(
+            (index.bytes(), index.whole_bytes()),
+            (text.len() as u64, text.len() as u64 - 6)
+        );
+        assert!(index.can_extend());
+    }
+}
+
+/// A line of `bytes` bytes that is never in memory as a whole.
+struct LongLine {
+    left: usize,
+    piece: Vec<u8>,
+}
+
+impl io::Read for LongLine {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let taken = self.left.min(buffer.len()).min(self.piece.len());
+        buffer[..taken].copy_from_slice(&self.piece[..taken]);
+        self.left -= taken;
+        Ok(taken)
+    }
+}
+
+#[test]
+fn a_line_longer_than_one_that_is_read_whole_is_no_record() {
+    use std::io::Read;
+    let begin = r#"{"type":"user","uuid":"long","parentUuid":"u1","message":{"content":""#;
+    let end = "\"}}\n";
+    let around = begin.len() + end.len() - 1;
+    for (longer, records) in [(0, 2), (1, 1)] {
+        let text = LongLine {
+            left: LINE_LIMIT_BYTES - around + longer,
+            piece: vec![b'x'; 1 << 20],
+        };
+        let before = format!("{PROMPT}\n{begin}");
+        let reader = before.as_bytes().chain(text).chain(end.as_bytes());
+        let index = Index::read(BufReader::with_capacity(1 << 20, reader)).expect("memory can be read");
+        assert_eq!((index.records(), index.garbage_lines()), (records, longer as u64));
+        assert_eq!(
+            index.bytes() as usize,
+            PROMPT.len() + 1 + LINE_LIMIT_BYTES + longer + 1
+        );
+    }
+}
+
+#[test]
+fn a_record_takes_some_fifty_bytes() {
+    let line = |number: u32| {
+        format!(
+            "{{\"uuid\":\"00000000-0000-4000-8000-{number:012x}\",\"parentUuid\":\"00000000-0000-4000-8000-{:012x}\"}}\n",
+            number - 1
+        )
+    };
+    let text: String = (1..=20_000).map(line).collect();
+    let index = Index::read(text.as_bytes()).expect("memory can be read");
+    assert_eq!(index.records(), 20_000);
+    assert!(index.memory_bytes() < 20_000 * 52, "{}", index.memory_bytes());
+}

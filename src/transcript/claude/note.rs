@@ -1,0 +1,139 @@
+//! What the index notes of a record: its ids, and what it is in a history.
+
+use uuid::Uuid;
+
+use crate::transcript::record::{Record, RecordHeader, RecordKind};
+
+/// What is noted of a record that is part of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) uuid: RecordId,
+    pub(super) parent: Option<RecordId>,
+    pub(super) logical_parent: Option<RecordId>,
+    pub(super) message_id: Option<Box<str>>,
+    pub(super) role: Role,
+    pub(super) is_sidechain: bool,
+}
+
+/// What a record is in a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Prompt,
+    ToolResult,
+    Aside,
+    OtherUser,
+    Assistant,
+    Other,
+}
+
+/// A record's uuid: 16 bytes where it is one, its text where an agent writes something else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum RecordId {
+    Uuid(u128),
+    Text(Box<str>),
+}
+
+/// A record's uuid, borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum IdRef<'a> {
+    Uuid(u128),
+    Text(&'a str),
+}
+
+impl Note {
+    /// What is noted of a record; none when it is not part of a chain.
+    pub(super) fn of(record: &Record<'_>, header: &RecordHeader) -> Option<Self> {
+        Some(Self {
+            uuid: RecordId::new(header.uuid.as_ref()?),
+            parent: header.parent_uuid.as_deref().map(RecordId::new),
+            logical_parent: header.logical_parent_uuid.as_deref().map(RecordId::new),
+            message_id: header.message_id.as_deref().map(Into::into),
+            role: Role::of(record, header),
+            is_sidechain: header.is_sidechain,
+        })
+    }
+}
+
+impl Role {
+    fn of(record: &Record<'_>, header: &RecordHeader) -> Self {
+        match header.kind {
+            RecordKind::Assistant => Self::Assistant,
+            RecordKind::User if record.is_human_prompt(header) => Self::Prompt,
+            RecordKind::User if header.has_tool_use_result => Self::ToolResult,
+            RecordKind::User if record.is_aside(header) => Self::Aside,
+            RecordKind::User => Self::OtherUser,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl RecordId {
+    pub(super) fn new(text: &str) -> Self {
+        match IdRef::new(text) {
+            IdRef::Uuid(value) => Self::Uuid(value),
+            IdRef::Text(text) => Self::Text(text.into()),
+        }
+    }
+
+    pub(super) fn as_ref(&self) -> IdRef<'_> {
+        match self {
+            Self::Uuid(value) => IdRef::Uuid(*value),
+            Self::Text(text) => IdRef::Text(text),
+        }
+    }
+}
+
+impl<'a> IdRef<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        // Only the form that is written back the same way may be folded, or two ids could become one.
+        folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
+    }
+
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Uuid(value) => Uuid::from_u128(value).hyphenated().to_string(),
+            Self::Text(text) => text.to_owned(),
+        }
+    }
+}
+
+/// A uuid in small letters with hyphens.
+fn folded(text: &[u8]) -> Option<u128> {
+    if text.len() != 36 {
+        return None;
+    }
+    let mut value = 0;
+    for (place, byte) in text.iter().enumerate() {
+        let digit = match (place, byte) {
+            (8 | 13 | 18 | 23, b'-') => continue,
+            (8 | 13 | 18 | 23, _) => return None,
+            (_, b'0'..=b'9') => byte - b'0',
+            (_, b'a'..=b'f') => byte - b'a' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u128::from(digit);
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_id_is_told_as_it_was_written() {
+        let uuid = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
+        assert!(matches!(IdRef::new(uuid), IdRef::Uuid(_)));
+        for text in [
+            uuid,
+            "",
+            "u1",
+            "0B7E5B0E-1F7C-4D3A-9A51-8D6F2C3E4A5B",
+            "0b7e5b0e1f7c4d3a9a518d6f2c3e4a5b",
+            "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5g",
+            "0b7e5b0e-1f7c-4d3a-9a5108d6f2c3e4a5b",
+        ] {
+            assert_eq!(RecordId::new(text).as_ref().text(), text);
+        }
+    }
+}

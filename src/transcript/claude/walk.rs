@@ -1,0 +1,211 @@
+//! The way along the parents, and the records that belong to a branch.
+
+use hashbrown::HashTable;
+
+use super::entries::{Entries, Parent};
+use super::note::{RecordId, Role};
+
+/// The records of one branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    offsets: Vec<u64>,
+    prompt_offsets: Vec<u64>,
+    leaf_offset: u64,
+    leaf_uuid: String,
+    asides: usize,
+    cut_by_compaction: bool,
+    breaks: usize,
+    broken_at: Option<String>,
+}
+
+/// What a walk along the parents found.
+#[derive(Debug)]
+pub(super) struct Walk {
+    leaf: usize,
+    on_branch: Vec<bool>,
+    pub(super) cut_by_compaction: bool,
+    /// How many parents are named and not there, or close a circle.
+    pub(super) breaks: usize,
+    /// The one nearest to the leaf.
+    broken_at: Option<String>,
+}
+
+impl Walk {
+    /// Goes from `leaf` to the beginning.
+    ///
+    /// Where a parent is named and not there it goes on with the record that stands before, as Claude Code was seen to
+    /// do (2.1.316): what is lost is the damaged record alone, not all that came before it.
+    pub(super) fn from(entries: &Entries, leaf: usize, follow_compaction: bool) -> Self {
+        let mut walk = Self {
+            leaf,
+            on_branch: vec![false; entries.len()],
+            cut_by_compaction: false,
+            breaks: 0,
+            broken_at: None,
+        };
+        walk.follow(entries, follow_compaction);
+        walk.add_parallel_calls(entries);
+        walk
+    }
+
+    /// Where the branch's records stand in the index, ascending.
+    pub(super) fn positions(&self) -> impl Iterator<Item = usize> {
+        let on_branch = self.on_branch.iter().enumerate();
+        on_branch.filter(|(_, on)| **on).map(|(position, _)| position)
+    }
+
+    fn follow(&mut self, entries: &Entries, follow_compaction: bool) {
+        let mut position = self.leaf;
+        loop {
+            self.on_branch[position] = true;
+            let parent = entries.parent(position);
+            let (parent, is_logical) = match parent {
+                Parent::None if follow_compaction => (entries.logical_parent(position), true),
+                parent => (parent, false),
+            };
+            position = match parent {
+                Parent::None => return,
+                Parent::Found(next) if !self.on_branch[next] => next,
+                // A circle is damage; what was gathered so far is all that there is.
+                Parent::Found(next) => return self.breaks_at(|| entries.id(next).text()),
+                // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
+                Parent::Missing(_) if is_logical => {
+                    self.cut_by_compaction = true;
+                    return;
+                }
+                Parent::Missing(parent) => {
+                    self.breaks_at(|| RecordId::as_ref(parent).text());
+                    let mut before = (0..position).rev();
+                    let before =
+                        before.find(|before| !entries.is_sidechain(*before) && !self.on_branch[*before]);
+                    let Some(before) = before else { return };
+                    before
+                }
+            };
+        }
+    }
+
+    fn breaks_at(&mut self, uuid: impl FnOnce() -> String) {
+        self.breaks += 1;
+        self.broken_at.get_or_insert_with(uuid);
+    }
+
+    /// Calls that one reply makes in parallel hang in a fan, of which the chain of parents passes only one
+    /// spoke. The others belong to the branch too: blocks of the same message, and results of its calls.
+    fn add_parallel_calls(&mut self, entries: &Entries) {
+        let is_off =
+            |on_branch: &[bool], position: usize| !on_branch[position] && !entries.is_sidechain(position);
+        let Some(first) = (0..self.leaf).find(|position| is_off(&self.on_branch, *position)) else {
+            return;
+        };
+        // The hashes are keyed already; they need no other to be spread.
+        let mut messages: HashTable<u64> = HashTable::new();
+        for position in self.positions() {
+            let message = entries.message(position);
+            if entries.role(position) == Role::Assistant && message != 0 {
+                let entry = messages.entry(message, |known| *known == message, |known| *known);
+                entry.or_insert(message);
+            }
+        }
+        let holds = |message: u64| messages.find(message, |known| *known == message).is_some();
+        for position in first..self.leaf {
+            if !is_off(&self.on_branch, position) {
+                continue;
+            }
+            let Parent::Found(parent) = entries.parent(position) else {
+                continue;
+            };
+            self.on_branch[position] = self.on_branch[parent]
+                && match entries.role(position) {
+                    Role::Assistant => holds(entries.message(position)),
+                    Role::ToolResult => holds(entries.message(parent)),
+                    _ => false,
+                };
+        }
+    }
+}
+
+impl Selection {
+    pub(super) fn of(entries: &Entries, walk: &Walk) -> Self {
+        let of_role = |role| {
+            walk.positions()
+                .filter(move |position| entries.role(*position) == role)
+        };
+        Self {
+            offsets: walk
+                .positions()
+                .map(|position| entries.offset(position))
+                .collect(),
+            prompt_offsets: of_role(Role::Prompt)
+                .map(|position| entries.offset(position))
+                .collect(),
+            leaf_offset: entries.offset(walk.leaf),
+            leaf_uuid: entries.id(walk.leaf).text(),
+            asides: of_role(Role::Aside).count(),
+            cut_by_compaction: walk.cut_by_compaction,
+            breaks: walk.breaks,
+            broken_at: walk.broken_at.clone(),
+        }
+    }
+
+    /// Where the branch's records begin, ascending.
+    #[must_use]
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    /// Where its prompts begin, ascending.
+    #[must_use]
+    pub fn prompt_offsets(&self) -> &[u64] {
+        &self.prompt_offsets
+    }
+
+    /// Where its last record begins.
+    #[must_use]
+    pub fn leaf_offset(&self) -> u64 {
+        self.leaf_offset
+    }
+
+    /// The uuid of its last record.
+    #[must_use]
+    pub fn leaf_uuid(&self) -> &str {
+        &self.leaf_uuid
+    }
+
+    /// How many commands of the agent's own, and their output, are on it.
+    #[must_use]
+    pub fn asides(&self) -> usize {
+        self.asides
+    }
+
+    /// Whether it begins with a compaction whose past is not in this file.
+    #[must_use]
+    pub fn cut_by_compaction(&self) -> bool {
+        self.cut_by_compaction
+    }
+
+    /// How often a parent is named that is not there: each time something is lost.
+    #[must_use]
+    pub fn breaks(&self) -> usize {
+        self.breaks
+    }
+
+    /// The uuid of the last parent that is named and not there.
+    #[must_use]
+    pub fn broken_at(&self) -> Option<&str> {
+        self.broken_at.as_deref()
+    }
+
+    /// Whether the record that begins at `offset` is on the branch.
+    #[must_use]
+    pub fn contains(&self, offset: u64) -> bool {
+        self.offsets.binary_search(&offset).is_ok()
+    }
+
+    /// Where the last `count` turns begin, or all; none when there is no turn or none is wanted.
+    #[must_use]
+    pub fn start_of_last_turns(&self, count: Option<usize>) -> Option<u64> {
+        let skipped = count.map_or(0, |count| self.prompt_offsets.len().saturating_sub(count));
+        self.prompt_offsets.get(skipped).copied()
+    }
+}
