@@ -4,6 +4,14 @@
 //! it continues: a fork holds its own turns only. Facts as of Codex 0.166.0; what older versions wrote is read as well.
 //! Pure: it is handed names and bytes.
 
+pub mod book;
+pub mod check;
+mod item;
+mod line;
+pub mod unpacked;
+
+pub use line::{HistoryBase, Meta};
+
 use super::fields::Fields;
 use super::record::line_text;
 use super::summary::{Ends, TranscriptSummary, title_of};
@@ -13,9 +21,6 @@ const PREFIX: &str = "rollout-";
 
 /// How many characters an id has: a UUID with its hyphens.
 const ID_CHARS: usize = 36;
-
-/// Beginnings of texts that Codex says in the user's name, in files too old to tell whose a text is.
-const NOT_PROMPTS: [&str; 2] = ["<", "# AGENTS.md"];
 
 /// The name of a rollout's file, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,30 +91,7 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
 
 /// The prompt that an item in the model's history is.
 fn prompt_of_item(item: &Fields<'_>) -> Option<String> {
-    if item.text("type")? != "message" || item.text("role")? != "user" {
-        return None;
-    }
-    let content = item.array("content")?;
-    let mut texts = content
-        .iter()
-        .map(|part| Fields::parse(part.get()).and_then(|part| part.text("text")));
-    let Some(owners) = owners(item) else {
-        let text = texts.flatten().next()?;
-        let is_prompt = !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning));
-        return is_prompt.then(|| title_of(&text)).flatten();
-    };
-    let of_user = texts.by_ref().zip(owners).filter(|(_, owner)| owner == "user");
-    of_user.filter_map(|(text, _)| title_of(&text?)).next()
-}
-
-/// Whose the parts of an item are; nothing where the version does not say so.
-fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
-    let parts = item
-        .object("internal_chat_message_metadata_passthrough")?
-        .array("content_item_metadata")?;
-    let owner = |part: &str| Fields::parse(part)?.object("provenance")?.text("type");
-    let owners = parts.iter().map(|part| owner(part.get()).unwrap_or_default());
-    Some(owners.collect())
+    item::prompt_texts(item)?.find_map(|text| title_of(&text))
 }
 
 /// The prompt that an event tells of.

@@ -16,6 +16,7 @@ pub mod fields;
 pub mod library;
 pub mod lines;
 pub mod locate;
+pub mod message;
 pub mod origin;
 pub mod preamble;
 pub mod reading;
