@@ -12,7 +12,10 @@ pub mod unpacked;
 
 pub use line::{HistoryBase, Meta};
 
+use std::io::{self, BufRead};
+
 use super::fields::Fields;
+use super::lines::Lines;
 use super::record::line_text;
 use super::summary::{Ends, TranscriptSummary, title_of};
 
@@ -48,6 +51,22 @@ pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
         upstream_id,
         compressed,
     })
+}
+
+/// What the first record of a rollout says; none when it has no record or does not say. Reads no further than that.
+///
+/// # Errors
+/// What the reader answers.
+pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
+    let mut lines = Lines::new(reader, 0);
+    while let Some(line) = lines.next_line()? {
+        let text = line_text(line.bytes);
+        if let Some(record) = line::RolloutLine::parse(&text) {
+            let is_meta = record.kind == line::LineKind::Meta;
+            return Ok(is_meta.then(|| record.meta()));
+        }
+    }
+    Ok(None)
 }
 
 /// What is told of a rollout.
