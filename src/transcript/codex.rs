@@ -131,7 +131,10 @@ fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod listing_tests {
     use super::*;
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
