@@ -29,6 +29,14 @@ pub enum FindingKind {
     ForeignSessionId,
     /// A file that a record names and that is not there: a long result of a tool, or what a subagent said.
     MissingSideFile,
+    /// The transcript of another session, in which this one begins, is not there or not whole.
+    MissingSource,
+    /// A tool's result, and the tool was never called.
+    ResultWithoutToolUse,
+    /// Records that are numbered, and not in order, or twice.
+    BrokenOrder,
+    /// It lies where its agent puts what is not to be used any more.
+    Archived,
     /// A word that this version of the crate does not know.
     #[serde(other)]
     Unknown,
@@ -47,6 +55,10 @@ impl fmt::Display for FindingKind {
             Self::DuplicateUuid => "duplicate uuid",
             Self::ForeignSessionId => "foreign session id",
             Self::MissingSideFile => "missing side file",
+            Self::MissingSource => "missing source",
+            Self::ResultWithoutToolUse => "result without tool use",
+            Self::BrokenOrder => "broken order",
+            Self::Archived => "archived",
             Self::Unknown => "something unknown",
         })
     }

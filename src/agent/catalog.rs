@@ -76,7 +76,7 @@ impl AgentEntry {
         }
     }
 
-    /// The folder of its transcripts and their form, when the bridge can list them.
+    /// The folder of its transcripts and their form, when the bridge can list and read them.
     #[must_use]
     pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
         let format = match self.profile().transcript_format {
@@ -87,7 +87,7 @@ impl AgentEntry {
         Some((self.transcripts.as_deref()?, format))
     }
 
-    /// The folder of its transcripts, when the bridge can read them.
+    /// The folder of its transcripts, when the bridge can also copy and cut them, which it can in Claude's form only.
     #[must_use]
     pub fn readable_transcripts(&self) -> Option<&Path> {
         self.transcripts

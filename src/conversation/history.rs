@@ -6,8 +6,6 @@
 
 mod telling;
 
-use std::path::Path;
-
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
 };
@@ -23,7 +21,9 @@ use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
 use crate::transcript::locate::locate;
-use crate::transcript::reading::OpenBook;
+use crate::transcript::message::TranscriptMessage;
+use crate::transcript::opened::{Loss, Opened};
+use crate::transcript::shelf::Format;
 use telling::{Digest, checkpoint_id, message_ref};
 
 /// Which part of the history a page tells.
@@ -49,7 +49,7 @@ pub(super) struct History {
 struct Session {
     agent: AgentName,
     upstream_id: UpstreamId,
-    open: OpenBook,
+    open: Opened,
     /// How many turns and messages stand before it.
     turns_before: usize,
     messages_before: usize,
@@ -77,7 +77,7 @@ impl History {
         let Some(head) = record.chain.head() else {
             return Ok(history);
         };
-        if services.agent(&head.agent)?.readable_transcripts().is_none() {
+        if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
         let origins = disk::origins(record, lineage);
@@ -129,11 +129,18 @@ impl History {
         let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
         let agent = AgentName::new(place.agent.as_str());
         let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
-        let root = entry.readable_transcripts().ok_or_else(|| unreadable(&agent))?;
-        let found = locate(root, &place.upstream_id, None).map_err(|_| not_found())?;
-        let opened = found
-            .iter()
-            .find_map(|path| services.library.open(path, Some(&place.record_uuid)).ok());
+        let (root, format) = entry.listed_transcripts().ok_or_else(|| unreadable(&agent))?;
+        let opened = match format {
+            Format::Claude => {
+                let found = locate(root, &place.upstream_id, None).map_err(|_| not_found())?;
+                let open = |path| Opened::claude(&services.library, path, Some(&place.record_uuid));
+                found.iter().find_map(|path| open(path).ok())
+            }
+            Format::Codex => {
+                let until = Some((place.upstream_id.as_str(), place.record_uuid.as_str()));
+                Opened::codex(root, &place.upstream_id, until).ok()
+            }
+        };
         let mut history = Self::default();
         history.push(Session {
             agent,
@@ -149,36 +156,35 @@ impl History {
     fn push(&mut self, mut session: Session) {
         session.turns_before = self.turns();
         session.messages_before = self.messages();
-        let mut gap = |kind, detail: String| {
-            let upstream_id = session.upstream_id.clone();
+        for loss in session.open.losses() {
+            let (kind, detail, of) = match loss {
+                Loss::Damaged(damages) => {
+                    let detail = format!("{damages} of its records are damaged or missing");
+                    (GapKind::Broken, detail, None)
+                }
+                Loss::Compacted => {
+                    let detail = "what was said before its compaction is not in it".to_owned();
+                    (GapKind::Compacted, detail, None)
+                }
+                Loss::Source { upstream_id, detail } => (GapKind::Missing, detail, Some(upstream_id)),
+            };
             self.gaps.push(HistoryGap {
-                upstream_id,
+                upstream_id: of.map_or_else(|| session.upstream_id.clone(), UpstreamId::from),
                 kind,
                 detail,
             });
-        };
-        match session.open.book.damages {
-            0 => {}
-            damages => gap(
-                GapKind::Broken,
-                format!("{damages} of its records are damaged or missing"),
-            ),
-        }
-        if session.open.book.cut_by_compaction {
-            let detail = "what was said before its compaction is not in it".to_owned();
-            gap(GapKind::Compacted, detail);
         }
         self.sessions.push(session);
     }
 
     fn turns(&self) -> usize {
         let last = self.sessions.last();
-        last.map_or(0, |last| last.turns_before + last.open.book.turns())
+        last.map_or(0, |last| last.turns_before + last.open.turns())
     }
 
     fn messages(&self) -> usize {
         let last = self.sessions.last();
-        last.map_or(0, |last| last.messages_before + last.open.book.messages())
+        last.map_or(0, |last| last.messages_before + last.open.messages())
     }
 
     /// A page of checkpoints, newest first.
@@ -218,11 +224,11 @@ impl History {
     /// The number of the turn that a place is in, from 0.
     pub(super) fn step_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
-            let is_it =
-                session.agent.as_str() == place.agent && session.upstream_id.as_str() == place.upstream_id;
-            let book = &session.open.book;
-            let message = is_it.then(|| book.find(&place.record_uuid)).flatten()?;
-            Some(session.turns_before + book.turn_of(message)?)
+            let own = session.upstream_id.as_str();
+            let is_it = session.agent.as_str() == place.agent && session.open.may_hold(own, &place.upstream_id);
+            let find = || session.open.find(&place.upstream_id, &place.record_uuid);
+            let message = is_it.then(find).flatten()?;
+            Some(session.turns_before + session.open.turn_of(message)?)
         })
     }
 
@@ -242,10 +248,10 @@ impl History {
         // What was named is told under the same name, though its turn may have gone on since.
         checkpoint.id = id.clone();
         checkpoint.step = step.unwrap_or(turn) as u64 + 1;
-        let is_before = |session: &Session| session.turns_before + session.open.book.turns() <= turn;
+        let is_before = |session: &Session| session.turns_before + session.open.turns() <= turn;
         let session = self.sessions.get(self.sessions.partition_point(is_before));
         let session = session.ok_or_else(not_found)?;
-        let own = session.open.book.turn(turn - session.turns_before);
+        let own = session.open.turn(turn - session.turns_before);
         let (start, end) = (
             session.messages_before + own.start,
             session.messages_before + own.end,
@@ -319,8 +325,9 @@ impl History {
     /// A cursor at a message: `b` goes on with it, `a` goes back from it, itself included.
     fn cursor(&self, side: &str, number: usize) -> Cursor {
         let id = self.session_of(number).map(|session| {
-            let uuid = session.open.book.uuid(number - session.messages_before);
-            message_ref(&session.upstream_id, uuid).to_string()
+            let message = number - session.messages_before;
+            let record_id = session.open.record_id(message);
+            message_ref(&session.owner(message), record_id).to_string()
         });
         Cursor::new(format!("{side}.{}", id.unwrap_or_default()))
     }
@@ -336,10 +343,11 @@ impl History {
             return Err(wrong("the cursor is not one that conversation/history gave"));
         };
         let found = self.sessions.iter().find_map(|session| {
-            let is_it = session.upstream_id.as_str() == place.upstream_id;
-            let message = is_it
-                .then(|| session.open.book.find(&place.record_uuid))
-                .flatten()?;
+            let may_hold = session
+                .open
+                .may_hold(session.upstream_id.as_str(), &place.upstream_id);
+            let find = || session.open.find(&place.upstream_id, &place.record_uuid);
+            let message = may_hold.then(find).flatten()?;
             Some(session.messages_before + message)
         });
         let Some(number) = found else {
@@ -355,27 +363,27 @@ impl History {
     }
 
     fn session_of(&self, message: usize) -> Option<&Session> {
-        let is_before = |session: &Session| session.messages_before + session.open.book.messages() <= message;
+        let is_before = |session: &Session| session.messages_before + session.open.messages() <= message;
         self.sessions.get(self.sessions.partition_point(is_before))
     }
 
     fn message(&mut self, number: usize) -> Result<Option<Message>, ConversationError> {
-        let is_before = |session: &Session| session.messages_before + session.open.book.messages() <= number;
+        let is_before = |session: &Session| session.messages_before + session.open.messages() <= number;
         let position = self.sessions.partition_point(is_before);
         let Some(session) = self.sessions.get_mut(position) else {
             return Ok(None);
         };
         let number = number - session.messages_before;
-        let turn = session.open.book.turn_of(number);
+        let turn = session.open.turn_of(number);
         let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
-        Ok(session
-            .read(number, &mut self.gaps)?
-            .map(|read| telling::message(&session.upstream_id, checkpoint, read)))
+        let owner = session.owner(number);
+        let read = session.read(number, &mut self.gaps)?;
+        Ok(read.map(|read| telling::message(&owner, checkpoint, read)))
     }
 
     /// The checkpoint after a turn; none when the transcript was changed meanwhile.
     fn checkpoint(&mut self, step: usize) -> Result<Option<Checkpoint>, ConversationError> {
-        let is_before = |session: &Session| session.turns_before + session.open.book.turns() <= step;
+        let is_before = |session: &Session| session.turns_before + session.open.turns() <= step;
         let position = self.sessions.partition_point(is_before);
         let parent = step.checked_sub(1).and_then(|parent| self.id_of_step(parent));
         let Some(session) = self.sessions.get_mut(position) else {
@@ -383,16 +391,16 @@ impl History {
         };
         let turn = step - session.turns_before;
         let mut digest = Digest::default();
-        for number in session.open.book.turn(turn) {
+        for number in session.open.turn(turn) {
             match session.read(number, &mut self.gaps)? {
                 Some(read) => digest.take(read),
                 None => return Ok(None),
             }
         }
         let copied = session.copied.as_ref().filter(|(_, turns)| turn < *turns);
-        let origin = match (&digest.forked_from, copied) {
+        let origin = match (&digest.copied_from, copied) {
             (_, Some((source, _))) => {
-                let uuid = session.open.book.end_of_turn(turn);
+                let (uuid, _) = session.open.end_of_turn(turn);
                 Some(checkpoint_id(&session.agent, source, &uuid))
             }
             (Some((source, uuid)), None) => {
@@ -401,7 +409,7 @@ impl History {
             }
             (None, None) => None,
         };
-        let (id, upstream_id) = (session.checkpoint_id(turn), session.upstream_id.clone());
+        let (id, upstream_id) = (session.checkpoint_id(turn), session.owner_of_turn(turn));
         Ok(Some(digest.checkpoint(
             id,
             step as u64 + 1,
@@ -412,7 +420,7 @@ impl History {
     }
 
     fn id_of_step(&self, step: usize) -> Option<CheckpointId> {
-        let is_before = |session: &Session| session.turns_before + session.open.book.turns() <= step;
+        let is_before = |session: &Session| session.turns_before + session.open.turns() <= step;
         let session = self.sessions.get(self.sessions.partition_point(is_before))?;
         Some(session.checkpoint_id(step - session.turns_before))
     }
@@ -420,14 +428,28 @@ impl History {
 
 impl Session {
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
-        checkpoint_id(&self.agent, &self.upstream_id, &self.open.book.end_of_turn(turn))
+        let (name, _) = self.open.end_of_turn(turn);
+        checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)
+    }
+
+    /// The session whose file holds a message.
+    fn owner(&self, message: usize) -> UpstreamId {
+        self.open
+            .owner(message)
+            .map_or_else(|| self.upstream_id.clone(), UpstreamId::from)
+    }
+
+    /// The session whose file holds the place after a turn.
+    fn owner_of_turn(&self, turn: usize) -> UpstreamId {
+        let (_, owner) = self.open.end_of_turn(turn);
+        owner.map_or_else(|| self.upstream_id.clone(), UpstreamId::from)
     }
 
     fn read(
         &mut self,
         number: usize,
         gaps: &mut Vec<HistoryGap>,
-    ) -> Result<Option<crate::transcript::claude::book::BookMessage>, ConversationError> {
+    ) -> Result<Option<TranscriptMessage>, ConversationError> {
         let read = self.open.message(number);
         let detail = match read {
             Ok(Some(read)) => return Ok(Some(read)),
@@ -464,10 +486,22 @@ fn open_source(
         ));
     };
     let entry = services.catalog.get(&origin.agent);
-    let Some(root) = entry.and_then(|entry| entry.readable_transcripts()) else {
+    let Some((root, format)) = entry.and_then(|entry| entry.listed_transcripts()) else {
         return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
     };
-    let opened = open_until(services, root, &origin.cwd, id, source.until.as_ref());
+    let until = source.until.as_ref();
+    let opened = match format {
+        Format::Claude => disk::find(root, &origin.cwd, id).and_then(|path| {
+            let until = until.and_then(disk::record_uuid);
+            Opened::claude(&services.library, &path, until.as_deref())
+        }),
+        Format::Codex => {
+            let until = until.and_then(|until| until.as_str().parse::<CheckpointRef>().ok());
+            let place = until.as_ref();
+            let place = place.map(|place| (place.upstream_id.as_str(), place.record_uuid.as_str()));
+            Opened::codex(root, id.as_str(), place)
+        }
+    };
     let open = opened.map_err(|error| {
         let kind = match error {
             TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
@@ -485,21 +519,10 @@ fn open_source(
     })
 }
 
-fn open_until(
-    services: &Services,
-    root: &Path,
-    cwd: &str,
-    id: &UpstreamId,
-    until: Option<&CheckpointId>,
-) -> Result<OpenBook, TranscriptError> {
-    let path = disk::find(root, cwd, id)?;
-    services
-        .library
-        .open(&path, until.and_then(disk::record_uuid).as_deref())
-}
-
 /// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
-fn copied(origin: &LinkOrigin, open: &OpenBook) -> Option<(UpstreamId, usize)> {
+fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
+    // A fork by reference has no copies.
+    let Opened::Claude(open) = open else { return None };
     let carries = origin.relation == Relation::Carries;
     let source = origin.from_upstream_id.clone().filter(|_| carries)?;
     let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;

@@ -44,6 +44,17 @@ pub struct Report {
     pub more: u64,
 }
 
+impl Report {
+    /// Adds a finding, the `number`th of its kind, counted from 1, unless that is one too many.
+    pub(super) fn add(&mut self, number: usize, line: u64, kind: FindingKind, detail: String) {
+        if number > FINDINGS_OF_A_KIND_LIMIT {
+            self.more += 1;
+        } else {
+            self.findings.push(Finding { line, kind, detail });
+        }
+    }
+}
+
 /// Checks the transcript of the session `upstream_id`, from its first byte on. `is_there` says whether a side file exists.
 ///
 /// # Errors
@@ -99,16 +110,8 @@ struct Checker<'a, F> {
 impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
         let told = self.told.entry(kind).or_default();
-        if *told == FINDINGS_OF_A_KIND_LIMIT {
-            self.report.more += 1;
-            return;
-        }
         *told += 1;
-        self.report.findings.push(Finding {
-            line,
-            kind,
-            detail: detail.into(),
-        });
+        self.report.add(*told, line, kind, detail.into());
     }
 
     fn line(&mut self, number: u64, line: &RawLine<'_>) {
@@ -317,7 +320,7 @@ fn persisted_path(text: &str) -> Option<SideFile> {
         .then(|| SideFile::ToolResult(path.to_owned()))
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(QUOTED_CHARS).collect();
     if shown.len() < text.len() {
         shown.push('…');
@@ -325,7 +328,7 @@ fn quoted(text: &str) -> String {
     shown
 }
 
-fn hash_of(text: &str) -> u64 {
+pub(super) fn hash_of(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()

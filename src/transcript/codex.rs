@@ -4,7 +4,18 @@
 //! it continues: a fork holds its own turns only. Facts as of Codex 0.166.0; what older versions wrote is read as well.
 //! Pure: it is handed names and bytes.
 
+pub mod book;
+pub mod check;
+mod item;
+mod line;
+pub mod unpacked;
+
+pub use line::{HistoryBase, Meta};
+
+use std::io::{self, BufRead};
+
 use super::fields::Fields;
+use super::lines::Lines;
 use super::record::line_text;
 use super::summary::{Ends, TranscriptSummary, title_of};
 
@@ -13,9 +24,6 @@ const PREFIX: &str = "rollout-";
 
 /// How many characters an id has: a UUID with its hyphens.
 const ID_CHARS: usize = 36;
-
-/// Beginnings of texts that Codex says in the user's name, in files too old to tell whose a text is.
-const NOT_PROMPTS: [&str; 2] = ["<", "# AGENTS.md"];
 
 /// The name of a rollout's file, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +51,22 @@ pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
         upstream_id,
         compressed,
     })
+}
+
+/// What the first record of a rollout says; none when it has no record or does not say. Reads no further than that.
+///
+/// # Errors
+/// What the reader answers.
+pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
+    let mut lines = Lines::new(reader, 0);
+    while let Some(line) = lines.next_line()? {
+        let text = line_text(line.bytes);
+        if let Some(record) = line::RolloutLine::parse(&text) {
+            let is_meta = record.kind == line::LineKind::Meta;
+            return Ok(is_meta.then(|| record.meta()));
+        }
+    }
+    Ok(None)
 }
 
 /// What is told of a rollout.
@@ -86,30 +110,7 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
 
 /// The prompt that an item in the model's history is.
 fn prompt_of_item(item: &Fields<'_>) -> Option<String> {
-    if item.text("type")? != "message" || item.text("role")? != "user" {
-        return None;
-    }
-    let content = item.array("content")?;
-    let mut texts = content
-        .iter()
-        .map(|part| Fields::parse(part.get()).and_then(|part| part.text("text")));
-    let Some(owners) = owners(item) else {
-        let text = texts.flatten().next()?;
-        let is_prompt = !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning));
-        return is_prompt.then(|| title_of(&text)).flatten();
-    };
-    let of_user = texts.by_ref().zip(owners).filter(|(_, owner)| owner == "user");
-    of_user.filter_map(|(text, _)| title_of(&text?)).next()
-}
-
-/// Whose the parts of an item are; nothing where the version does not say so.
-fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
-    let parts = item
-        .object("internal_chat_message_metadata_passthrough")?
-        .array("content_item_metadata")?;
-    let owner = |part: &str| Fields::parse(part)?.object("provenance")?.text("type");
-    let owners = parts.iter().map(|part| owner(part.get()).unwrap_or_default());
-    Some(owners.collect())
+    item::prompt_texts(item)?.find_map(|text| title_of(&text))
 }
 
 /// The prompt that an event tells of.
@@ -130,7 +131,10 @@ fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod listing_tests {
     use super::*;
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";

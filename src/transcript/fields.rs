@@ -60,6 +60,22 @@ impl<'a> Fields<'a> {
             .and_then(|raw| serde_json::from_str(raw.get()).ok())
     }
 
+    /// The object as text again, with every value as it stood.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut json = String::from("{");
+        for (name, value) in &self.members {
+            if json.len() > 1 {
+                json.push(',');
+            }
+            json.push_str(&serde_json::Value::from(name.as_ref()).to_string());
+            json.push(':');
+            json.push_str(value.get());
+        }
+        json.push('}');
+        json
+    }
+
     /// Where the value of a member stands in `text`, which must be the text that was parsed.
     #[must_use]
     pub fn place(&self, text: &str, name: &str) -> Option<Range<usize>> {

@@ -16,10 +16,13 @@ pub mod fields;
 pub mod library;
 pub mod lines;
 pub mod locate;
+pub mod message;
+pub mod opened;
 pub mod origin;
 pub mod preamble;
 pub mod reading;
 pub mod record;
+pub mod rollouts;
 pub mod shelf;
 pub mod summary;
 

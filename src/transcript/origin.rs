@@ -1,4 +1,4 @@
-//! Where a Claude transcript says that it came from: its folder, its title, and the session that it was forked off.
+//! Where a transcript says that it came from: its folder, its title, and the session that it was forked off.
 //!
 //! One pass, in the memory of an index. Pure; knows nothing of what is made of it.
 
@@ -29,8 +29,9 @@ pub struct Origin {
 pub struct ForkedFrom {
     /// The session.
     pub session_id: String,
-    /// The uuid of its last message that was copied.
-    pub record_uuid: String,
+    /// The uuid of its last message that was copied, or what names the last turn that came along; none where the transcript
+    /// does not tell.
+    pub record_uuid: Option<String>,
 }
 
 /// A message that was copied from another session: where it stands here, and where it stood there.
@@ -75,7 +76,7 @@ impl Origin {
                 .find(|message| selection.contains(message.offset));
             origin.forked_from = last.map(|message| ForkedFrom {
                 session_id: message.session_id.to_string(),
-                record_uuid: message.record_uuid.to_string(),
+                record_uuid: Some(message.record_uuid.to_string()),
             });
         }
         Ok(origin)
@@ -144,8 +145,8 @@ mod tests {
         ]);
         let place = told.forked_from.expect("a fork");
         assert_eq!(
-            (place.session_id.as_str(), place.record_uuid.as_str()),
-            ("s0", "a1")
+            (place.session_id.as_str(), place.record_uuid.as_deref()),
+            ("s0", Some("a1"))
         );
         assert_eq!(told.turns, 2);
     }

@@ -6,13 +6,11 @@ use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Ro
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 use jiff::Timestamp;
-use serde::Deserialize;
 
 use super::super::page::Weighed;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
-use crate::transcript::claude::book::BookMessage;
+use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 use crate::transcript::preamble::is_preamble;
-use crate::transcript::record::{Block, RecordKind};
 
 /// How many characters of prompt and reply a checkpoint tells, as the contract has it.
 const EXCERPT_CHARS: usize = 200;
@@ -42,42 +40,25 @@ pub(super) fn message_ref(upstream_id: &UpstreamId, record_uuid: String) -> Mess
 pub(super) fn message(
     upstream_id: &UpstreamId,
     checkpoint_id: Option<CheckpointId>,
-    read: BookMessage,
+    read: TranscriptMessage,
 ) -> Message {
-    let kind = kind(&read);
     let mut room = MESSAGE_LIMIT_BYTES;
     Message {
-        id: message_ref(upstream_id, read.header.uuid.unwrap_or_default()).to_string(),
-        role: match read.header.kind {
-            RecordKind::Assistant => Role::Assistant,
-            _ => Role::User,
+        id: message_ref(upstream_id, read.record_id).to_string(),
+        role: match read.speaker {
+            Speaker::Model => Role::Assistant,
+            Speaker::User => Role::User,
         },
-        kind,
-        at: time(read.header.timestamp.as_deref()),
-        content: read
-            .blocks
-            .into_iter()
-            .map(|block| part(block, &mut room))
-            .collect(),
+        kind: match read.sort {
+            Sort::Prompt | Sort::Ordinary => None,
+            Sort::Summary => Some(MessageKind::Summary),
+            Sort::Aside => Some(MessageKind::Aside),
+            Sort::Error => Some(MessageKind::Error),
+        },
+        at: time(read.at.as_deref()),
+        content: read.parts.into_iter().map(|said| part(said, &mut room)).collect(),
         checkpoint_id,
         upstream_id: upstream_id.clone(),
-    }
-}
-
-fn kind(read: &BookMessage) -> Option<MessageKind> {
-    let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
-    if read.is_filler {
-        Some(MessageKind::Error)
-    } else if read.header.is_compact_summary {
-        Some(MessageKind::Summary)
-    } else if read.header.kind == RecordKind::User
-        && !read.is_prompt
-        && !read.header.has_tool_use_result
-        && !read.blocks.iter().any(is_result)
-    {
-        Some(MessageKind::Aside)
-    } else {
-        None
     }
 }
 
@@ -85,7 +66,7 @@ fn time(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }
 
-fn part(block: Block, room: &mut usize) -> MessagePart {
+fn part(said: Part, room: &mut usize) -> MessagePart {
     let mut cut_bytes = None;
     let mut fitting = |text: String| {
         let length = text.len();
@@ -96,75 +77,50 @@ fn part(block: Block, room: &mut usize) -> MessagePart {
         }
         kept
     };
-    let mut part = match block {
-        Block::Text(text) => MessagePart {
+    let mut part = match said {
+        Part::Text(text) => MessagePart {
             kind: if is_preamble(&text) { "retelling" } else { "text" }.to_owned(),
             text: Some(fitting(text)),
             ..MessagePart::default()
         },
-        Block::ToolUse(call) => MessagePart {
-            kind: "toolCall".to_owned(),
-            tool_call_id: Some(call.id),
-            name: Some(call.name),
-            // What is cut is no JSON any more, and left out.
-            input: RawJson::from_text(fitting(call.input_json)).ok(),
+        Part::Thought(text) => MessagePart {
+            kind: "thought".to_owned(),
+            text: Some(fitting(text)),
             ..MessagePart::default()
         },
-        Block::ToolResult {
-            tool_use_id,
+        Part::ToolCall { id, name, input_json } => MessagePart {
+            kind: "toolCall".to_owned(),
+            tool_call_id: Some(id),
+            name: Some(name),
+            // What is cut is no JSON any more, and left out.
+            input: RawJson::from_text(fitting(input_json)).ok(),
+            ..MessagePart::default()
+        },
+        Part::ToolResult {
+            call_id,
             text,
             is_error,
         } => MessagePart {
             kind: "toolResult".to_owned(),
-            tool_call_id: Some(tool_use_id),
+            tool_call_id: Some(call_id),
             text: Some(fitting(text)),
-            is_error: Some(is_error),
+            is_error,
             ..MessagePart::default()
         },
-        Block::Other { kind, json } => other(kind, json, fitting),
+        Part::Image { mime_type, data } => MessagePart {
+            kind: "image".to_owned(),
+            mime_type: Some(mime_type),
+            data: Some(fitting(data)),
+            ..MessagePart::default()
+        },
+        Part::Other { kind, json } => MessagePart {
+            kind,
+            raw: RawJson::from_text(fitting(json)).ok(),
+            ..MessagePart::default()
+        },
     };
     part.cut_bytes = cut_bytes;
     part
-}
-
-fn other(kind: String, json: String, mut fitting: impl FnMut(String) -> String) -> MessagePart {
-    #[derive(Deserialize)]
-    struct Thought {
-        thinking: String,
-    }
-    #[derive(Deserialize)]
-    struct Image {
-        source: Source,
-    }
-    #[derive(Deserialize)]
-    struct Source {
-        media_type: String,
-        data: String,
-    }
-    if kind == "thinking"
-        && let Ok(thought) = serde_json::from_str::<Thought>(&json)
-    {
-        return MessagePart {
-            kind: "thought".to_owned(),
-            text: Some(fitting(thought.thinking)),
-            ..MessagePart::default()
-        };
-    }
-    if kind == "image"
-        && let Ok(image) = serde_json::from_str::<Image>(&json)
-    {
-        return MessagePart {
-            kind,
-            mime_type: Some(image.source.media_type),
-            data: Some(fitting(image.source.data)),
-            ..MessagePart::default()
-        };
-    }
-    MessagePart {
-        kind,
-        raw: RawJson::from_text(fitting(json)).ok(),
-        ..MessagePart::default()
-    }
 }
 
 /// As much of the text as there is room for.
@@ -185,24 +141,22 @@ pub(super) struct Digest {
     at: Option<Timestamp>,
     bytes: u64,
     /// What the last record was copied from: a session and a record of it.
-    pub(super) forked_from: Option<(String, String)>,
+    pub(super) copied_from: Option<(String, String)>,
 }
 
 impl Digest {
-    pub(super) fn take(&mut self, read: BookMessage) {
+    pub(super) fn take(&mut self, read: TranscriptMessage) {
         self.bytes += read.bytes;
-        self.at = time(read.header.timestamp.as_deref());
-        self.forked_from.clone_from(&read.header.forked_from);
-        let is_reply = read.header.kind == RecordKind::Assistant;
-        for block in read.blocks {
-            match block {
-                Block::Text(text) if read.is_prompt && !is_preamble(&text) => {
+        self.at = time(read.at.as_deref());
+        self.copied_from = read.copied_from;
+        let is_reply = read.speaker == Speaker::Model && read.sort == Sort::Ordinary;
+        for part in read.parts {
+            match part {
+                Part::Text(text) if read.sort == Sort::Prompt && !is_preamble(&text) => {
                     excerpt(&mut self.prompt, &text);
                 }
-                Block::Text(text) if is_reply && !read.is_filler => {
-                    excerpt(&mut self.reply, &text);
-                }
-                Block::ToolUse(call) if !self.tools.contains(&call.name) => self.tools.push(call.name),
+                Part::Text(text) if is_reply => excerpt(&mut self.reply, &text),
+                Part::ToolCall { name, .. } if !self.tools.contains(&name) => self.tools.push(name),
                 _ => {}
             }
         }
@@ -268,9 +222,9 @@ mod tests {
     #[test]
     fn what_no_answer_could_hold_is_cut_and_says_so() {
         let mut room = 5;
-        let cut = part(Block::Text("ü".repeat(4)), &mut room);
+        let cut = part(Part::Text("ü".repeat(4)), &mut room);
         assert_eq!((cut.text.as_deref(), cut.cut_bytes), (Some("üü"), Some(8)));
-        let other = Block::Other {
+        let other = Part::Other {
             kind: "later".to_owned(),
             json: r#"{"type":"later"}"#.to_owned(),
         };

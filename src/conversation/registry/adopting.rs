@@ -23,10 +23,12 @@ use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
 use crate::store::{Change, ConversationRecord};
+use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::origin::Origin;
-use crate::transcript::{TranscriptError, reading};
+use crate::transcript::shelf::Format;
+use crate::transcript::{TranscriptError, reading, rollouts};
 
 /// A transcript that is to become a conversation.
 #[derive(Clone, Debug)]
@@ -45,6 +47,8 @@ pub struct Adoption {
 struct Held {
     entry: Arc<AgentEntry>,
     root: PathBuf,
+    format: Format,
+    id: UpstreamId,
     paths: Vec<PathBuf>,
 }
 
@@ -81,7 +85,10 @@ impl Registry {
         let id = adoption.upstream_id.clone();
         let read = move || {
             let held = find(&entries, &id)?;
-            let (path, origin) = best_copy(&held, given.as_deref())?;
+            let (path, origin) = match held.format {
+                Format::Claude => best_copy(&held, given.as_deref())?,
+                Format::Codex => rollout(&held)?,
+            };
             if origin.turns == 0 {
                 let path = path.display();
                 return Err(ConversationError::TranscriptDamaged(format!(
@@ -118,11 +125,15 @@ impl Registry {
             what: "the conversation has no session yet, so that there is no transcript to check".to_owned(),
         })?;
         let entry = self.services.agent(&head.agent)?;
-        let root = readable_root(&entry)?.to_path_buf();
+        let (root, format) = read_root(&entry)?;
+        let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
-        blocking(move || {
-            let path = disk::find(&root, &cwd, &id).map_err(|error| unusable(&error))?;
-            check_file(&path)
+        blocking(move || match format {
+            Format::Claude => {
+                let path = disk::find(&root, &cwd, &id).map_err(|error| unusable(&error))?;
+                check_answer(reading::check(&path))
+            }
+            Format::Codex => check_answer(rollouts::check(&root, id.as_str())),
         })
         .await
     }
@@ -147,10 +158,11 @@ impl Registry {
         });
         blocking(move || {
             let held = find(&entries, &id)?;
-            match held.paths.as_slice() {
+            match (held.format, held.paths.as_slice()) {
+                (Format::Codex, _) => check_answer(rollouts::check(&held.root, held.id.as_str())),
                 // It need not be read twice.
-                [only] => check_file(only),
-                _ => check_file(&best_copy(&held, None)?.0),
+                (Format::Claude, [only]) => check_answer(reading::check(only)),
+                (Format::Claude, _) => check_answer(reading::check(&best_copy(&held, None)?.0)),
             }
         })
         .await
@@ -231,7 +243,7 @@ fn adopted(
             Relation::Fresh
         },
         from_upstream_id: from.as_ref().map(|from| from.session_id.as_str().into()),
-        from_checkpoint_id: from.map(|from| place(from.record_uuid, &from.session_id)),
+        from_checkpoint_id: from.and_then(|from| Some(place(from.record_uuid?, &from.session_id))),
         cause: None,
         turns: 0,
         // None of them was acknowledged here: all are what it held when it came.
@@ -261,19 +273,25 @@ fn adopted(
 /// Looks for a transcript at these agents. Blocks.
 fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, ConversationError> {
     if let [only] = entries {
-        readable_root(only)?;
+        read_root(only)?;
     }
     let mut held = Vec::new();
     let mut problems = Vec::new();
     for entry in entries {
-        let Some(root) = entry.readable_transcripts() else {
+        let Some((root, format)) = entry.listed_transcripts() else {
             continue;
         };
-        match locate(root, id.as_str(), None) {
+        let located = match format {
+            Format::Claude => locate(root, id.as_str(), None),
+            Format::Codex => rollouts::locate(root, id.as_str()),
+        };
+        match located {
             Ok(paths) if paths.is_empty() => {}
             Ok(paths) => held.push(Held {
                 entry: Arc::clone(entry),
                 root: root.to_path_buf(),
+                format,
+                id: id.clone(),
                 paths,
             }),
             Err(error @ TranscriptError::InvalidId { .. }) => return Err(unusable(&error)),
@@ -290,7 +308,7 @@ fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, Conversati
     held.pop().ok_or_else(|| {
         let searched: Vec<&str> = entries
             .iter()
-            .filter(|entry| entry.readable_transcripts().is_some())
+            .filter(|entry| entry.listed_transcripts().is_some())
             .map(|entry| entry.name.as_str())
             .collect();
         problems.insert(
@@ -347,16 +365,23 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
     })
 }
 
-fn check_file(path: &Path) -> Result<CheckAnswer, ConversationError> {
-    let report = reading::check(path).map_err(|error| unusable(&error))?;
+/// A rollout and those that it continues, of which Codex takes the first that it finds. Blocks.
+fn rollout(held: &Held) -> Result<(PathBuf, Origin), ConversationError> {
+    let path = held.paths.first().cloned().ok_or(ConversationError::Lost)?;
+    let origin = rollouts::origin(&held.root, held.id.as_str()).map_err(|error| unusable(&error))?;
+    Ok((path, origin))
+}
+
+fn check_answer(report: Result<Report, TranscriptError>) -> Result<CheckAnswer, ConversationError> {
+    let report = report.map_err(|error| unusable(&error))?;
     Ok(CheckAnswer {
         findings: report.findings,
         more: report.more,
     })
 }
 
-fn readable_root(entry: &AgentEntry) -> Result<&Path, ConversationError> {
-    entry.readable_transcripts().ok_or_else(|| {
+fn read_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
+    entry.listed_transcripts().ok_or_else(|| {
         ConversationError::Unsupported(format!(
             "this version cannot read the transcripts of the agent {}",
             entry.name

@@ -1,0 +1,260 @@
+//! What is wrong with a rollout, and what that does to a resume.
+//!
+//! One pass over the lines; changes nothing. What a resume makes of damage was seen with Codex 0.166.0: a line that is no
+//! record is passed over and lost alone, also one that tells of a turn's beginning or end; a call without a result gets
+//! "aborted" as its result, a result without a call is left out; a record that stands there twice is sent twice, and
+//! ordinals that go back change nothing. A file whose first line is no `session_meta`, a source that is not there or
+//! shorter than it was, and a compressed file that breaks off make it refuse. Pure; how the sources stand is said by the
+//! caller.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead};
+
+use bridge_protocol::check::FindingKind;
+
+use super::item::is_prompt;
+use super::line::{LineKind, RolloutLine};
+use crate::transcript::check::{Report, hash_of, quoted};
+use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines, RawLine, text_of_same_length, trimmed};
+
+/// What is known of the file from where it lies.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing<'a> {
+    /// The session, by the file's name.
+    pub upstream_id: &'a str,
+    /// Whether it lies among the archived ones.
+    pub archived: bool,
+}
+
+/// How a file stands that a session continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceStanding {
+    /// The session that is continued.
+    pub upstream_id: String,
+    /// How its file stands.
+    pub state: SourceState,
+}
+
+/// How a source stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceState {
+    /// It reaches as far as it counts.
+    Whole,
+    /// It ends before, or was written anew: no line ends where it should.
+    TooShort,
+    /// It is not there.
+    Missing,
+    /// It cannot be read, for this reason.
+    Unreadable(String),
+    /// It continues the session itself, or there is no end to it.
+    Circle,
+}
+
+/// Checks a rollout, from its first byte on.
+///
+/// # Errors
+/// What the reader answers, but for a compressed file that breaks off, which is a finding.
+pub fn check(
+    reader: impl BufRead,
+    standing: Standing<'_>,
+    sources: &[SourceStanding],
+) -> io::Result<Report> {
+    let mut checker = Checker {
+        standing,
+        report: ReportBuilder::default(),
+        records: 0,
+        prompts: 0,
+        last_ordinal: None,
+        calls: HashMap::new(),
+    };
+    let mut lines = Lines::new(reader, 0);
+    let mut number = 0;
+    loop {
+        match lines.next_line() {
+            Ok(Some(line)) => {
+                number += 1;
+                checker.line(number, &line);
+            }
+            Ok(None) => break,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind \
+                              is lost";
+                checker.report.find(number + 1, FindingKind::TornLine, detail);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(checker.finish(sources))
+}
+
+#[derive(Default)]
+struct ReportBuilder {
+    told: HashMap<FindingKind, usize>,
+    report: Report,
+}
+
+impl ReportBuilder {
+    fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+        let told = self.told.entry(kind).or_default();
+        *told += 1;
+        self.report.add(*told, line, kind, detail.into());
+    }
+}
+
+struct Checker<'a> {
+    standing: Standing<'a>,
+    report: ReportBuilder,
+    records: u64,
+    prompts: u64,
+    last_ordinal: Option<u64>,
+    /// Calls whose results have not been seen, by a hash of their ids: the line and the tool.
+    calls: HashMap<u64, (u64, String)>,
+}
+
+impl Checker<'_> {
+    fn line(&mut self, number: u64, line: &RawLine<'_>) {
+        if line.oversized {
+            let detail = format!(
+                "longer than {} MiB and not read here; an agent may take long or fail to read it",
+                LINE_LIMIT_BYTES >> 20
+            );
+            self.report.find(number, FindingKind::OversizedLine, detail);
+            return;
+        }
+        let bytes = trimmed(line.bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let text = text_of_same_length(bytes);
+        match RolloutLine::parse(&text) {
+            Some(record) => self.record(number, &record),
+            None if !line.ended => self.report.find(
+                number,
+                FindingKind::TornLine,
+                "breaks off within a record: its writer was stopped, or still writes; a resume passes over it",
+            ),
+            None if self.records == 0 => self.report.find(
+                number,
+                FindingKind::GarbageLine,
+                "what should say which session this is is no record: Codex refuses to resume the session",
+            ),
+            None => self.report.find(
+                number,
+                FindingKind::GarbageLine,
+                "not a record: a resume passes over it, and what it said is lost; a fork from behind it cannot be resumed \
+                 when the line has not its old length any more",
+            ),
+        }
+    }
+
+    fn record(&mut self, number: u64, record: &RolloutLine<'_>) {
+        self.records += 1;
+        if self.records == 1 {
+            self.first(number, record);
+        }
+        if let Some(ordinal) = record.ordinal {
+            self.ordinal(number, ordinal);
+        }
+        if record.kind != LineKind::Item {
+            return;
+        }
+        self.prompts += u64::from(is_prompt(&record.payload));
+        let kind = record.payload.text("type").unwrap_or_default();
+        let Some(call_id) = record.payload.text("call_id") else {
+            return;
+        };
+        if kind.ends_with("_output") {
+            if self.calls.remove(&hash_of(&call_id)).is_none() {
+                let detail = "a tool's result whose call is not there: a resume leaves it out";
+                self.report.find(number, FindingKind::ResultWithoutToolUse, detail);
+            }
+        } else if kind.ends_with("_call") {
+            let name = record.payload.text("name").unwrap_or(kind);
+            self.calls.insert(hash_of(&call_id), (number, quoted(&name)));
+        }
+    }
+
+    fn first(&mut self, number: u64, record: &RolloutLine<'_>) {
+        let id = match record.kind {
+            LineKind::Meta => record.meta().upstream_id,
+            _ => None,
+        };
+        match id {
+            None => self.report.find(
+                number,
+                FindingKind::NothingToResume,
+                "the first record does not say which session this is: Codex refuses to resume the session",
+            ),
+            Some(id) if id != self.standing.upstream_id => {
+                let detail = format!(
+                    "it says that it is of session {}, and its name says another: Codex opens it, and then fails each prompt \
+                     with \"thread not found\"",
+                    quoted(&id)
+                );
+                self.report.find(number, FindingKind::ForeignSessionId, detail);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn ordinal(&mut self, number: u64, ordinal: u64) {
+        if let Some(last) = self.last_ordinal.filter(|last| ordinal <= *last) {
+            let detail = if ordinal == last {
+                format!("the ordinal {ordinal} stood before: a resume sends the model what both records say")
+            } else {
+                format!(
+                    "the ordinal {ordinal} comes behind {last}: a resume goes by the order of the lines; a fork, which goes \
+                     by ordinals, may cut elsewhere"
+                )
+            };
+            self.report.find(number, FindingKind::BrokenOrder, detail);
+        }
+        self.last_ordinal = self.last_ordinal.max(Some(ordinal));
+    }
+
+    fn finish(mut self, sources: &[SourceStanding]) -> Report {
+        if self.records == 0 || (self.prompts == 0 && sources.is_empty()) {
+            let detail = if self.records == 0 {
+                "no record of a session is in it: Codex refuses to resume the session"
+            } else {
+                "nobody has asked anything in it: there is nothing to go on with"
+            };
+            self.report.find(0, FindingKind::NothingToResume, detail);
+        }
+        if self.standing.archived {
+            let detail = format!(
+                "it is archived: Codex refuses to resume it until `codex unarchive {}` was run",
+                self.standing.upstream_id
+            );
+            self.report.find(0, FindingKind::Archived, detail);
+        }
+        for source in sources {
+            let why = match &source.state {
+                SourceState::Whole => continue,
+                SourceState::TooShort => {
+                    "is shorter than it was when this session was forked, or was written anew".to_owned()
+                }
+                SourceState::Missing => "is not there".to_owned(),
+                SourceState::Unreadable(why) => format!("cannot be read ({why})"),
+                SourceState::Circle => "continues this one in turn, or there is no end to it".to_owned(),
+            };
+            let detail = format!(
+                "the session begins in the file of session {}, which {why}: Codex refuses to resume the session, and what was \
+                 said there is missing from its history",
+                quoted(&source.upstream_id)
+            );
+            self.report.find(1, FindingKind::MissingSource, detail);
+        }
+        for (line, tool) in std::mem::take(&mut self.calls).into_values() {
+            let detail = format!(
+                "the tool {tool} was called and has no result: a resume goes on, and the model is told \"aborted\" as the \
+                 result"
+            );
+            self.report.find(line, FindingKind::ToolUseWithoutResult, detail);
+        }
+        let mut report = self.report.report;
+        report.findings.sort_by_key(|finding| finding.line);
+        report
+    }
+}

@@ -1,0 +1,269 @@
+//! What a line of a rollout says, as a message.
+//!
+//! Owns which items are told: what a person, the model or a tool said, and what the agent said in the person's name.
+//! Its own instructions to the model are none of a conversation and are left out. Pure.
+
+use crate::transcript::fields::Fields;
+use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+
+use super::book::EntrySort;
+use super::line::RolloutLine;
+
+/// Beginnings of texts that Codex says in the user's name, in files too old to tell whose a text is.
+const NOT_PROMPTS: [&str; 12] = [
+    "<environment_context",
+    "<user_instructions",
+    "<turn_aborted",
+    "<user_shell_command",
+    "<skill",
+    "<permissions",
+    "<collaboration_mode",
+    "<subagent_notification",
+    "<model_switch",
+    "<personality",
+    "<hook_prompt",
+    "# AGENTS.md",
+];
+
+/// What stands before the exit code in the text of a command's result, and in how many of its lines that is looked for:
+/// what the command printed comes behind them.
+const EXIT_CODE: &str = "Process exited with code ";
+const HEADER_LINES: usize = 5;
+
+/// Whether an item is told at all.
+pub(super) fn is_message(item: &Fields<'_>) -> bool {
+    match item.text("type").as_deref() {
+        Some("message") => matches!(item.text("role").as_deref(), Some("user" | "assistant")),
+        // What it takes to go on, and to go back.
+        Some("ghost_snapshot" | "compaction_trigger") | None => false,
+        Some(_) => true,
+    }
+}
+
+/// Whether an item holds something that a person asked.
+pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
+    prompt_texts(item).is_some_and(|mut texts| texts.any(|_| true))
+}
+
+/// The texts of an item that a person wrote; a picture among them counts as an empty one. None when it is no message of
+/// the user's at all.
+pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
+    if item.text("type")? != "message" || item.text("role")? != "user" {
+        return None;
+    }
+    let content = item.array("content")?;
+    let owners = owners(item);
+    let said = move |(number, part): (usize, &serde_json::value::RawValue)| {
+        let text = Fields::parse(part.get()).and_then(|part| part.text("text"));
+        let is_person = match &owners {
+            Some(owners) => owners.get(number).is_some_and(|owner| owner == "user"),
+            None => match &text {
+                Some(text) => !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning)),
+                None => number == 0,
+            },
+        };
+        is_person.then(|| text.unwrap_or_default())
+    };
+    Some(content.into_iter().enumerate().filter_map(said))
+}
+
+/// Whose the parts of an item are; nothing where the version does not say so.
+fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
+    let parts = item
+        .object("internal_chat_message_metadata_passthrough")?
+        .array("content_item_metadata")?;
+    let owner = |part: &str| Fields::parse(part)?.object("provenance")?.text("type");
+    let owners = parts.iter().map(|part| owner(part.get()).unwrap_or_default());
+    Some(owners.collect())
+}
+
+/// What a line says; nothing when it is not what it was taken for.
+pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<TranscriptMessage> {
+    let payload = &line.payload;
+    let (speaker, sort, parts) = match entry {
+        EntrySort::Summary => {
+            let text = payload.text("message").filter(|text| !text.is_empty());
+            (Speaker::User, Sort::Summary, text.map(Part::Text).into_iter().collect())
+        }
+        EntrySort::Failure => {
+            let error = payload.object("error");
+            let text = match &error {
+                Some(error) => error.text("message"),
+                None => payload.text("message"),
+            };
+            (Speaker::Model, Sort::Error, text.map(Part::Text).into_iter().collect())
+        }
+        EntrySort::Prompt => (Speaker::User, Sort::Prompt, parts(payload)?),
+        EntrySort::Item | EntrySort::Aside => {
+            let speaker = speaker(payload)?;
+            let is_of_harness = speaker == Speaker::User && payload.text("type")? == "message";
+            let sort = if is_of_harness || entry == EntrySort::Aside {
+                Sort::Aside
+            } else {
+                Sort::Ordinary
+            };
+            (speaker, sort, parts(payload)?)
+        }
+    };
+    Some(TranscriptMessage {
+        record_id: String::new(),
+        speaker,
+        sort,
+        at: line.at.clone(),
+        parts,
+        copied_from: None,
+        bytes: 0,
+    })
+}
+
+fn speaker(item: &Fields<'_>) -> Option<Speaker> {
+    let kind = item.text("type")?;
+    Some(match kind.as_str() {
+        "message" if item.text("role")? == "assistant" => Speaker::Model,
+        "message" => Speaker::User,
+        kind if kind.ends_with("_output") => Speaker::User,
+        _ => Speaker::Model,
+    })
+}
+
+fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
+    let kind = item.text("type")?;
+    let whole = || Part::Other {
+        kind: kind.clone(),
+        json: item.to_json(),
+    };
+    Some(match kind.as_str() {
+        "message" => {
+            let content = item.array("content").unwrap_or_default();
+            content.iter().map(|part| part_of_message(part.get())).collect()
+        }
+        "reasoning" => thoughts(item),
+        "function_call" => {
+            let arguments = item.text("arguments").unwrap_or_default();
+            vec![call(item, json_or_text(arguments))]
+        }
+        "custom_tool_call" => {
+            let input = item.raw("input").map_or("null", |input| input.get());
+            vec![call(item, input.to_owned())]
+        }
+        "local_shell_call" => {
+            let action = item.raw("action").map_or("null", |action| action.get());
+            vec![Part::ToolCall {
+                id: item.text("call_id").or_else(|| item.text("id")).unwrap_or_default(),
+                name: "local_shell".to_owned(),
+                input_json: action.to_owned(),
+            }]
+        }
+        "function_call_output" | "custom_tool_call_output" | "mcp_tool_call_output" => results(item),
+        _ => vec![whole()],
+    })
+}
+
+fn call(item: &Fields<'_>, input_json: String) -> Part {
+    Part::ToolCall {
+        id: item.text("call_id").unwrap_or_default(),
+        name: item.text("name").unwrap_or_default(),
+        input_json,
+    }
+}
+
+/// The arguments as they stand when they are JSON, else as a JSON string: the model may have written anything.
+fn json_or_text(arguments: String) -> String {
+    match serde_json::from_str::<serde::de::IgnoredAny>(&arguments) {
+        Ok(_) => arguments,
+        Err(_) => serde_json::Value::String(arguments).to_string(),
+    }
+}
+
+fn part_of_message(json: &str) -> Part {
+    let other = |kind: String| Part::Other {
+        kind,
+        json: json.to_owned(),
+    };
+    let Some(fields) = Fields::parse(json) else {
+        return other(String::new());
+    };
+    let kind = fields.text("type").unwrap_or_default();
+    match kind.as_str() {
+        "input_text" | "output_text" | "text" => fields.text("text").map_or_else(|| other(kind), Part::Text),
+        "input_image" => fields
+            .text("image_url")
+            .and_then(|url| picture(&url))
+            .unwrap_or_else(|| other(kind)),
+        _ => other(kind),
+    }
+}
+
+/// A picture that stands in its own address.
+fn picture(url: &str) -> Option<Part> {
+    let (mime_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    Some(Part::Image {
+        mime_type: mime_type.to_owned(),
+        data: data.to_owned(),
+    })
+}
+
+/// What the model thought as far as it is told: the text itself, else its summary. The rest is encrypted.
+fn thoughts(item: &Fields<'_>) -> Vec<Part> {
+    let texts = |name: &str| -> Vec<Part> {
+        let parts = item.array(name).unwrap_or_default();
+        let text = |part: &str| Fields::parse(part)?.text("text");
+        let texts = parts.iter().filter_map(|part| text(part.get()));
+        texts.map(Part::Thought).collect()
+    };
+    let told = texts("content");
+    if told.is_empty() { texts("summary") } else { told }
+}
+
+/// A tool's result is a string, or an object with it, or parts of which the texts are one.
+fn results(item: &Fields<'_>) -> Vec<Part> {
+    let call_id = item.text("call_id").unwrap_or_default();
+    let mut pictures = Vec::new();
+    let mut text_of_parts = |parts: Vec<&serde_json::value::RawValue>| {
+        let mut texts = Vec::new();
+        for part in parts {
+            match part_of_message(part.get()) {
+                Part::Text(text) => texts.push(text),
+                part => pictures.push(part),
+            }
+        }
+        texts.join("\n")
+    };
+    let mut success = None;
+    let text = if let Some(text) = item.text("output") {
+        text
+    } else if let Some(parts) = item.array("output") {
+        text_of_parts(parts)
+    } else if let Some(output) = item.object("output") {
+        success = output.raw("success").and_then(|raw| raw.get().parse::<bool>().ok());
+        match output.text("content") {
+            Some(text) => text,
+            None => text_of_parts(output.array("content").unwrap_or_default()),
+        }
+    } else {
+        String::new()
+    };
+    // Older versions put the output of a command into an object that is written as text.
+    let wrapped = Fields::parse(&text).and_then(|wrapped| {
+        let metadata = wrapped.object("metadata")?;
+        Some((wrapped.text("output")?, super::line::number(&metadata, "exit_code")))
+    });
+    let (text, exit_code) = wrapped.unwrap_or_else(|| {
+        let code = exit_code(&text);
+        (text, code)
+    });
+    let mut parts = vec![Part::ToolResult {
+        call_id,
+        text,
+        is_error: success.map(|success| !success).or(exit_code.map(|code| code != 0)),
+    }];
+    parts.append(&mut pictures);
+    parts
+}
+
+/// The exit code that the agent wrote above a command's output. A signal's is negative, and not 0 either.
+fn exit_code(text: &str) -> Option<u64> {
+    let header = text.lines().take(HEADER_LINES).take_while(|line| *line != "Output:");
+    let mut codes = header.filter_map(|line| line.strip_prefix(EXIT_CODE));
+    codes.next().map(|code| code.trim().parse().unwrap_or(1))
+}

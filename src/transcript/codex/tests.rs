@@ -1,0 +1,414 @@
+use std::io::Cursor;
+
+use bridge_protocol::check::FindingKind;
+use serde_json::{Value, json};
+
+use super::book::{Book, BookBuilder, Cut};
+use super::check::{SourceStanding, SourceState, Standing, check};
+use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+
+/// A session of Codex 0.166.0: a reply, a tool, a limit, an interruption, a reply, a compaction, a reply.
+const ROOT: &str = include_str!("../../../tests/fixtures/codex/tools-limit-abort-compaction.jsonl");
+const FORK: &str = include_str!("../../../tests/fixtures/codex/fork-at-head.jsonl");
+const EARLY: &str = include_str!("../../../tests/fixtures/codex/fork-at-first-turn.jsonl");
+const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
+const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
+
+fn book(parts: &[(&str, &str, Cut)], until: Option<(u16, &str)>) -> Option<Book> {
+    let mut builder = BookBuilder::new(until);
+    for (id, text, cut) in parts {
+        builder.part(text.as_bytes(), id, *cut).expect("bytes are read");
+    }
+    builder.finish()
+}
+
+fn whole(text: &str) -> Book {
+    book(&[("s", text, Cut::default())], None).expect("a book")
+}
+
+fn cut_at(ordinal: u64) -> Cut {
+    Cut {
+        ordinal: Some(ordinal),
+        offset: None,
+    }
+}
+
+fn read(book: &Book, texts: &[&str]) -> Vec<TranscriptMessage> {
+    let read = |message| {
+        let text = texts[book.part_of(message)];
+        let read = book.message(Cursor::new(text), message).expect("bytes are read");
+        read.expect("a message")
+    };
+    (0..book.messages()).map(read).collect()
+}
+
+/// A message in a few words.
+fn words(message: &TranscriptMessage) -> String {
+    let said = message.parts.iter().map(|part| match part {
+        Part::Text(text) => text.chars().take(24).collect(),
+        Part::Thought(text) => format!("({text})"),
+        Part::ToolCall { name, input_json, .. } => format!("{name} {input_json}"),
+        Part::ToolResult { text, is_error, .. } => {
+            format!("= {} {is_error:?}", text.lines().last().unwrap_or_default())
+        }
+        Part::Image { mime_type, data } => format!("{mime_type} {data}"),
+        Part::Other { kind, .. } => format!("<{kind}>"),
+    });
+    let said: Vec<String> = said.collect();
+    let sort = match message.sort {
+        Sort::Prompt => "prompt",
+        Sort::Ordinary if message.speaker == Speaker::Model => "reply",
+        Sort::Ordinary => "result",
+        Sort::Summary => "summary",
+        Sort::Aside => "aside",
+        Sort::Error => "error",
+    };
+    format!("{sort}: {}", said.join(" | "))
+}
+
+fn told(book: &Book, texts: &[&str]) -> Vec<String> {
+    read(book, texts).iter().map(words).collect()
+}
+
+fn prompts(book: &Book, texts: &[&str]) -> Vec<String> {
+    let told = told(book, texts);
+    let prompts = told.iter().filter_map(|line| line.strip_prefix("prompt: "));
+    prompts.map(str::to_owned).collect()
+}
+
+/// A line of a rollout; without an ordinal where none is given.
+fn line(ordinal: Option<u64>, kind: &str, payload: Value) -> String {
+    let mut line = json!({"timestamp": "2026-11-03T12:00:00.000Z", "type": kind, "payload": payload});
+    if let Some(ordinal) = ordinal {
+        line["ordinal"] = json!(ordinal);
+    }
+    format!("{line}\n")
+}
+
+fn item(payload: Value) -> String {
+    line(None, "response_item", payload)
+}
+
+fn user(text: &str) -> String {
+    item(json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}))
+}
+
+fn model(text: &str) -> String {
+    item(json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}))
+}
+
+#[test]
+fn a_rollout_of_today() {
+    let book = whole(ROOT);
+    assert_eq!((book.turns(), book.damages), (6, 0));
+    assert_eq!(
+        told(&book, &[ROOT]),
+        [
+            "aside: <environment_context>\n  ",
+            "prompt: first [[text hi one]]",
+            "reply: hi one",
+            "prompt: second [[tool exec_comma",
+            r#"reply: exec_command {"cmd":"echo tooled"}"#,
+            "result: = tooled Some(false)",
+            "reply: after tool",
+            "prompt: third [[err 429]]",
+            "error: exceeded retry limit, la",
+            "prompt: fourth [[slow 40 0.3]]",
+            "aside: <turn_aborted>\nThe user ",
+            "prompt: fifth [[text five]]",
+            "reply: five",
+            "aside: ok: You are performing a",
+            "summary: Another language model s",
+            "prompt: sixth [[text six]]",
+            "reply: six",
+        ]
+    );
+    // What was compacted belongs to the turn before, since nobody asked anything.
+    let turns: Vec<_> = (0..6).map(|turn| book.turn(turn)).collect();
+    assert_eq!(turns, [0..3, 3..7, 7..9, 9..11, 11..15, 15..17]);
+    assert_eq!(book.turn_name(0), Some((FIRST_TURN, "s")));
+    assert_eq!(book.find("s", FIRST_TURN), Some(2));
+    assert_eq!((book.record_id(1), book.find("s", "o7")), ("o7".to_owned(), Some(1)));
+    for nowhere in ["o8", "l7", "x7", "", "é", "o", "7"] {
+        assert_eq!(book.find("s", nowhere), None, "{nowhere}");
+    }
+    assert_eq!(book.find("other", FIRST_TURN), None);
+    assert_eq!(book.cwd.as_deref(), Some("/home/u/project"));
+    assert_eq!(book.meta.upstream_id.as_deref(), Some(ROOT_ID));
+}
+
+#[test]
+fn a_fork_begins_in_the_files_that_it_continues() {
+    let parts = [(ROOT_ID, ROOT, cut_at(53)), ("f", FORK, Cut::default())];
+    let forked = book(&parts, None).expect("a book");
+    assert_eq!((forked.turns(), forked.damages), (6, 0));
+    assert_eq!(
+        prompts(&forked, &[ROOT, FORK])[4..],
+        ["fifth [[text five]]", "on fork [[text forked]]"]
+    );
+    assert_eq!(forked.turn_name(0), Some((FIRST_TURN, ROOT_ID)));
+    let (own_turn, owner) = forked.turn_name(5).expect("a turn");
+    assert_eq!(owner, "f");
+    assert_eq!(forked.find("f", own_turn), Some(forked.messages() - 1));
+    // The same by offsets alone, and of a source that lost its end.
+    let offset = forked.meta.base.as_ref().and_then(|base| base.end_offset);
+    let by_offset = Cut { ordinal: None, offset };
+    let parts = [(ROOT_ID, ROOT, by_offset), ("f", FORK, Cut::default())];
+    assert_eq!(book(&parts, None).expect("a book").turns(), 6);
+    let short: String = ROOT.lines().take(20).map(|line| format!("{line}\n")).collect();
+    let parts = [(ROOT_ID, short.as_str(), cut_at(53)), ("f", FORK, Cut::default())];
+    let lossy = book(&parts, None).expect("a book");
+    assert_eq!((lossy.turns(), lossy.damages), (3, 1));
+
+    // Up to a turn of the first file, of the last, and to none that is there.
+    let parts = [(ROOT_ID, ROOT, cut_at(14)), (EARLY_ID, EARLY, Cut::default())];
+    assert_eq!(book(&parts, Some((0, FIRST_TURN))).expect("a book").messages(), 3);
+    assert_eq!(book(&parts, Some((1, "01a1fcbf-e918-7c53-9884-4d4940b79587"))).expect("a book").turns(), 2);
+    assert!(book(&parts, Some((1, FIRST_TURN))).is_none());
+    assert!(book(&parts, Some((0, "nowhere"))).is_none());
+}
+
+#[test]
+fn rollouts_of_older_versions() {
+    let context = user("<environment_context>\n</environment_context>");
+    let meta = line(None, "session_meta", json!({"id": "s", "cwd": "/home/u/project"}));
+    let old = [meta.as_str(), &context, &user("one"), &model("1"), &user("<b>two</b>"), &model("2")].concat();
+    let book = whole(&old);
+    assert_eq!(
+        told(&book, &[&old]),
+        ["aside: <environment_context>\n</", "prompt: one", "reply: 1", "prompt: <b>two</b>", "reply: 2"]
+    );
+    assert_eq!(book.turn_name(1), Some(("t2", "s")));
+    assert_eq!((book.record_id(1), book.find("s", "l3")), ("l3".to_owned(), Some(1)));
+    assert_eq!(book.find("s", "t1"), Some(2));
+    let first = self::book(&[("s", &old, Cut::default())], Some((0, "t1"))).expect("a book");
+    assert_eq!((first.turns(), first.messages()), (1, 3));
+
+    // The first ones had no envelope; the reasoning is told as far as it is there.
+    let bare = concat!(
+        r#"{"id":"s","timestamp":"2025-05-03T12:00:00.000Z","instructions":null}"#, "\n",
+        r#"{"record_type":"state"}"#, "\n",
+        r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}"#, "\n",
+        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"}"#, "\n",
+        r#"{"type":"function_call","name":"shell","arguments":"not json","call_id":"c1"}"#, "\n",
+        r#"{"type":"function_call_output","call_id":"c1","output":"{\"output\":\"no\\n\",\"metadata\":{\"exit_code\":2}}"}"#, "\n",
+    );
+    let book = whole(bare);
+    assert_eq!(book.meta.upstream_id.as_deref(), Some("s"));
+    assert_eq!(
+        told(&book, &[bare]),
+        ["prompt: one", "reply: (hm)", r#"reply: shell "not json""#, "result: = no Some(true)"]
+    );
+}
+
+#[test]
+fn items_in_each_form() {
+    let output = |output: Value| item(json!({"type": "function_call_output", "call_id": "c", "output": output}));
+    let table = [
+        (output(json!("plain")), "result: = plain None"),
+        (output(json!({"content": "no", "success": false})), "result: = no Some(true)"),
+        (
+            output(json!([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:image/png;base64,QUJD"}])),
+            "result: = a None | image/png QUJD",
+        ),
+        (
+            output(json!("Chunk ID: 1\nProcess exited with code 1\nOutput:\nProcess exited with code 0")),
+            "result: = Process exited with code 0 Some(true)",
+        ),
+        (output(json!("Output:\nProcess exited with code 1")), "result: = Process exited with code 1 None"),
+        (output(json!(7)), "result: =  None"),
+        (
+            item(json!({"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** x"})),
+            r#"reply: apply_patch "*** x""#,
+        ),
+        (
+            item(json!({"type": "local_shell_call", "call_id": "c", "action": {"type": "exec"}})),
+            r#"reply: local_shell {"type":"exec"}"#,
+        ),
+        (item(json!({"type": "web_search_call", "action": {"query": "x"}})), "reply: <web_search_call>"),
+        (item(json!({"type": "brand_new", "x": 1.50})), "reply: <brand_new>"),
+        (
+            item(json!({"type": "reasoning", "content": [{"text": "all"}], "summary": [{"text": "short"}]})),
+            "reply: (all)",
+        ),
+        (
+            item(json!({"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]})),
+            "reply: <refusal>",
+        ),
+        (
+            item(json!({"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]})),
+            "prompt: <input_image>",
+        ),
+        (line(None, "event_msg", json!({"type": "error", "message": "went wrong"})), "error: went wrong"),
+        (line(None, "compacted", json!({"message": ""})), "summary: "),
+    ];
+    for (text, expected) in table {
+        assert_eq!(told(&whole(&text), &[&text]), [expected], "{text}");
+    }
+    let kept = item(json!({"type": "brand_new", "deep": {"x": [1, "ü"]}}));
+    let message = read(&whole(&kept), &[&kept]).remove(0);
+    let [Part::Other { json, .. }] = &message.parts[..] else {
+        panic!("one part")
+    };
+    assert!(kept.contains(json.as_str()), "byte for byte: {json}");
+    for left_out in [
+        item(json!({"type": "message", "role": "developer", "content": []})),
+        item(json!({"type": "ghost_snapshot"})),
+        line(None, "event_msg", json!({"type": "agent_message", "message": "twice"})),
+        line(None, "brand_new", json!({})),
+        "{}\n[]\n7\n".to_owned(),
+    ] {
+        assert_eq!(whole(&left_out).messages(), 0, "{left_out}");
+    }
+}
+
+#[test]
+fn a_turn_that_was_taken_back_is_left_out_and_can_still_be_named() {
+    let back = |turns: u64| line(None, "event_msg", json!({"type": "thread_rolled_back", "num_turns": turns}));
+    let said = [user("one"), model("1"), user("two"), model("2")].concat();
+    let gone = format!("{said}{}{}{}", back(1), user("three"), model("3"));
+    let book = whole(&gone);
+    assert_eq!(prompts(&book, &[&gone]), ["one", "three"]);
+    assert_eq!(book.turn_name(1), Some(("t3", "s")));
+    let named = self::book(&[("s", &gone, Cut::default())], Some((0, "t2"))).expect("a book");
+    assert_eq!(prompts(&named, &[&gone]), ["one", "two"]);
+    for (turns, left) in [(0, 2), (2, 0), (u64::MAX, 0)] {
+        let text = format!("{said}{}", back(turns));
+        assert_eq!(whole(&text).turns(), left, "{turns}");
+    }
+}
+
+#[test]
+fn a_second_prompt_within_a_turn_begins_no_other() {
+    let started = |id: &str| line(Some(1), "event_msg", json!({"type": "task_started", "turn_id": id}));
+    let text = [started("a"), user("one"), user("and this"), model("1"), started("b"), user("two")].concat();
+    let book = whole(&text);
+    assert_eq!((book.turns(), book.turn(0)), (2, 0..3));
+    // Where the beginning of a turn is lost, its items say where they belong.
+    let of = |id: &str, text: &str| {
+        let content = json!([{"type": "input_text", "text": text}]);
+        let passed = json!({"turn_id": id});
+        item(json!({
+            "type": "message", "role": "user", "content": content,
+            "internal_chat_message_metadata_passthrough": passed,
+        }))
+    };
+    let text = [started("a"), of("a", "one"), "{@@@\n".to_owned(), of("b", "two")].concat();
+    let book = whole(&text);
+    assert_eq!((book.turns(), book.damages), (2, 1));
+    assert_eq!(book.turn_name(1), Some(("b", "s")));
+}
+
+#[test]
+fn no_damage_is_more_than_what_it_hit() {
+    let all = prompts(&whole(ROOT), &[ROOT]);
+    for end in (0..ROOT.len()).step_by(61) {
+        let text = &ROOT[..end];
+        let told = prompts(&whole(text), &[text]);
+        assert_eq!(told[..], all[..told.len()], "cut at {end}");
+        assert_eq!(whole(text).damages, 0, "a last line may still be written");
+    }
+    let lines: Vec<&str> = ROOT.lines().collect();
+    for hit in 0..lines.len() {
+        let mut lines = lines.clone();
+        lines[hit] = "{@@@";
+        let text = lines.join("\n") + "\n";
+        let book = whole(&text);
+        let told = prompts(&book, &[&text]);
+        assert_eq!(book.damages, 1);
+        let lost: Vec<_> = all.iter().filter(|prompt| !told.contains(prompt)).collect();
+        assert!(lost.len() <= 1 && told.len() + lost.len() == all.len(), "line {hit}: {lost:?}");
+    }
+}
+
+#[test]
+fn a_file_that_changed_meanwhile_gives_nothing() {
+    let book = whole(ROOT);
+    let moved = ROOT.replacen("\"ordinal\":7,", "\"ordinal\":8,", 1);
+    for changed in ["", &ROOT[1..], &"x".repeat(ROOT.len()), &moved] {
+        assert_eq!(book.message(Cursor::new(changed), 1).expect("bytes are read"), None);
+    }
+    assert_eq!(book.message(Cursor::new(ROOT), 999).expect("bytes are read"), None);
+}
+
+fn found(text: &str, id: &str, sources: &[SourceStanding]) -> Vec<(u64, FindingKind)> {
+    let standing = Standing {
+        upstream_id: id,
+        archived: false,
+    };
+    let report = check(text.as_bytes(), standing, sources).expect("bytes are read");
+    assert!(report.findings.iter().all(|finding| !finding.detail.is_empty()));
+    report.findings.iter().map(|finding| (finding.line, finding.kind)).collect()
+}
+
+#[test]
+fn each_damage_is_found_in_its_line() {
+    let lines: Vec<&str> = ROOT.lines().collect();
+    let with = |change: &dyn Fn(&mut Vec<String>)| {
+        let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        change(&mut lines);
+        lines.join("\n") + "\n"
+    };
+    let table: Vec<(String, Vec<(u64, FindingKind)>)> = vec![
+        (ROOT.to_owned(), vec![]),
+        (format!("{ROOT}{{\"timest"), vec![(76, FindingKind::TornLine)]),
+        (with(&|lines| lines[7] = "{@@@".into()), vec![(8, FindingKind::GarbageLine)]),
+        (
+            with(&|lines| lines[0] = "{@@@".into()),
+            vec![(1, FindingKind::GarbageLine), (2, FindingKind::NothingToResume)],
+        ),
+        (with(&|lines| drop(lines.remove(22))), vec![(20, FindingKind::ToolUseWithoutResult)]),
+        (with(&|lines| drop(lines.remove(19))), vec![(22, FindingKind::ResultWithoutToolUse)]),
+        (
+            with(&|lines| lines.insert(11, lines[10].clone())),
+            vec![(12, FindingKind::BrokenOrder)],
+        ),
+        (
+            with(&|lines| lines[46] = lines[46].replace("\"ordinal\":46", "\"ordinal\":3")),
+            vec![(47, FindingKind::BrokenOrder)],
+        ),
+        (
+            ROOT.replacen(&format!("\"id\":\"{ROOT_ID}\""), "\"id\":\"other\"", 1),
+            vec![(1, FindingKind::ForeignSessionId)],
+        ),
+        (String::new(), vec![(0, FindingKind::NothingToResume)]),
+        (format!("{}\n", lines[0]), vec![(0, FindingKind::NothingToResume)]),
+        ("\n\u{feff}\n\0\0\n".to_owned(), vec![(0, FindingKind::NothingToResume)]),
+    ];
+    for (text, expected) in table {
+        assert_eq!(found(&text, ROOT_ID, &[]), expected, "{}", &text[..text.len().min(200)]);
+    }
+    let many = format!("{ROOT}{}", "garbage\n".repeat(300));
+    let standing = Standing {
+        upstream_id: ROOT_ID,
+        archived: true,
+    };
+    let report = check(many.as_bytes(), standing, &[]).expect("bytes are read");
+    assert_eq!((report.findings[0].kind, report.findings[0].line), (FindingKind::Archived, 0));
+    assert_eq!((report.findings.len(), report.more), (101, 200));
+}
+
+#[test]
+fn a_source_that_does_not_reach_is_found_in_the_first_line() {
+    let id = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
+    let with = |state: SourceState| {
+        found(
+            FORK,
+            id,
+            &[SourceStanding {
+                upstream_id: ROOT_ID.to_owned(),
+                state,
+            }],
+        )
+    };
+    assert_eq!(with(SourceState::Whole), []);
+    for state in [
+        SourceState::TooShort,
+        SourceState::Missing,
+        SourceState::Circle,
+        SourceState::Unreadable("denied".to_owned()),
+    ] {
+        assert_eq!(with(state), [(1, FindingKind::MissingSource)]);
+    }
+}

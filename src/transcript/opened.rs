@@ -1,0 +1,167 @@
+//! A transcript that is held open, whatever its format: messages and turns by number, and their names.
+//!
+//! Owns which format answers. Blocks. Knows neither conversations nor what is made of the messages.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::TranscriptError;
+use super::library::Library;
+use super::message::TranscriptMessage;
+use super::reading::OpenBook;
+use super::rollouts::OpenRollout;
+
+/// An open transcript.
+#[derive(Debug)]
+pub enum Opened {
+    /// Claude's: a branch of one file.
+    Claude(OpenBook),
+    /// Codex': a rollout and those that it continues.
+    Codex(Box<OpenRollout>),
+}
+
+/// Something that an open transcript lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loss {
+    /// So many records are damaged or gone.
+    Damaged(u64),
+    /// What was said before a compaction is not in it.
+    Compacted,
+    /// The file of another session, in which it begins, is not there.
+    Source {
+        /// That session.
+        upstream_id: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl Opened {
+    /// Opens a file of Claude's format, up to the record `until` or its live branch.
+    ///
+    /// # Errors
+    /// As [`Library::open`].
+    pub fn claude(library: &Library, path: &Path, until: Option<&str>) -> Result<Self, TranscriptError> {
+        library.open(path, until).map(Self::Claude)
+    }
+
+    /// Opens a session of Codex, up to a turn (the session that holds it, and its name) or all.
+    ///
+    /// # Errors
+    /// As [`OpenRollout::open`].
+    pub fn codex(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Self, TranscriptError> {
+        let open = OpenRollout::open(root, upstream_id, until)?;
+        Ok(Self::Codex(Box::new(open)))
+    }
+
+    /// How many messages there are.
+    #[must_use]
+    pub fn messages(&self) -> usize {
+        match self {
+            Self::Claude(open) => open.book.messages(),
+            Self::Codex(open) => open.book.messages(),
+        }
+    }
+
+    /// How many turns there are.
+    #[must_use]
+    pub fn turns(&self) -> usize {
+        match self {
+            Self::Claude(open) => open.book.turns(),
+            Self::Codex(open) => open.book.turns(),
+        }
+    }
+
+    /// The messages of a turn; of one that is not there none.
+    #[must_use]
+    pub fn turn(&self, turn: usize) -> Range<usize> {
+        match self {
+            Self::Claude(open) => open.book.turn(turn),
+            Self::Codex(open) => open.book.turn(turn),
+        }
+    }
+
+    /// The turn that a message belongs to; none before the first.
+    #[must_use]
+    pub fn turn_of(&self, message: usize) -> Option<usize> {
+        match self {
+            Self::Claude(open) => open.book.turn_of(message),
+            Self::Codex(open) => open.book.turn_of(message),
+        }
+    }
+
+    /// The name of a message's record; empty when it is not there.
+    #[must_use]
+    pub fn record_id(&self, message: usize) -> String {
+        match self {
+            Self::Claude(open) => open.book.uuid(message),
+            Self::Codex(open) => open.book.record_id(message),
+        }
+    }
+
+    /// The session whose file holds a message, where that may be another one than was opened.
+    #[must_use]
+    pub fn owner(&self, message: usize) -> Option<&str> {
+        match self {
+            Self::Claude(_) => None,
+            Self::Codex(open) => open.book.owner(message),
+        }
+    }
+
+    /// The name of the place after a turn, and the session whose file that is in, where that may be another one.
+    #[must_use]
+    pub fn end_of_turn(&self, turn: usize) -> (String, Option<&str>) {
+        match self {
+            Self::Claude(open) => (open.book.end_of_turn(turn), None),
+            Self::Codex(open) => match open.book.turn_name(turn) {
+                Some((name, owner)) => (name.to_owned(), Some(owner)),
+                None => (String::new(), None),
+            },
+        }
+    }
+
+    /// The message of this name in the file of the session `owner`, or the last one of the turn of this name.
+    #[must_use]
+    pub fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
+        match self {
+            Self::Claude(open) => open.book.find(record_id),
+            Self::Codex(open) => open.book.find(owner, record_id),
+        }
+    }
+
+    /// Whether it may hold records of the session `owner`; `own` is the one that was opened.
+    #[must_use]
+    pub fn may_hold(&self, own: &str, owner: &str) -> bool {
+        match self {
+            Self::Claude(_) => own == owner,
+            Self::Codex(_) => true,
+        }
+    }
+
+    /// What it lacks.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        let (damages, compacted, missing) = match self {
+            Self::Claude(open) => (open.book.damages, open.book.cut_by_compaction, None),
+            Self::Codex(open) => (open.book.damages, false, open.missing.as_ref()),
+        };
+        let source = missing.map(|missing| Loss::Source {
+            upstream_id: missing.upstream_id.clone(),
+            detail: missing.detail.clone(),
+        });
+        let damaged = (damages > 0).then_some(Loss::Damaged(damages));
+        let compacted = compacted.then_some(Loss::Compacted);
+        source.into_iter().chain(damaged).chain(compacted).collect()
+    }
+
+    /// Reads a message; none when the file was changed meanwhile.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        match self {
+            Self::Claude(open) => Ok(open.message(message)?.map(TranscriptMessage::from)),
+            Self::Codex(open) => open.message(message),
+        }
+    }
+}

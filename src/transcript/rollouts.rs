@@ -1,0 +1,425 @@
+//! Codex' rollouts on disk: found by id wherever they are, opened with the files that they continue.
+//!
+//! A thin edge: finds and opens files, hands them to `codex`, adds the path to what goes wrong. Blocks. Knows neither
+//! conversations nor who asks.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::TranscriptError;
+use super::check::Report;
+use super::codex::book::{Book, BookBuilder, Cut};
+use super::codex::check;
+use super::codex::unpacked::Unpacked;
+use super::codex::{Meta, read_meta, rollout_name};
+use super::locate::file_name;
+use super::message::TranscriptMessage;
+use super::origin::{ForkedFrom, Origin};
+use super::reading::READ_BYTES;
+
+/// The folders, below Codex' own, in which rollouts are, and the one for those that were archived.
+const FOLDERS: [&str; 2] = ["sessions", ARCHIVE];
+const ARCHIVE: &str = "archived_sessions";
+
+/// How many files one history may begin in. A fork of a fork has three; more than this is damage.
+pub const LINEAGE_LIMIT: usize = 256;
+
+/// All rollouts of a session below Codex' folder: those that can be resumed before archived ones, plain before compressed
+/// ones, then the one that was written last. Empty when there is none.
+///
+/// # Errors
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when a folder is there and cannot be read.
+pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+    file_name(upstream_id)?;
+    let mut found = Vec::new();
+    for (place, folder) in FOLDERS.iter().enumerate() {
+        let mut seen = HashSet::new();
+        let mut left = vec![root.join(folder)];
+        while let Some(folder) = left.pop() {
+            look_into(&folder, &mut seen, &mut left, &mut |path, name| {
+                let Some(name) = rollout_name(name).filter(|name| name.upstream_id == upstream_id) else {
+                    return;
+                };
+                let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
+                found.push((place, name.compressed, std::cmp::Reverse(written), path));
+            })?;
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(.., path)| path).collect())
+}
+
+/// Hands the files of a folder to `take`, and adds its folders to `left`, unless it was seen by another way.
+fn look_into(
+    folder: &Path,
+    seen: &mut HashSet<(u64, u64)>,
+    left: &mut Vec<PathBuf>,
+    take: &mut impl FnMut(PathBuf, &str),
+) -> Result<(), TranscriptError> {
+    let entries = fs::metadata(folder).and_then(|metadata| {
+        // By a link a folder may stand within itself.
+        match seen.insert((metadata.dev(), metadata.ino())) {
+            true => fs::read_dir(folder).map(Some),
+            false => Ok(None),
+        }
+    });
+    let entries = match entries {
+        Ok(Some(entries)) => entries,
+        Ok(None) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(TranscriptError::io("read the folder", folder)(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(TranscriptError::io("read the folder", folder))?;
+        let path = entry.path();
+        // What cannot be looked at has vanished, or is a link that leads nowhere.
+        let kind = match entry.file_type() {
+            Ok(kind) if kind.is_symlink() => fs::metadata(&path).map(|metadata| metadata.file_type()),
+            kind => kind,
+        };
+        match kind {
+            Ok(kind) if kind.is_dir() => left.push(path),
+            Ok(kind) if kind.is_file() => {
+                if let Some(name) = entry.file_name().to_str() {
+                    take(path, name);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rollout lies where Codex puts those that a person archived.
+#[must_use]
+pub fn is_archived(root: &Path, path: &Path) -> bool {
+    path.starts_with(root.join(ARCHIVE))
+}
+
+/// The rollout of a session that Codex would take.
+///
+/// # Errors
+/// As [`locate`], and [`TranscriptError::NotFound`].
+pub fn find(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
+    let found = locate(root, upstream_id)?;
+    found.into_iter().next().ok_or_else(|| TranscriptError::NotFound {
+        upstream_id: upstream_id.to_owned(),
+        root: root.to_owned(),
+    })
+}
+
+/// A file of which the beginning of a history is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingSource {
+    /// The session that is not there.
+    pub upstream_id: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// One file of a history.
+struct Source {
+    upstream_id: String,
+    path: PathBuf,
+    cut: Cut,
+}
+
+/// The files in which a history begins, the oldest first, and what of it is not there.
+struct Lineage {
+    sources: Vec<Source>,
+    missing: Option<MissingSource>,
+}
+
+impl Lineage {
+    fn read(root: &Path, upstream_id: &str) -> Result<Self, TranscriptError> {
+        let own = Source {
+            upstream_id: upstream_id.to_owned(),
+            path: find(root, upstream_id)?,
+            cut: Cut::default(),
+        };
+        let mut lineage = Self {
+            sources: vec![own],
+            missing: None,
+        };
+        // The first line of the session itself has to be readable, or the file is not.
+        let mut base = meta(&lineage.sources[0].path)?.base;
+        while let Some(wanted) = base.take() {
+            let id = wanted.upstream_id;
+            let is_known = lineage.sources.iter().any(|source| source.upstream_id == id);
+            let found = if is_known {
+                Err("it continues itself, in a circle".to_owned())
+            } else if lineage.sources.len() >= LINEAGE_LIMIT {
+                Err(format!("its history begins in more than {LINEAGE_LIMIT} files"))
+            } else {
+                find(root, &id)
+                    .and_then(|path| Ok((meta(&path)?, path)))
+                    .map_err(|error| with_cause(&error))
+            };
+            match found {
+                Ok((meta, path)) => {
+                    // What a descendant leaves out, it leaves out of all that lies behind as well.
+                    let inherited = lineage.sources.last().and_then(|source| source.cut.ordinal);
+                    let ordinal = [wanted.end_ordinal, inherited].into_iter().flatten().min();
+                    base = meta.base;
+                    lineage.sources.push(Source {
+                        upstream_id: id,
+                        path,
+                        cut: Cut {
+                            ordinal,
+                            offset: wanted.end_offset,
+                        },
+                    });
+                }
+                Err(detail) => {
+                    let upstream_id = id;
+                    lineage.missing = Some(MissingSource { upstream_id, detail });
+                }
+            }
+        }
+        lineage.sources.reverse();
+        Ok(lineage)
+    }
+}
+
+fn with_cause(error: &TranscriptError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// A session of Codex that is held open, and its messages over all files that hold them.
+#[derive(Debug)]
+pub struct OpenRollout {
+    /// Where its messages stand.
+    pub book: Book,
+    /// What is missing from its beginning.
+    pub missing: Option<MissingSource>,
+    /// One for each part of the book.
+    files: Vec<OpenFile>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    text: Text,
+}
+
+/// The text of a rollout.
+#[derive(Debug)]
+enum Text {
+    Plain(BufReader<File>),
+    Packed(Box<Unpacked<File>>),
+}
+
+impl OpenRollout {
+    /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
+    /// its name there) or all.
+    ///
+    /// # Errors
+    /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when there is no such turn.
+    pub fn open(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Self, TranscriptError> {
+        let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
+        let own_path = sources.last().map(|source| source.path.clone()).unwrap_or_default();
+        let not_found = || TranscriptError::RecordNotFound {
+            path: own_path.clone(),
+            uuid: until.map(|(_, turn)| turn.to_owned()).unwrap_or_default(),
+        };
+        let part_of = |owner: &str| sources.iter().position(|source| source.upstream_id == owner);
+        let until = match until {
+            Some((owner, turn)) => {
+                let part = part_of(owner).and_then(|part| u16::try_from(part).ok());
+                Some((part.ok_or_else(not_found)?, turn))
+            }
+            None => None,
+        };
+        let mut builder = BookBuilder::new(until);
+        let mut files = Vec::with_capacity(sources.len());
+        for source in &sources {
+            let mut text = Text::open(&source.path)?;
+            builder
+                .part(&mut text, &source.upstream_id, source.cut)
+                .map_err(TranscriptError::io("read", &source.path))?;
+            files.push(OpenFile {
+                path: source.path.clone(),
+                text,
+            });
+        }
+        Ok(Self {
+            book: builder.finish().ok_or_else(not_found)?,
+            missing,
+            files,
+        })
+    }
+
+    /// Reads a message; none when its file was changed meanwhile.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let Some(file) = self.files.get_mut(self.book.part_of(message)) else {
+            return Ok(None);
+        };
+        let read = self.book.message(&mut file.text, message);
+        read.map_err(TranscriptError::io("read", &file.path))
+    }
+}
+
+/// What a session says of where it came from.
+///
+/// # Errors
+/// As [`OpenRollout::open`].
+pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
+    let open = OpenRollout::open(root, upstream_id, None)?;
+    let book = &open.book;
+    let own_turns = |turn: &usize| book.turn_name(*turn).is_some_and(|(_, owner)| owner != upstream_id);
+    let last_carried = (0..book.turns()).rev().find(own_turns);
+    let place = last_carried.and_then(|turn| book.turn_name(turn));
+    let source = || book.meta.base.as_ref().map(|base| base.upstream_id.clone());
+    let forked_from = match place {
+        Some((turn, owner)) => Some(ForkedFrom {
+            session_id: owner.to_owned(),
+            record_uuid: Some(turn.to_owned()),
+        }),
+        // Its file is missing, or the fork was made before anything was said; or the version copied what was said.
+        None => source().or_else(|| book.meta.forked_from.clone()).map(|session_id| ForkedFrom {
+            session_id,
+            record_uuid: None,
+        }),
+    };
+    Ok(Origin {
+        cwd: book.cwd.clone().or_else(|| book.meta.cwd.clone()),
+        title: book.title.clone(),
+        forked_from,
+        turns: book.turns(),
+        breaks: usize::try_from(book.damages).unwrap_or(usize::MAX) + usize::from(open.missing.is_some()),
+    })
+}
+
+/// What is wrong with a rollout, and with the files that it continues.
+///
+/// # Errors
+/// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
+pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> {
+    let path = find(root, upstream_id)?;
+    let sources = sources_of(root, upstream_id, &path);
+    let text = Text::open(&path)?;
+    let standing = check::Standing {
+        upstream_id,
+        archived: is_archived(root, &path),
+    };
+    check::check(text, standing, &sources).map_err(TranscriptError::io("read", &path))
+}
+
+/// How the files stand that a session continues, nearest first. One that cannot be read ends the list.
+fn sources_of(root: &Path, upstream_id: &str, path: &Path) -> Vec<check::SourceStanding> {
+    let mut sources: Vec<check::SourceStanding> = Vec::new();
+    let mut seen = vec![upstream_id.to_owned()];
+    let mut base = meta(path).ok().and_then(|meta| meta.base);
+    while let Some(wanted) = base.take() {
+        let id = wanted.upstream_id.clone();
+        let state = if seen.contains(&id) || seen.len() >= LINEAGE_LIMIT {
+            check::SourceState::Circle
+        } else {
+            match find(root, &id) {
+                Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => {
+                    check::SourceState::Missing
+                }
+                Err(error) => check::SourceState::Unreadable(with_cause(&error)),
+                Ok(path) => match look_at_source(&path, &wanted.end_offset) {
+                    Ok((meta, reaches)) => {
+                        base = meta.base;
+                        match reaches {
+                            true => check::SourceState::Whole,
+                            false => check::SourceState::TooShort,
+                        }
+                    }
+                    Err(error) => check::SourceState::Unreadable(with_cause(&error)),
+                },
+            }
+        };
+        seen.push(id.clone());
+        sources.push(check::SourceStanding {
+            upstream_id: id,
+            state,
+        });
+    }
+    sources
+}
+
+/// What a source says of itself, and whether it reaches as far as its descendant counts it, ending there with a whole line.
+fn look_at_source(path: &Path, end: &Option<u64>) -> Result<(Meta, bool), TranscriptError> {
+    let meta = meta(path)?;
+    let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
+        return Ok((meta, true));
+    };
+    let mut text = Text::open(path)?;
+    let mut byte = [0];
+    let read = text
+        .seek(SeekFrom::Start(last))
+        .and_then(|_| text.read(&mut byte))
+        .map_err(TranscriptError::io("read", path))?;
+    Ok((meta, read == 1 && byte == *b"\n"))
+}
+
+fn meta(path: &Path) -> Result<Meta, TranscriptError> {
+    let meta = read_meta(Text::open(path)?).map_err(TranscriptError::io("read", path))?;
+    Ok(meta.unwrap_or_default())
+}
+
+impl Text {
+    fn open(path: &Path) -> Result<Self, TranscriptError> {
+        let open = || -> io::Result<Self> {
+            // A pipe in a file's place would never open.
+            if !fs::metadata(path)?.is_file() {
+                return Err(io::Error::other("it is not a file"));
+            }
+            let file = File::open(path)?;
+            if path.extension().is_some_and(|extension| extension == "zst") {
+                return Ok(Self::Packed(Box::new(Unpacked::new(file)?)));
+            }
+            Ok(Self::Plain(BufReader::with_capacity(READ_BYTES, file)))
+        };
+        open().map_err(TranscriptError::io("open", path))
+    }
+}
+
+impl Read for Text {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(text) => text.read(buffer),
+            Self::Packed(text) => text.read(buffer),
+        }
+    }
+}
+
+impl BufRead for Text {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self {
+            Self::Plain(text) => text.fill_buf(),
+            Self::Packed(text) => text.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, amount: usize) {
+        match self {
+            Self::Plain(text) => text.consume(amount),
+            Self::Packed(text) => text.consume(amount),
+        }
+    }
+}
+
+impl Seek for Text {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match self {
+            Self::Plain(text) => text.seek(to),
+            Self::Packed(text) => text.seek(to),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
