@@ -175,11 +175,11 @@ impl Pool {
     fn new(dice: &mut Dice) -> Self {
         const PIECES: [&str; 12] = [
             "fn main() -> Result<(), Error> {",
-            r"\tlet name = \"value\";",
+            r#"\tlet name = \"value\";"#,
             r"\t\tif left.len() != right.len() { return Err(Error::Length); }",
             "warning: this is only looked at when something else has failed before it",
             r"C:\\Users\\u\\project\\src",
-            r"{\"level\":\"info\",\"took\":12,\"path\":\"/home/u/project\"}",
+            r#"{\"level\":\"info\",\"took\":12,\"path\":\"/home/u/project\"}"#,
             "— naïve façade, 中文 и кириллица →",
             "0000000000000000 4889 e5ff 15c3",
             "",
@@ -221,7 +221,7 @@ impl Dice {
     fn size(&mut self, least: u64, most: u64) -> usize {
         let share = self.below(1_000_000) as f64 / 1e6;
         let ratio = most as f64 / least as f64;
-        (least as f64 * ratio.powf(share * share * share)) as usize
+        (least as f64 * ratio.powf(share.powi(5))) as usize
     }
 
     fn uuid(&mut self) -> String {

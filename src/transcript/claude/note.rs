@@ -99,22 +99,44 @@ impl<'a> IdRef<'a> {
 
 /// A uuid in small letters with hyphens.
 fn folded(text: &[u8]) -> Option<u128> {
-    if text.len() != 36 {
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    let text: &[u8; 36] = text.try_into().ok()?;
+    if HYPHENS.iter().any(|place| text[*place] != b'-') {
         return None;
     }
-    let mut value = 0;
-    for (place, byte) in text.iter().enumerate() {
-        let digit = match (place, byte) {
-            (8 | 13 | 18 | 23, b'-') => continue,
-            (8 | 13 | 18 | 23, _) => return None,
-            (_, b'0'..=b'9') => byte - b'0',
-            (_, b'a'..=b'f') => byte - b'a' + 10,
-            _ => return None,
-        };
-        value = value << 4 | u128::from(digit);
+    let (mut value, mut seen) = (0u128, 0);
+    for part in [
+        &text[..8],
+        &text[9..13],
+        &text[14..18],
+        &text[19..23],
+        &text[24..],
+    ] {
+        let mut digits = 0u64;
+        for byte in part {
+            let digit = DIGITS[usize::from(*byte)];
+            seen |= digit;
+            digits = digits << 4 | u64::from(digit);
+        }
+        value = value << (4 * part.len()) | u128::from(digits);
     }
-    Some(value)
+    (seen != NO_DIGIT).then_some(value)
 }
+
+/// No digits make this together, and it stays what it is beside any.
+const NO_DIGIT: u8 = u8::MAX;
+
+/// What each byte is worth as a hexadecimal digit in small letters.
+static DIGITS: [u8; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let digits = b"0123456789abcdef";
+    let mut value = 0;
+    while value < digits.len() {
+        table[digits[value] as usize] = value as u8;
+        value += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

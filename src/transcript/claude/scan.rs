@@ -8,7 +8,7 @@
 
 use super::nesting::Nesting;
 use super::note::{Note, RecordId, Role};
-use super::strings::{Held, special};
+use super::strings::{Held, special, unfinished};
 use crate::transcript::record::{is_aside_text, is_prompt_text};
 
 /// The longest id that is taken, in bytes; agents write 36. A record with a longer one is as good as without.
@@ -172,8 +172,18 @@ impl Scanner {
         while let Some(&byte) = bytes.get(at) {
             if self.state == State::String {
                 let rest = &bytes[at..];
-                let run = special(rest);
-                self.held.push(&rest[..run]);
+                let run = match self.held.is_full() {
+                    true => {
+                        let run = unfinished(rest);
+                        self.held.skip(run);
+                        run
+                    }
+                    false => {
+                        let run = special(rest);
+                        self.held.push(&rest[..run]);
+                        run
+                    }
+                };
                 at += run;
                 match rest.get(run) {
                     Some(b'"') => self.end_string(),
@@ -366,7 +376,10 @@ impl Scanner {
 
     fn end_string(&mut self) {
         if self.member == Member::Name {
-            self.member = Member::of(self.context(), &self.held.beginning());
+            self.member = match self.context() {
+                Context::Other | Context::Content => Member::None,
+                context => Member::of(context, &self.held.beginning()),
+            };
             self.noted.forget(self.member);
             self.state = State::Colon;
             return;

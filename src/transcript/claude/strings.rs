@@ -5,41 +5,49 @@ use std::borrow::Cow;
 use crate::transcript::fields::lenient_text;
 use crate::transcript::lines::text_of_same_length;
 
-/// How many bytes are looked at together.
-const BLOCK: usize = 32;
-
 /// How many bytes there are before the first that is not plain text of a string: a quote, a backslash or a control
 /// character.
+#[inline]
 pub(super) fn special(bytes: &[u8]) -> usize {
     let mut at = 0;
-    let mut blocks = bytes.chunks_exact(BLOCK);
-    for block in &mut blocks {
-        let mut found = false;
-        for byte in block {
-            found |= is_special(*byte);
-        }
-        if found {
-            break;
-        }
-        at += BLOCK;
-    }
-    let rest = &bytes[at..];
-    let mut words = rest.chunks_exact(8);
-    for word in &mut words {
-        let mut eight = [0; 8];
-        eight.copy_from_slice(word);
-        let found = specials(u64::from_le_bytes(eight));
+    let (words, tail) = bytes.as_chunks::<8>();
+    for word in words {
+        let found = specials(u64::from_le_bytes(*word));
         if found != 0 {
             return at + (found.trailing_zeros() / 8) as usize;
         }
         at += 8;
     }
-    let tail = words.remainder();
     at + tail
         .iter()
         .position(|byte| is_special(*byte))
         .unwrap_or(tail.len())
 }
+
+/// As [`special`], and goes over escapes of two characters too.
+#[inline]
+pub(super) fn unfinished(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        at += special(&bytes[at..]);
+        match bytes.get(at..at + 2) {
+            Some([b'\\', escaped]) if IS_ESCAPE[*escaped as usize] => at += 2,
+            _ => return at,
+        }
+    }
+}
+
+/// The characters that may stand behind a backslash and need nothing more.
+static IS_ESCAPE: [bool; 256] = {
+    let mut table = [false; 256];
+    let escapes = br#""\\/bfnrt"#;
+    let mut at = 0;
+    while at < escapes.len() {
+        table[escapes[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
@@ -76,6 +84,18 @@ impl Held {
 
     pub(super) fn clear(&mut self) {
         self.begin(0);
+    }
+
+    /// Whether no more is held of the string.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.limit_bytes == self.bytes.len()
+    }
+
+    /// Goes over some of the string without holding it.
+    #[inline]
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.is_cut |= bytes > 0;
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
