@@ -13,6 +13,7 @@ mod agent;
 mod client;
 mod daemon;
 mod floor;
+mod grown;
 mod options;
 mod pin;
 mod report;
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
         Ok(Role::Agent) => agent::run().map(|()| ExitCode::SUCCESS),
         Ok(Role::Splice(socket)) => floor::splice(&socket).map(|()| ExitCode::SUCCESS),
         Ok(Role::Answer(socket, bytes)) => floor::answer(&socket, bytes).map(|()| ExitCode::SUCCESS),
+        Ok(Role::Index(path)) => scenario::index::be_index(&path).map(|()| ExitCode::SUCCESS),
+        Ok(Role::Read(path)) => floor::read(&path).map(|()| ExitCode::SUCCESS),
         Err(error) => Err(error),
     };
     ended.unwrap_or_else(|error| {

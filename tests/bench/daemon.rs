@@ -104,8 +104,17 @@ pub(crate) fn client(socket: &Path) -> Outcome<SocketClient> {
 
 /// The resident memory of a process in MB of a million bytes; none where the system does not tell.
 pub(crate) fn resident_mb(pid: u32) -> Option<f64> {
+    memory_mb(&pid.to_string(), "VmRSS:")
+}
+
+/// The most resident memory that this process ever had, likewise.
+pub(crate) fn own_peak_mb() -> Option<f64> {
+    memory_mb("self", "VmHWM:")
+}
+
+fn memory_mb(pid: &str, figure: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(figure))?;
     let kibibytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kibibytes * 1024.0 / 1e6)
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::Outcome;
 use crate::options::AGENT;
+use crate::sample::timed_us;
 
 /// What the splice moves at once: what a pipe holds.
 const SPLICE_BYTES: usize = 64 * 1024;
@@ -44,6 +45,32 @@ pub(crate) fn answer(socket: &Path, bytes: usize) -> Outcome<()> {
             client.write_all(line.repeat(asked).as_bytes())?;
         }
     }
+}
+
+/// Reads a file once and says how long it took, reads it again and counts its lines, and says how long that took: both in
+/// microseconds on one line.
+pub(crate) fn read(path: &Path) -> Outcome<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut all = |mut each: Box<dyn FnMut(&[u8])>| -> std::io::Result<()> {
+        let mut file = std::fs::File::open(path)?;
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(()),
+                read => each(buffer.get(..read).unwrap_or_default()),
+            }
+        }
+    };
+    let (read, read_us) = timed_us(|| all(Box::new(|_| {})));
+    read?;
+    let mut lines = 0;
+    let (counted, counted_us) = timed_us(|| {
+        all(Box::new(|bytes| {
+            lines += memchr::memchr_iter(b'\n', bytes).count();
+        }))
+    });
+    counted?;
+    writeln!(std::io::stdout(), "{read_us} {counted_us} {lines}")?;
+    Ok(())
 }
 
 /// The agent of this program, on two pipes.

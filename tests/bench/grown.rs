@@ -13,14 +13,14 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// What was made.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Grown {
     /// How long the file is.
     pub(crate) bytes: u64,
     /// How many lines it has.
     pub(crate) lines: u64,
-    /// How many prompts are on its live branch.
-    pub(crate) prompts: u64,
+    /// The uuid of a prompt about half way.
+    pub(crate) middle: String,
 }
 
 /// The text that all texts are cut from, in lines.
@@ -39,13 +39,14 @@ struct Writer<W> {
     dice: Dice,
     grown: Grown,
     session: String,
+    cwd: String,
     /// The last record on the live branch.
     parent: Option<String>,
     line: String,
 }
 
-/// Writes a transcript of about so many bytes under the id `session`.
-pub(crate) fn grow(path: &Path, session: &str, bytes: u64) -> std::io::Result<Grown> {
+/// Writes a transcript of about so many bytes, of the session with this id in the folder `cwd`.
+pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io::Result<Grown> {
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
     let mut writer = Writer {
         file: BufWriter::with_capacity(1 << 20, File::create(path)?),
@@ -53,15 +54,17 @@ pub(crate) fn grow(path: &Path, session: &str, bytes: u64) -> std::io::Result<Gr
         dice,
         grown: Grown::default(),
         session: session.to_owned(),
+        cwd: cwd.to_owned(),
         parent: None,
         line: String::new(),
     };
     while writer.grown.bytes < bytes {
         let before = writer.parent.clone();
-        writer.turn()?;
+        let asked = writer.turn()?;
         if writer.dice.below(50) == 0 {
             writer.parent = before;
-            writer.grown.prompts -= 1;
+        } else if writer.grown.middle.is_empty() && writer.grown.bytes > bytes / 2 {
+            writer.grown.middle = asked;
         }
     }
     // The live branch is that of the last message.
@@ -71,12 +74,15 @@ pub(crate) fn grow(path: &Path, session: &str, bytes: u64) -> std::io::Result<Gr
 }
 
 impl<W: Write> Writer<W> {
-    fn turn(&mut self) -> std::io::Result<()> {
-        self.grown.prompts += 1;
+    /// Gives the uuid of the prompt.
+    fn turn(&mut self) -> std::io::Result<String> {
         let asked = self.dice.size(100, 3_000);
         let content = format!("\"{}\"", self.pool.cut(&mut self.dice, asked));
         self.record("user", &format!(r#""message":{{"role":"user","content":{content}}},"origin":{{"kind":"human"}},"promptId":"p","permissionMode":"default""#))?;
-        self.mark(r#"{"type":"queue-operation","operation":"dequeue","timestamp":"2026-11-03T12:00:00.000Z"}"#)?;
+        let uuid = self.parent.clone().unwrap_or_default();
+        self.mark(
+            r#"{"type":"queue-operation","operation":"dequeue","timestamp":"2026-11-03T12:00:00.000Z"}"#,
+        )?;
         for _ in 0..self.dice.below(13) {
             match self.dice.below(6) {
                 0 => self.thought()?,
@@ -98,7 +104,8 @@ impl<W: Write> Writer<W> {
             }
         }
         self.said("end_turn")?;
-        self.mark(r#"{"type":"file-history-snapshot","messageId":"x","snapshot":{"trackedFileBackups":{}},"isSnapshotUpdate":false}"#)
+        self.mark(r#"{"type":"file-history-snapshot","messageId":"x","snapshot":{"trackedFileBackups":{}},"isSnapshotUpdate":false}"#)?;
+        Ok(uuid)
     }
 
     fn thought(&mut self) -> std::io::Result<()> {
@@ -112,7 +119,11 @@ impl<W: Write> Writer<W> {
     fn said(&mut self, stop: &str) -> std::io::Result<()> {
         let (size, id) = (self.dice.size(100, 2_000), self.dice.word());
         let text = self.pool.cut(&mut self.dice, size).to_owned();
-        self.reply(id, &format!(r#"{{"type":"text","text":"{text}"}}"#), &format!("\"{stop}\""))
+        self.reply(
+            id,
+            &format!(r#"{{"type":"text","text":"{text}"}}"#),
+            &format!("\"{stop}\""),
+        )
     }
 
     fn call(&mut self, message: u64) -> std::io::Result<()> {
@@ -150,8 +161,8 @@ impl<W: Write> Writer<W> {
         .map_err(std::io::Error::other)?;
         write!(
             line,
-            r#""isSidechain":false,"type":"{kind}",{rest},"uuid":"{uuid}","timestamp":"2026-11-03T12:00:00.000Z","userType":"external","entrypoint":"cli","cwd":"/home/u/project","sessionId":"{}","version":"2.1.316","gitBranch":"main"}}"#,
-            self.session
+            r#""isSidechain":false,"type":"{kind}",{rest},"uuid":"{uuid}","timestamp":"2026-11-03T12:00:00.000Z","userType":"external","entrypoint":"cli","cwd":"{}","sessionId":"{}","version":"2.1.316","gitBranch":"main"}}"#,
+            self.cwd, self.session
         )
         .map_err(std::io::Error::other)?;
         self.mark(&line)?;

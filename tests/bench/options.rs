@@ -11,6 +11,11 @@ pub(crate) const SPLICE: &str = "be-splice";
 /// The argument with which it becomes the process that gives one answer; a socket path and a length follow.
 pub(crate) const ANSWER: &str = "be-answer";
 
+/// The argument with which it becomes the process that makes the index of a transcript; its path follows.
+pub(crate) const INDEX: &str = "be-index";
+/// The argument with which it becomes the process that only reads a file; its path follows.
+pub(crate) const READ: &str = "be-read";
+
 /// What this process is.
 pub(crate) enum Role {
     /// The one that measures.
@@ -21,6 +26,10 @@ pub(crate) enum Role {
     Splice(PathBuf),
     /// See [`ANSWER`].
     Answer(PathBuf, usize),
+    /// See [`INDEX`].
+    Index(PathBuf),
+    /// See [`READ`].
+    Read(PathBuf),
 }
 
 /// How to measure.
@@ -56,6 +65,8 @@ impl Role {
                     let bytes = arguments.next().ok_or_else(missing)?.parse()?;
                     return Ok(Self::Answer(socket, bytes));
                 }
+                INDEX => return Ok(Self::Index(arguments.next().ok_or_else(missing)?.into())),
+                READ => return Ok(Self::Read(arguments.next().ok_or_else(missing)?.into())),
                 // Cargo adds this to what it runs as a benchmark.
                 "--bench" => {}
                 "--check" => options.check = true,

@@ -2,6 +2,7 @@
 
 mod calls;
 mod envelope;
+pub(crate) mod index;
 mod latency;
 mod lists;
 mod rebuild;
@@ -22,7 +23,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 8] = [
+pub(crate) const ALL: [Scenario; 9] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -46,6 +47,10 @@ pub(crate) const ALL: [Scenario; 8] = [
     Scenario {
         name: "shelf",
         run: shelf::run,
+    },
+    Scenario {
+        name: "index",
+        run: index::run,
     },
     Scenario {
         name: "rebuild",

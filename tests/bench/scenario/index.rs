@@ -1,0 +1,154 @@
+//! The index of a long transcript: how fast it is made and in how much memory, and a page of history from its middle.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use session_bridge::transcript::checkpoint::MessageRef;
+use session_bridge::transcript::library::Library;
+
+use crate::Outcome;
+use crate::daemon::{Home, own_peak_mb};
+use crate::grown::{Grown, grow};
+use crate::options::{INDEX, Options, READ};
+use crate::report::{Limit, Report, Row};
+use crate::sample::{median, percentile, timed_us};
+
+/// How long the transcript is, in bytes.
+const BYTES: u64 = 1_000_000_000;
+/// Pages of one run.
+const PAGES: u64 = 50;
+/// Messages of a page.
+const MESSAGES: u64 = 50;
+/// The session's id.
+const SESSION: &str = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
+
+/// Measures it.
+pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
+    let home = Home::new()?;
+    let folder = home.data().join("loopback/projects/-home-u-project");
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("{SESSION}.jsonl"));
+    let cwd = home.path().to_string_lossy().into_owned();
+    let grown = grow(&path, SESSION, &cwd, options.rounds(BYTES))?;
+    build(options, report, &path, &grown)?;
+    pages(options, report, &home, &grown)
+}
+
+/// What the index costs a process that does nothing else.
+fn build(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> Outcome<()> {
+    let per_second = |took_us: f64| grown.bytes as f64 / took_us;
+    let (mut built, mut peaks, mut records) = (Vec::new(), Vec::new(), 0.0);
+    let (mut read, mut counted) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs {
+        let [read_us, counted_us, lines] = figures(READ, path)?;
+        if lines != grown.lines as f64 {
+            return Err(format!("{lines} lines were counted and {} written", grown.lines).into());
+        }
+        read.push(per_second(read_us));
+        counted.push(per_second(counted_us));
+        let [built_us, peak_mb, found] = figures(INDEX, path)?;
+        built.push(per_second(built_us));
+        peaks.push(peak_mb);
+        records = found;
+    }
+    let megabytes = grown.bytes / 1_000_000;
+    report.add(Row {
+        what: format!("index of a transcript, {megabytes} MB, {records} records in {} lines", grown.lines),
+        ours: median(&built),
+        floor: Some(median(&read)),
+        limit: Limit::AtLeast(1_000.0),
+        unit: "MB/s",
+        note: format!(
+            "floor: a plain read; counting its lines {:.0}; slowest run {:.0}; measured elsewhere: getSessionMessages of the \
+             vendor's SDK 54, in 3,500 MB",
+            median(&counted),
+            percentile(&built, 0)
+        ),
+    });
+    if peaks.iter().all(|peak| *peak > 0.0) {
+        report.add(Row {
+            what: "peak memory of the process that makes it".to_owned(),
+            ours: median(&peaks),
+            floor: None,
+            limit: Limit::AtMost(64.0),
+            unit: "MB",
+            note: String::new(),
+        });
+    }
+    Ok(())
+}
+
+/// What a page costs, over the socket.
+fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> Outcome<()> {
+    let middle = MessageRef {
+        upstream_id: SESSION.to_owned(),
+        record_uuid: grown.middle.clone(),
+    };
+    let (mut first, mut next, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+    let daemon = home.start()?;
+    let adopted = daemon.connect()?.call(
+        "conversation/adopt",
+        &json!({"upstreamId": SESSION, "agent": "loopback"}),
+    )?;
+    let page = json!({
+        "conversationId": adopted["conversation"]["id"], "cursor": format!("b.{middle}"), "limit": MESSAGES,
+    });
+    drop(daemon);
+    for _ in 0..options.runs {
+        let daemon = home.start()?;
+        let mut client = daemon.connect()?;
+        client.call("daemon/status", &json!({}))?;
+        let mut took_ms = Vec::new();
+        for _ in 0..=options.rounds(PAGES) {
+            let (answered, took_us) = timed_us(|| client.call("conversation/history", &page));
+            let messages = answered?["messages"].as_array().map_or(0, Vec::len) as u64;
+            if messages == 0 {
+                return Err("the page from the middle is empty".into());
+            }
+            took_ms.push(took_us / 1_000.0);
+        }
+        first.push(took_ms.remove(0));
+        next.push(median(&took_ms));
+        resident.extend(daemon.resident_mb());
+    }
+    report.add(Row {
+        what: format!("conversation/history, {MESSAGES} messages from its middle"),
+        ours: median(&next),
+        floor: None,
+        limit: Limit::AtMost(10.0),
+        unit: "ms",
+        note: format!(
+            "the first of a life, which makes the index, {:.0}; resident {:.1} MB",
+            median(&first),
+            median(&resident)
+        ),
+    });
+    Ok(())
+}
+
+/// Runs this program as one of its roles, and gives the figures that it says.
+fn figures(role: &str, path: &Path) -> Outcome<[f64; 3]> {
+    let arguments = [OsStr::new(role), path.as_os_str()];
+    let output = Command::new(std::env::current_exe()?).args(arguments).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let figures: Vec<f64> = said
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let figures = <[f64; 3]>::try_from(figures);
+    figures.map_err(|_| format!("{role} said: {said}{}", String::from_utf8_lossy(&output.stderr)).into())
+}
+
+/// Makes the index of a transcript, and says how many microseconds it took, the peak of memory in MB (0 where the system
+/// does not tell), and how many records there are.
+pub(crate) fn be_index(path: &Path) -> Outcome<()> {
+    let library = Library::default();
+    let (index, took_us) = timed_us(|| library.index(path));
+    let records = index?.records();
+    let peak_mb = own_peak_mb().unwrap_or_default();
+    writeln!(std::io::stdout(), "{took_us} {peak_mb} {records}")?;
+    Ok(())
+}
