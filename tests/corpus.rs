@@ -15,15 +15,21 @@ use bridge_protocol::check::FindingKind;
 use serde_json::Value;
 use session_bridge::transcript::claude::BranchOptions;
 use session_bridge::transcript::lines::Lines;
+use session_bridge::transcript::message::{Part, Sort, TranscriptMessage};
+use session_bridge::transcript::opened::Opened;
 use session_bridge::transcript::record::{Line, parse_line};
 use session_bridge::transcript::summary::{self, Ends, TranscriptSummary};
-use session_bridge::transcript::{codex, copy, reading};
+use session_bridge::transcript::{codex, copy, reading, rollouts};
 use tempfile::TempDir;
 
 const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
 const TASK: &str = r#"[[tool Task {"description":"look","prompt":"words for the subagent","subagent_type":"general-purpose"}]] [[text looked]]"#;
 const AGENT: &str = r#"[[tool Agent {"description":"look","prompt":"words for the subagent","subagent_type":"general-purpose","run_in_background":false}]] [[text looked]]"#;
 const COUNT: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
+
+const HOME: &str = "/home/u/project";
+const SHELL: &str = r#"[[tool shell {"command":["echo","one"]}]] [[text greeted]]"#;
+const EXEC: &str = r#"[[tool exec_command {"cmd":"echo one"}]] [[text greeted]]"#;
 
 /// An id that no transcript here has.
 const NEW_ID: &str = "6f1a1f5e-0000-4000-8000-000000000000";
@@ -131,56 +137,102 @@ struct Codex {
     upstream_id: &'static str,
     title: &'static str,
     forked_from: Option<&'static str>,
+    /// The folder, where it is told; the first versions did not.
+    cwd: Option<&'static str>,
+    /// The prompts of its history, those in the files that it continues too.
+    turns: &'static [&'static str],
+    /// What is wrong with it.
+    findings: &'static [FindingKind],
 }
 
 const CODEX: &[Codex] = &[
+    Codex {
+        name: "0.29.0",
+        upstream_id: "82ace22b-a325-4eb4-b3c2-75701e12acde",
+        title: SHELL,
+        forked_from: None,
+        cwd: None,
+        turns: &[SHELL],
+        findings: &[],
+    },
     Codex {
         name: "0.47.0",
         upstream_id: "01a1fccf-e25a-7211-9236-547a193bd41c",
         title: "first words",
         forked_from: None,
+        cwd: Some(HOME),
+        turns: &["first words", SHELL, "and now"],
+        findings: &[],
     },
     Codex {
         name: "0.80.0",
         upstream_id: "01a1fccf-5c9a-74e0-84e2-7e8787d1d582",
         title: "first words",
         forked_from: None,
+        cwd: Some(HOME),
+        turns: &["first words", SHELL, "and now"],
+        findings: &[],
     },
     Codex {
         name: "0.100.0",
         upstream_id: "01a1fccf-5e72-7003-8aa3-a91937abfb6e",
         title: "first words",
         forked_from: None,
+        cwd: Some(HOME),
+        turns: &["first words", EXEC, "and now"],
+        findings: &[],
     },
     Codex {
         name: "0.141.0",
         upstream_id: "01a1fccf-611b-7b31-8f0d-c74a92f84d5e",
         title: "first words",
         forked_from: None,
+        cwd: Some(HOME),
+        turns: &["first words", EXEC, "and now"],
+        findings: &[],
     },
     Codex {
         name: "0.166.0",
         upstream_id: "01a1fcd0-7929-7e93-a128-e1fa7e8a5751",
         title: "first words",
         forked_from: None,
+        cwd: Some(HOME),
+        turns: &[
+            "first words",
+            EXEC,
+            "after the compaction",
+            "broken off [[slow 100 0.1]]",
+            "refused [[err 400]]",
+            "and now",
+        ],
+        findings: &[],
     },
     Codex {
         name: "0.166.0-fork",
         upstream_id: "01a1fcd0-7a83-7693-a1c2-be1af1f5ac8e",
         title: "on the branch",
         forked_from: Some("01a1fcd0-7929-7e93-a128-e1fa7e8a5751"),
+        cwd: Some(HOME),
+        turns: &["first words", EXEC, "on the branch"],
+        findings: &[],
     },
     Codex {
         name: "0.166.0-fork-of-fork",
         upstream_id: "01a1fcd0-7adf-7ec0-9d1b-dd3180ecd393",
         title: "on the second branch",
         forked_from: Some("01a1fcd0-7a83-7693-a1c2-be1af1f5ac8e"),
+        cwd: Some(HOME),
+        turns: &["first words", EXEC, "on the branch", "on the second branch"],
+        findings: &[],
     },
     Codex {
         name: "0.169.0",
         upstream_id: "01a1fcd0-8b2a-7e82-b5c4-669ee19493a3",
         title: "first words",
         forked_from: None,
+        cwd: Some(HOME),
+        turns: &["first words", EXEC, "and now"],
+        findings: &[],
     },
 ];
 
@@ -201,6 +253,13 @@ fn placed(content: &[u8], upstream_id: &str) -> (TempDir, PathBuf) {
     let path = folder.path().join(format!("{upstream_id}.jsonl"));
     fs::write(&path, content).unwrap();
     (folder, path)
+}
+
+fn texts(message: &TranscriptMessage) -> impl Iterator<Item = &str> {
+    message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        _ => None,
+    })
 }
 
 fn records(content: &[u8]) -> Vec<Value> {
@@ -280,7 +339,7 @@ fn what_claude_wrote_is_read_as_pinned() {
         let expected = TranscriptSummary {
             upstream_id: None,
             title: Some(one.title.to_owned()),
-            cwd: Some("/home/u/project".to_owned()),
+            cwd: Some(HOME.to_owned()),
             forked_from: one.forked_from.map(str::to_owned),
             last_at: told.last_at.clone(),
         };
@@ -321,9 +380,38 @@ fn what_codex_wrote_is_summed_up_as_pinned() {
         });
         assert_eq!(told.upstream_id.as_deref(), Some(one.upstream_id), "{}", one.name);
         assert_eq!(told.title.as_deref(), Some(one.title), "{}", one.name);
-        assert_eq!(told.cwd.as_deref(), Some("/home/u/project"), "{}", one.name);
+        assert_eq!(told.cwd.as_deref(), one.cwd, "{}", one.name);
         assert_eq!(told.forked_from.as_deref(), one.forked_from, "{}", one.name);
         assert!(told.last_at.is_some(), "{}", one.name);
+    }
+}
+
+/// Forks are read through the files that they continue.
+#[test]
+fn what_codex_wrote_is_read_as_pinned() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("sessions/2026/11/21");
+    fs::create_dir_all(&folder).unwrap();
+    for one in CODEX {
+        let name = format!("rollout-2026-11-21T06-34-43-{}.jsonl", one.upstream_id);
+        fs::write(folder.join(name), bytes("codex", one.name)).unwrap();
+    }
+    for one in CODEX {
+        let mut open = Opened::codex(root.path(), one.upstream_id, None).unwrap();
+        assert_eq!(open.losses(), [], "{}", one.name);
+        let mut prompts = vec![String::new(); open.turns()];
+        for turn in 0..open.turns() {
+            for message in open.turn(turn) {
+                let message = open.message(message).unwrap().unwrap();
+                if message.sort == Sort::Prompt {
+                    prompts[turn].extend(texts(&message));
+                }
+            }
+        }
+        assert_eq!(prompts, one.turns, "{}", one.name);
+        let report = rollouts::check(root.path(), one.upstream_id).unwrap();
+        let kinds: Vec<FindingKind> = report.findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!(kinds, one.findings, "{}: {:#?}", one.name, report.findings);
     }
 }
 
