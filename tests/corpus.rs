@@ -56,7 +56,7 @@ const CLAUDE: &[Claude] = &[
         name: "1.0.128",
         upstream_id: "64178a95-f9bc-487a-b41d-cfa03c81b55f",
         // Given by the agent.
-        title: "Fake title",
+        title: "A title",
         forked_from: None,
         turns: &[("first words", 0), (PARALLEL, 2), (TASK, 1), ("and now", 0)],
         reply: "ok: and now",
@@ -153,7 +153,8 @@ const CODEX: &[Codex] = &[
         forked_from: None,
         cwd: None,
         turns: &[SHELL],
-        findings: &[],
+        // Written before there were kinds of lines.
+        findings: &[FindingKind::NothingToResume],
     },
     Codex {
         name: "0.47.0",

@@ -3,7 +3,7 @@
 //! One pass over the lines; changes nothing. What a resume makes of damage was seen with Codex 0.166.0: a line that is no
 //! record is passed over and lost alone, also one that tells of a turn's beginning or end; a call without a result gets
 //! "aborted" as its result, a result without a call is left out; a record that stands there twice is sent twice, and
-//! ordinals that go back change nothing. A file whose first line is no `session_meta`, a source that is not there or
+//! ordinals that go back change nothing. A file whose first line is no `session_meta` (that of a first version is none), a source that is not there or
 //! shorter than it was, and a compressed file that breaks off make it refuse. Pure; how the sources stand is said by the
 //! caller.
 
@@ -191,6 +191,11 @@ impl Checker<'_> {
                 );
                 self.report.find(number, FindingKind::ForeignSessionId, detail);
             }
+            Some(_) if !record.has_envelope => self.report.find(
+                number,
+                FindingKind::NothingToResume,
+                "one of the first versions of Codex wrote it, whose form Codex of today refuses to resume; it can be read",
+            ),
             Some(_) => {}
         }
     }
