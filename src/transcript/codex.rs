@@ -79,6 +79,10 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
             continue;
         };
         let Some(payload) = record.object("payload") else {
+            without_envelope(&text, &mut summary);
+            if summary.title.is_some() {
+                break;
+            }
             continue;
         };
         match record.text("type").as_deref() {
@@ -106,6 +110,20 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
         }
     }
     summary
+}
+
+/// Takes a line as the first versions wrote it.
+fn without_envelope(text: &str, summary: &mut TranscriptSummary) {
+    let Some(record) = line::RolloutLine::parse(text) else {
+        return;
+    };
+    match record.kind {
+        line::LineKind::Meta if summary.upstream_id.is_none() => {
+            summary.upstream_id = record.meta().upstream_id;
+        }
+        line::LineKind::Item => summary.title = prompt_of_item(&record.payload),
+        _ => {}
+    }
 }
 
 /// The prompt that an item in the model's history is.

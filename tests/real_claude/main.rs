@@ -21,6 +21,7 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod processes;
 mod questions;
+#[path = "../support/reading.rs"]
 mod reading;
 mod sdk;
 mod settings;

@@ -9,7 +9,7 @@ use bridge_protocol::check::FindingKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::turn::StopReason;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bridge::Bridge;
 use crate::reading::{said, uuid_of};
@@ -273,7 +273,7 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
     let cwd = bridge.lab.scratch().join("Größe & more");
     fs::create_dir_all(&cwd).expect("a folder");
     let adapter = bridge.lab.adapter();
-    let opening = |more: serde_json::Value| {
+    let opening = |more: Value| {
         let mut params = json!({"cwd": cwd, "mcpServers": []});
         params
             .as_object_mut()
@@ -281,7 +281,7 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
             .extend(more.as_object().expect("an object").clone());
         params
     };
-    let made = |method: &str, more: serde_json::Value| {
+    let made = |method: &str, more: Value| {
         let result = adapter.call(method, opening(more)).expect(method);
         result["sessionId"].as_str().expect("an id").to_owned()
     };
@@ -318,6 +318,65 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
         assert_eq!(bridge.lab.model.asked(text), expected);
         assert_eq!(bridge.found(upstream_id), []);
     }
+}
+
+/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what is read of it is
+/// what the model is sent.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_other_versions_wrote_goes_on_whole() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let project = bridge.lab.transcript_root().join("projects/-home-u-project");
+    fs::create_dir_all(&project).expect("a folder");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts/claude");
+    for fixture in files_in(&fixtures) {
+        let content = fs::read_to_string(&fixture).expect("a fixture");
+        let mut records = content
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("a record"));
+        let id = records
+            .find_map(|record| Some(record["sessionId"].as_str()?.to_owned()))
+            .expect("an id");
+        fs::write(project.join(format!("{id}.jsonl")), content).expect("a transcript");
+
+        let folder = bridge.lab.project();
+        let adopted = bridge.adopt_into(&id, Some(&folder)).expect("conversation/adopt");
+        assert_eq!(adopted.cwd, folder.to_str().expect("a path in UTF-8"));
+        let history = bridge.history(adopted.id);
+        // What was compacted away is told, and no longer sent.
+        let summary = history
+            .iter()
+            .rposition(|message| message.kind == Some(MessageKind::Summary));
+        let (before, sent) = history.split_at(summary.unwrap_or(0));
+        let mut told = Told::of(&bridge.lab).message_uuids(&id);
+        told.retain(|uuid| !before.iter().any(|message| uuid_of(message) == *uuid));
+        assert_eq!(of_library(sent), told, "{}", fixture.display());
+
+        let text = format!("taken up {id}");
+        bridge.prompted(adopted.id, &text);
+        let mut expected = said(sent);
+        expected.push(user(&text));
+        let asked = bridge.lab.model.asked(&text);
+        assert_eq!(as_of_today(asked), as_of_today(expected), "{}", fixture.display());
+    }
+}
+
+/// What of a history does not depend on the version that goes on with it: today's tool for subagents has another name,
+/// thoughts of other models are the agent's own to drop, and what it says in a person's name comes in a frame of its own.
+fn as_of_today(mut said: Vec<Said>) -> Vec<Said> {
+    said.retain(|said| match &said.what {
+        What::Thinking(_) => false,
+        What::Text(text) => !text.starts_with("<task-notification>"),
+        _ => true,
+    });
+    for said in &mut said {
+        if said.what == What::ToolUse("Task".into()) {
+            said.what = What::ToolUse("Agent".into());
+        }
+    }
+    said
 }
 
 /// The uuids of the messages that the library tells too: it leaves out a remark that the agent makes to the model.

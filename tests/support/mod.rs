@@ -1,5 +1,5 @@
 //! What the tests that drive real programs share: a scripted model server, a small ACP client, and the
-//! installation of the real Claude adapter. Nothing here knows the bridge.
+//! installation of the real adapters. Nothing here knows the bridge.
 
 // Each test program uses its own part of this.
 #![allow(dead_code)]
@@ -10,9 +10,11 @@
 
 pub(crate) mod acp_client;
 pub(crate) mod claude;
+pub(crate) mod codex;
 pub(crate) mod http;
 pub(crate) mod model_server;
 pub(crate) mod npm;
+pub(crate) mod responses;
 pub(crate) mod script;
 
 /// Shows what explains the failure of a test, under a heading.

@@ -1,6 +1,6 @@
-//! A model in place of Anthropic's: the Messages API on a loopback port, scripted from the prompt (see
-//! [`super::script`]), keeping every request. What it received is the only proof of which history an agent
-//! really runs on: [`conversation_of`] tells it.
+//! A model in place of Anthropic's (the Messages API) or OpenAI's (see [`super::responses`]) on a loopback port, scripted
+//! from the prompt (see [`super::script`]), keeping every request. What it received is the only proof of which history
+//! an agent really runs on: [`ModelServer::asked`] tells it.
 //!
 //! Blocking, one thread a connection; everything ends when the [`ModelServer`] is dropped.
 
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::http::{self, Request};
+use super::responses;
 use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
 
 /// How long a test waits for a request before it is taken for lost.
@@ -29,16 +30,24 @@ pub(crate) struct ModelServer {
     acceptor: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+pub(super) struct Shared {
+    wire: Wire,
     state: Mutex<State>,
     /// Told of each new request and of the stop.
     changed: Condvar,
 }
 
+/// Whose model it stands in for.
+#[derive(Debug, Clone, Copy)]
+enum Wire {
+    Messages,
+    Responses,
+}
+
 #[derive(Default)]
 struct State {
     stopped: bool,
-    /// Bodies of the requests to `/v1/messages`, in the order in which they came.
+    /// Bodies of the requests to the model, in the order in which they came.
     requests: Vec<Value>,
     /// How often a step has failed, by prompt and step.
     failures: HashMap<String, usize>,
@@ -49,11 +58,21 @@ struct State {
 }
 
 impl ModelServer {
-    /// Starts a server on a free port of the loopback interface.
+    /// Starts a server in place of Anthropic's on a free port of the loopback interface.
     pub(crate) fn start() -> ModelServer {
+        Self::start_with(Wire::Messages)
+    }
+
+    /// The same in place of OpenAI's.
+    pub(crate) fn start_responses() -> ModelServer {
+        Self::start_with(Wire::Responses)
+    }
+
+    fn start_with(wire: Wire) -> ModelServer {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
+            wire,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -91,7 +110,7 @@ impl ModelServer {
         let found = requests
             .iter()
             .rev()
-            .map(conversation_of)
+            .map(|body| self.shared.wire.conversation_of(body))
             .find(|said| asks(said, text));
         found.unwrap_or_else(|| panic!("the model was never asked {text:?}"))
     }
@@ -101,7 +120,8 @@ impl ModelServer {
         let deadline = Instant::now() + WAIT_LIMIT;
         let mut state = self.shared.lock();
         loop {
-            let asked = |body: &Value| script::has_tools(body) && asks(&conversation_of(body), text);
+            let asked =
+                |body: &Value| script::has_tools(body) && asks(&self.shared.wire.conversation_of(body), text);
             if state.requests.iter().any(asked) {
                 return;
             }
@@ -243,14 +263,35 @@ fn asks(said: &[Said], text: &str) -> bool {
     newest.is_some_and(|words| words.contains(text) && !words.starts_with(SUGGESTION))
 }
 
+impl Wire {
+    fn conversation_of(self, body: &Value) -> Vec<Said> {
+        match self {
+            Wire::Messages => conversation_of(body),
+            Wire::Responses => responses::conversation_of(body),
+        }
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A test that failed elsewhere must not fail again here, while it is being cleaned up.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps a request; `step` names the prompt and the step that it is for. How often that was asked before.
+    pub(super) fn record(&self, body: &Value, step: String) -> usize {
+        let mut state = self.lock();
+        state.requests.push(body.clone());
+        let asked = state.failures.entry(step).or_default();
+        *asked += 1;
+        let before = *asked - 1;
+        drop(state);
+        self.changed.notify_all();
+        before
+    }
+
     /// Waits, but not past the stop. Whether it may go on.
-    fn pause(&self, length: Duration) -> bool {
+    pub(super) fn pause(&self, length: Duration) -> bool {
         let state = self.lock();
         let waited = self
             .changed
@@ -285,7 +326,10 @@ fn serve(connection: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
     let mut writer = connection;
     while let Some(request) = http::read_request(&mut reader)? {
-        let keep = answer(&mut writer, &request, shared)?;
+        let keep = match shared.wire {
+            Wire::Messages => answer(&mut writer, &request, shared)?,
+            Wire::Responses => responses::answer(&mut writer, &request, shared)?,
+        };
         if !keep {
             writer.shutdown(Shutdown::Both)?;
             return Ok(());
@@ -322,14 +366,7 @@ fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Res
         .duration_since(UNIX_EPOCH)
         .map_or(0, |passed| passed.as_secs());
     let (step, answer) = script::answer_to(&body, i64::try_from(now).unwrap_or(i64::MAX));
-    let failed_before = {
-        let mut state = shared.lock();
-        state.requests.push(body.clone());
-        let failures = state.failures.entry(step).or_default();
-        *failures += 1;
-        *failures - 1
-    };
-    shared.changed.notify_all();
+    let failed_before = shared.record(&body, step);
 
     match answer {
         Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {

@@ -1,15 +1,36 @@
-//! The real Claude adapter, installed by npm once and kept between runs.
+//! The real adapters, installed by npm once and kept between runs.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What is installed. The adapter needs Node 22; npm's own may be older.
-const PACKAGES: &[&str] = &["node@22", "@agentclientprotocol/claude-agent-acp@0.100.0"];
+/// What is installed for one adapter.
+struct Installation {
+    /// The adapter, and the Node that it needs; npm's own may be older.
+    packages: &'static [&'static str],
+    /// The folder, named after what is in it: other versions do not disturb it.
+    folder: &'static str,
+    /// The adapter's program, from the folder of packages.
+    script: &'static str,
+}
 
-/// The folder of an installation, named after what is in it: other versions do not disturb it.
-const FOLDER: &str = "claude-agent-acp-0.100.0-node-22";
+const CLAUDE: Installation = Installation {
+    packages: &["node@22", "@agentclientprotocol/claude-agent-acp@0.100.0"],
+    folder: "claude-agent-acp-0.100.0-node-22",
+    script: "@agentclientprotocol/claude-agent-acp/dist/index.js",
+};
+
+// Codex itself is named too: the adapter takes any version of a range.
+const CODEX: Installation = Installation {
+    packages: &[
+        "node@22",
+        "@agentclientprotocol/codex-acp@2.6.0",
+        "@openai/codex@0.166.0",
+    ],
+    folder: "codex-acp-2.6.0-codex-0.166.0-node-22",
+    script: "@agentclientprotocol/codex-acp/dist/index.js",
+};
 
 /// Overrides the folder that installations are kept in, which is otherwise Cargo's for tests.
 const CACHE_VARIABLE: &str = "SESSION_BRIDGE_NPM_CACHE";
@@ -27,25 +48,34 @@ pub(crate) struct Adapter {
 #[derive(Debug)]
 pub(crate) struct Skip(pub(crate) String);
 
-/// The adapter, installed when it is not yet. Safe to call from tests that run side by side.
+/// Claude's adapter, installed when it is not yet. Safe to call from tests that run side by side.
 pub(crate) fn claude_adapter() -> Result<Adapter, Skip> {
+    adapter(&CLAUDE)
+}
+
+/// Codex', likewise.
+pub(crate) fn codex_adapter() -> Result<Adapter, Skip> {
+    adapter(&CODEX)
+}
+
+fn adapter(wanted: &Installation) -> Result<Adapter, Skip> {
     let cache = std::env::var_os(CACHE_VARIABLE).map_or_else(
         || Path::new(env!("CARGO_TARGET_TMPDIR")).join("npm"),
         PathBuf::from,
     );
     fs::create_dir_all(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
-    let folder = cache.join(FOLDER);
+    let folder = cache.join(wanted.folder);
 
-    let lock = File::create(cache.join(format!("{FOLDER}.lock"))).expect("a lock file in the cache");
+    let lock = File::create(cache.join(format!("{}.lock", wanted.folder))).expect("a lock file in the cache");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("the cache's lock");
     if !folder.is_dir() {
-        install(&cache, &folder)?;
+        install(&cache, &folder, wanted.packages)?;
     }
     drop(lock);
 
     let adapter = Adapter {
         node: folder.join("node_modules/node/bin/node"),
-        script: folder.join("node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js"),
+        script: folder.join("node_modules").join(wanted.script),
     };
     for path in [&adapter.node, &adapter.script] {
         assert!(
@@ -59,7 +89,7 @@ pub(crate) fn claude_adapter() -> Result<Adapter, Skip> {
 }
 
 /// Installs beside the final place and renames: what stands at the final place is whole.
-fn install(cache: &Path, folder: &Path) -> Result<(), Skip> {
+fn install(cache: &Path, folder: &Path, packages: &[&str]) -> Result<(), Skip> {
     let staging = tempfile::Builder::new()
         .prefix("installing-")
         .tempdir_in(cache)
@@ -69,7 +99,7 @@ fn install(cache: &Path, folder: &Path) -> Result<(), Skip> {
     command
         .current_dir(staging.path())
         .args(["install", "--no-audit", "--no-fund"])
-        .args(PACKAGES);
+        .args(packages);
     let output = match run(command) {
         Ok(output) => output,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -76,16 +76,21 @@ pub(crate) fn answer_to(body: &Value, now_epoch_seconds: i64) -> (String, Answer
         return (String::new(), Answer::text("A title"));
     }
     let (prompt, step) = newest_prompt(body);
-    let directives = directives(&prompt);
-    let answer = match directives.get(step) {
+    let answer = answer_of_turn(&prompt, step, now_epoch_seconds);
+    (format!("{step} {prompt}"), answer)
+}
+
+/// The answer to a turn's request, which has had `step` answers since its prompt.
+pub(crate) fn answer_of_turn(prompt: &str, step: usize, now_epoch_seconds: i64) -> Answer {
+    let directives = directives(prompt);
+    match directives.get(step) {
         Some(directive) => parse(directive, now_epoch_seconds),
         None if directives.is_empty() => Answer::text(format!(
             "ok: {}",
             prompt.trim().chars().take(80).collect::<String>()
         )),
         None => Answer::text(format!("done after {step} steps")),
-    };
-    (format!("{step} {prompt}"), answer)
+    }
 }
 
 /// Whether a request is one of a conversation and not a side request of the agent.

@@ -3,7 +3,7 @@
 //! One pass over the lines; changes nothing. What a resume makes of damage was seen with Codex 0.166.0: a line that is no
 //! record is passed over and lost alone, also one that tells of a turn's beginning or end; a call without a result gets
 //! "aborted" as its result, a result without a call is left out; a record that stands there twice is sent twice, and
-//! ordinals that go back change nothing. A file whose first line is no `session_meta`, a source that is not there or
+//! ordinals that go back change nothing. A file whose first line is no `session_meta` (that of a first version is none), a source that is not there or
 //! shorter than it was, and a compressed file that breaks off make it refuse. Pure; how the sources stand is said by the
 //! caller.
 
@@ -54,11 +54,7 @@ pub enum SourceState {
 ///
 /// # Errors
 /// What the reader answers, but for a compressed file that breaks off, which is a finding.
-pub fn check(
-    reader: impl BufRead,
-    standing: Standing<'_>,
-    sources: &[SourceStanding],
-) -> io::Result<Report> {
+pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStanding]) -> io::Result<Report> {
     let mut checker = Checker {
         standing,
         report: ReportBuilder::default(),
@@ -167,7 +163,8 @@ impl Checker<'_> {
         if kind.ends_with("_output") {
             if self.calls.remove(&hash_of(&call_id)).is_none() {
                 let detail = "a tool's result whose call is not there: a resume leaves it out";
-                self.report.find(number, FindingKind::ResultWithoutToolUse, detail);
+                self.report
+                    .find(number, FindingKind::ResultWithoutToolUse, detail);
             }
         } else if kind.ends_with("_call") {
             let name = record.payload.text("name").unwrap_or(kind);
@@ -194,6 +191,11 @@ impl Checker<'_> {
                 );
                 self.report.find(number, FindingKind::ForeignSessionId, detail);
             }
+            Some(_) if !record.has_envelope => self.report.find(
+                number,
+                FindingKind::NothingToResume,
+                "one of the first versions of Codex wrote it, whose form Codex of today refuses to resume; it can be read",
+            ),
             Some(_) => {}
         }
     }

@@ -9,6 +9,8 @@ use crate::transcript::fields::Fields;
 #[derive(Debug)]
 pub(super) struct RolloutLine<'a> {
     pub(super) kind: LineKind,
+    /// Whether it says of what kind it is, apart from what it holds; the first versions did not.
+    pub(super) has_envelope: bool,
     /// Its number in the history; a fork's go on where the source's ended. Older versions wrote none.
     pub(super) ordinal: Option<u64>,
     /// When it was written, RFC 3339, as it stands there.
@@ -70,6 +72,7 @@ impl<'a> RolloutLine<'a> {
             };
             return Some(Self {
                 kind,
+                has_envelope: false,
                 ordinal: None,
                 at: fields.text("timestamp"),
                 payload: fields,
@@ -84,6 +87,7 @@ impl<'a> RolloutLine<'a> {
                 Some("compacted") => LineKind::Compacted,
                 _ => LineKind::Other,
             },
+            has_envelope: true,
             ordinal: number(&fields, "ordinal"),
             at: fields.text("timestamp"),
             payload,
@@ -115,7 +119,10 @@ impl<'a> RolloutLine<'a> {
             let passed = self.payload.object("internal_chat_message_metadata_passthrough");
             passed.and_then(|passed| passed.text("turn_id"))
         };
-        self.payload.text("turn_id").or_else(passed).filter(|id| !id.is_empty())
+        self.payload
+            .text("turn_id")
+            .or_else(passed)
+            .filter(|id| !id.is_empty())
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the daemon reads in transcripts, in the terms of a test: lists, histories, checkpoints, findings.
 
+use std::path::Path;
+
 use bridge_protocol::check::{Finding, FindingKind};
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
@@ -72,8 +74,18 @@ impl<L: Lab> Bridge<L> {
 
     /// Makes a conversation of a transcript.
     pub(crate) fn adopt(&self, upstream_id: &str) -> Result<Conversation, BridgeError> {
+        self.adopt_into(upstream_id, None)
+    }
+
+    /// The same, in another folder than the transcript's own where one is given.
+    pub(crate) fn adopt_into(
+        &self,
+        upstream_id: &str,
+        folder: Option<&Path>,
+    ) -> Result<Conversation, BridgeError> {
         let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
-        let answer = self.call(async move { client.adopt(upstream_id, None, None, None, None).await });
+        let cwd = folder.map(|folder| folder.to_str().expect("a path in UTF-8").to_owned());
+        let answer = self.call(async move { client.adopt(upstream_id, None, cwd, None, None).await });
         answer.map(|answer| answer.conversation)
     }
 }

@@ -1,0 +1,39 @@
+//! The daemon with the Codex adapter.
+
+use std::path::PathBuf;
+
+use crate::bridge_of::Lab;
+use crate::support::codex::CodexLab;
+
+pub(crate) type Bridge = crate::bridge_of::Bridge<CodexLab>;
+
+impl Lab for CodexLab {
+    const AGENT: &'static str = "codex";
+
+    fn command(&self) -> (PathBuf, Vec<PathBuf>) {
+        CodexLab::command(self)
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        CodexLab::environment(self)
+    }
+
+    fn transcript_root(&self) -> PathBuf {
+        CodexLab::transcript_root(self)
+    }
+
+    fn project(&self) -> PathBuf {
+        CodexLab::project(self)
+    }
+
+    fn transcript(&self, session_id: &str) -> Option<PathBuf> {
+        CodexLab::transcript(self, session_id)
+    }
+}
+
+impl Bridge {
+    /// None, with the reason printed, when the adapter cannot be had.
+    pub(crate) fn start() -> Option<Bridge> {
+        Some(Bridge::of(CodexLab::new()?, |_| {}))
+    }
+}

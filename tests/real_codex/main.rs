@@ -1,0 +1,20 @@
+//! The real Codex adapter against a scripted model: alone, for the facts about it that the bridge relies on, and through
+//! the daemon, as an app uses it. The proof is what the model was sent.
+//!
+//! They install the adapter by npm (about 500 MB, once), so they are run on demand:
+//! `cargo test --test real_codex -- --ignored`. Without npm each says why it is skipped.
+
+// The exemption for tests covers test functions only, not what they call.
+#![allow(clippy::expect_used)]
+// Of what it shares with the tests of Claude's adapter it uses a part.
+#![allow(dead_code)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bridge;
+#[path = "../support/bridge.rs"]
+mod bridge_of;
+#[path = "../support/reading.rs"]
+mod reading;
+mod transcripts;

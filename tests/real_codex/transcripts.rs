@@ -1,0 +1,379 @@
+//! Conversations through the daemon, and the transcripts that the real agent wrote of them.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::check::FindingKind;
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::history::{Message, MessageKind};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::turn::StopReason;
+use serde_json::{Value, json};
+
+use crate::bridge::Bridge;
+use crate::reading::said;
+use crate::support::model_server::{Said, What, model, tool_use, user};
+
+const WITH_TOOL: &str = r#"[[tool exec_command {"cmd":"echo hi"}]] [[think a long thought|greeted]]"#;
+
+const BROKEN_OFF: &str = "broken off [[slow 300 0.1]]";
+
+/// What a model is sent of the turn [`WITH_TOOL`], but for what the tool gave back: that begins with numbers of Codex' own.
+fn with_tool() -> Vec<Said> {
+    vec![
+        user(WITH_TOOL),
+        model("calling"),
+        tool_use("exec_command"),
+        Said {
+            role: "user".into(),
+            what: What::ToolResult("hi".into()),
+        },
+        Said {
+            role: "assistant".into(),
+            what: What::Thinking("a long thought".into()),
+        },
+        model("greeted"),
+    ]
+}
+
+/// A turn of the scripted model that only echoes, as the model is sent it.
+fn echoed(text: &str) -> Vec<Said> {
+    vec![user(text), model(&format!("ok: {text}"))]
+}
+
+/// What the model was sent with a prompt; of results only what the tools put out.
+fn asked(bridge: &Bridge, text: &str) -> Vec<Said> {
+    only_output(bridge.lab.model.asked(text))
+}
+
+/// A history block by block, without what Codex says in a person's name, which the model server leaves out too.
+fn conversed(history: &[Message]) -> Vec<Said> {
+    let is_aside = |message: &&Message| message.kind == Some(MessageKind::Aside);
+    let kept = history.iter().filter(|message| !is_aside(message));
+    said(&kept.cloned().collect::<Vec<_>>())
+}
+
+/// The same with only what tools put out of their results. Before it stand numbers of Codex' own; old versions put it into
+/// an object, which a history does not tell.
+fn only_output(mut said: Vec<Said>) -> Vec<Said> {
+    for said in &mut said {
+        let What::ToolResult(result) = &mut said.what else {
+            continue;
+        };
+        if let Some((_, output)) = result.split_once("Output:\n") {
+            *result = output.to_owned();
+        } else if let Ok(object) = serde_json::from_str::<Value>(result) {
+            let output = object["output"].as_str().expect("an output");
+            *result = output.trim().to_owned();
+        }
+    }
+    said
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_conversation_goes_on_whole_after_a_restart() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first words");
+    bridge.prompted(id, WITH_TOOL);
+    let head = bridge.head(id);
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let turn = bridge.prompted(id, "and now");
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    let expected = [echoed("first words"), with_tool(), vec![user("and now")]].concat();
+    assert_eq!(asked(&bridge, "and now"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first words");
+    bridge.prompted(id, WITH_TOOL);
+    let source = bridge.head(id);
+    let fork = bridge.fork(id, false);
+    assert_eq!(fork.fidelity, Fidelity::Full);
+    let branch = fork.conversation.id;
+    bridge.prompted(branch, "on the branch");
+    let in_place = bridge.fork(id, true).link.expect("a link");
+    assert_eq!(
+        (in_place.reason, in_place.relation),
+        (LinkReason::Forked, Relation::Carries)
+    );
+    bridge.prompted(id, "in place");
+
+    // Both also after both were brought back by another process.
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let common = [echoed("first words"), with_tool()].concat();
+    for (conversation, own) in [(branch, "on the branch"), (id, "in place")] {
+        assert_eq!(asked(&bridge, own), [&common[..], &[user(own)]].concat());
+        let again = format!("again {own}");
+        bridge.prompted(conversation, &again);
+        let expected = [&common[..], &echoed(own), &[user(&again)]].concat();
+        assert_eq!(asked(&bridge, &again), expected);
+    }
+
+    // The source alone has the first prompt in its file; what a branch is called is its own first prompt.
+    let forked = bridge.head(branch);
+    let in_place = in_place.upstream_id.as_str().to_owned();
+    assert_eq!(bridge.head(id), in_place);
+    assert_eq!(bridge.listed().len(), 3);
+    let adapter = bridge.lab.adapter();
+    let of_adapter = adapter.call("session/list", json!({})).expect("session/list");
+    for (upstream_id, title, owner, origin) in [
+        (&source, "first words", id, None),
+        (&forked, "on the branch", branch, Some(&source)),
+        (&in_place, "in place", id, Some(&source)),
+    ] {
+        let listed = bridge.listed_of(upstream_id);
+        assert_eq!(
+            (listed.title.as_str(), listed.conversation_id),
+            (title, Some(owner))
+        );
+        assert_eq!(
+            listed.forked_from.as_ref().map(UpstreamId::as_str),
+            origin.map(String::as_str)
+        );
+        let path = bridge.lab.transcript(upstream_id).expect("a rollout");
+        assert_eq!(listed.path, path.to_str().expect("a path in UTF-8"));
+        assert_eq!(
+            listed.cwd,
+            bridge.lab.project().to_str().expect("a path in UTF-8")
+        );
+        let sessions = of_adapter["sessions"].as_array().expect("sessions");
+        let session = sessions
+            .iter()
+            .find(|session| session["sessionId"] == upstream_id.as_str());
+        let session = session.unwrap_or_else(|| panic!("the agent does not list {title}: {of_adapter}"));
+        assert_eq!(
+            (&session["title"], &session["cwd"]),
+            (&json!(title), &json!(listed.cwd))
+        );
+    }
+}
+
+/// Also of what was broken off, refused and compacted, and through the files that a fork continues.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_is_read_is_what_the_model_was_sent() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first words");
+    bridge.prompted(id, WITH_TOOL);
+    let branch = bridge.fork(id, false).conversation.id;
+    bridge.prompted(branch, "on the branch");
+    let second = bridge.fork(branch, false).conversation.id;
+    bridge.prompted(second, "on the second branch");
+    let refused = bridge.prompt(id, "refused [[err 400]]").expect("a turn result");
+    assert_eq!(refused.stop_reason, StopReason::Failed);
+    let running = bridge.begin_prompt(id, BROKEN_OFF, None);
+    bridge.wait_written(id, BROKEN_OFF);
+    assert!(bridge.cancel(id));
+    running.wait().expect("a turn result");
+    bridge.prompted(id, "and now");
+
+    let common = ["first words", WITH_TOOL];
+    for (conversation, last, own) in [
+        (id, "and now", &["refused [[err 400]]", BROKEN_OFF, "and now"][..]),
+        (branch, "on the branch", &["on the branch"]),
+        (
+            second,
+            "on the second branch",
+            &["on the branch", "on the second branch"],
+        ),
+    ] {
+        let mut asked = bridge.lab.model.asked(last);
+        asked.push(model(&format!("ok: {last}")));
+        assert_eq!(conversed(&bridge.history(conversation)), asked);
+        assert_eq!(bridge.findings(&bridge.head(conversation)), []);
+        let checkpoints = bridge.checkpoints(conversation);
+        let prompts: Vec<&str> = checkpoints.iter().map(|place| place.prompt.as_str()).collect();
+        assert_eq!(prompts, [&common[..], own].concat());
+        assert_eq!(checkpoints[1].reply, "calling\n\ngreeted");
+        assert_eq!(checkpoints[1].tools, ["exec_command"]);
+        assert_eq!(
+            checkpoints.last().expect("a checkpoint").reply,
+            format!("ok: {last}")
+        );
+    }
+
+    // A compaction leaves the model with the prompts and a summary; what was said stays readable.
+    let before = bridge.history(id);
+    bridge.prompted(id, "/compact");
+    bridge.prompted(id, "at last");
+    let history = bridge.history(id);
+    assert_eq!(history[..before.len()], before);
+    let mut asked = bridge.lab.model.asked("at last");
+    asked.push(model("ok: at last"));
+    assert_eq!(asked, as_sent(&history));
+    assert_eq!(bridge.findings(&bridge.head(id)), []);
+}
+
+/// Made by the bare adapter, as an editor does: the daemon has no part in it.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let cwd = bridge.lab.scratch().join("Größe & more");
+    fs::create_dir_all(&cwd).expect("a folder");
+    let adapter = bridge.lab.adapter();
+    let made = |method: &str, of: Option<&str>| {
+        let mut params = json!({"cwd": cwd, "mcpServers": []});
+        if let Some(session) = of {
+            params["sessionId"] = session.into();
+        }
+        let result = adapter.call(method, params).expect(method);
+        result["sessionId"].as_str().expect("an id").to_owned()
+    };
+    let source = made("session/new", None);
+    adapter.prompt(&source, "elsewhere").expect("a turn");
+    adapter.prompt(&source, WITH_TOOL).expect("a turn");
+    let fork = made("session/fork", Some(&source));
+    adapter.prompt(&fork, "on its branch").expect("a turn");
+    adapter.prompt(&source, "behind the fork").expect("a turn");
+    adapter.stop();
+
+    for (upstream_id, own, text) in [
+        (&fork, "on its branch", "taken up"),
+        (&source, "behind the fork", "taken up too"),
+    ] {
+        let listed = bridge.listed_of(upstream_id);
+        assert_eq!(listed.cwd, cwd.to_str().expect("a path in UTF-8"));
+        assert_eq!(listed.conversation_id, None);
+        let id = bridge.adopt(upstream_id).expect("conversation/adopt").id;
+        assert_eq!(bridge.head(id), *upstream_id);
+        let before = conversed(&bridge.history(id));
+        let expected = [echoed("elsewhere"), with_tool(), echoed(own)].concat();
+        assert_eq!(only_output(before.clone()), expected);
+        bridge.prompted(id, text);
+        assert_eq!(
+            bridge.lab.model.asked(text),
+            [&before[..], &[user(text)]].concat()
+        );
+        assert_eq!(bridge.findings(upstream_id), []);
+        assert_eq!(bridge.listed_of(upstream_id).conversation_id, Some(id));
+    }
+
+    // Without its source the fork cannot be read, and that is told.
+    let path = bridge.lab.transcript(&source).expect("a rollout");
+    let away = bridge.lab.scratch().join("away.jsonl");
+    fs::rename(&path, &away).expect("moved away");
+    assert_eq!(bridge.found(&fork), [FindingKind::MissingSource]);
+    fs::rename(&away, &path).expect("moved back");
+    assert_eq!(bridge.findings(&fork), []);
+}
+
+/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what is read of it is
+/// what the model is sent.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_other_versions_wrote_goes_on_whole() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let folder = bridge.lab.transcript_root().join("sessions/2026/11/21");
+    fs::create_dir_all(&folder).expect("a folder");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts/codex");
+    let mut sessions = Vec::new();
+    for entry in fs::read_dir(fixtures).expect("the fixtures") {
+        let fixture = entry.expect("an entry").path();
+        let content = fs::read_to_string(&fixture).expect("a fixture");
+        let first: Value = serde_json::from_str(content.lines().next().expect("a line")).expect("a record");
+        let id = first["payload"]["id"]
+            .as_str()
+            .or(first["id"].as_str())
+            .expect("an id")
+            .to_owned();
+        fs::write(
+            folder.join(format!("rollout-2026-11-21T06-34-43-{id}.jsonl")),
+            content,
+        )
+        .expect("a rollout");
+        sessions.push((fixture, id));
+    }
+    sessions.sort();
+    let project = bridge.lab.project();
+    for (fixture, id) in sessions {
+        let adopted = bridge
+            .adopt_into(&id, Some(&project))
+            .expect("conversation/adopt")
+            .id;
+        let history = bridge.history(adopted);
+        let text = format!("taken up {id}");
+        if fixture.ends_with("0.29.0.jsonl") {
+            // As the check says: it can be read, and Codex will not have it.
+            assert_eq!(bridge.found(&id), [FindingKind::NothingToResume]);
+            assert_eq!(conversed(&history).last(), Some(&model("greeted")));
+            let error = bridge.prompt(adopted, &text).expect_err("a refusal");
+            assert_eq!(error.kind, ErrorKind::NotResumable);
+            continue;
+        }
+        bridge.prompted(adopted, &text);
+        let expected = [&as_sent(&history)[..], &[user(&text)]].concat();
+        assert_eq!(
+            asked(&bridge, &text),
+            only_output(expected),
+            "{}",
+            fixture.display()
+        );
+        assert_eq!(bridge.findings(&id), [], "{}", fixture.display());
+    }
+}
+
+/// What Codex sends of a history: where it was compacted, the prompts before the last summary and all from there on.
+fn as_sent(history: &[Message]) -> Vec<Said> {
+    let summary = history
+        .iter()
+        .rposition(|message| message.kind == Some(MessageKind::Summary));
+    let (before, behind) = history.split_at(summary.unwrap_or(0));
+    let mut sent = conversed(before);
+    sent.retain(|said| said.role == "user" && matches!(said.what, What::Text(_)));
+    sent.extend(conversed(behind));
+    sent
+}
+
+/// Codex' own deletion moves the file into another folder.
+#[test]
+#[ignore = "installs the real adapter"]
+fn an_archived_transcript_is_listed_where_it_is() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let adapter = bridge.lab.adapter();
+    let opening = json!({"cwd": bridge.lab.project(), "mcpServers": []});
+    let made = adapter.call("session/new", opening).expect("session/new");
+    let session = made["sessionId"].as_str().expect("an id").to_owned();
+    adapter.prompt(&session, "put away").expect("a turn");
+    let before = bridge.listed_of(&session);
+    assert_eq!(
+        (before.title.as_str(), before.conversation_id),
+        ("put away", None)
+    );
+    adapter
+        .call("session/delete", json!({"sessionId": session}))
+        .expect("session/delete");
+    adapter.stop();
+    let after = bridge.listed_of(&session);
+    assert_ne!(before.path, after.path);
+    assert!(after.path.contains("/archived_sessions/"), "{}", after.path);
+    assert_eq!(
+        (after.title, after.cwd, after.bytes),
+        (before.title, before.cwd, before.bytes)
+    );
+}
