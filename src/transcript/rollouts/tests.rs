@@ -59,7 +59,10 @@ fn a_history_is_the_same_wherever_its_files_lie_and_however_they_are_kept() {
     assert_eq!(plain.len(), 7);
     assert_eq!(deep(home.path()).book.turns(), 3);
     let owners: Vec<&str> = plain.iter().map(|(owner, _)| owner.as_str()).collect();
-    assert_eq!(owners, [ROOT_ID, ROOT_ID, ROOT_ID, EARLY_ID, EARLY_ID, DEEP_ID, DEEP_ID]);
+    assert_eq!(
+        owners,
+        [ROOT_ID, ROOT_ID, ROOT_ID, EARLY_ID, EARLY_ID, DEEP_ID, DEEP_ID]
+    );
     let packed = paths.clone().map(|path| pack(&path));
     assert_eq!(told(&mut deep(home.path())), plain);
     for path in &packed {
@@ -67,8 +70,14 @@ fn a_history_is_the_same_wherever_its_files_lie_and_however_they_are_kept() {
     }
     let mut open = deep(home.path());
     assert_eq!((told(&mut open), open.missing), (plain, None));
-    assert!(is_archived(home.path(), &find(home.path(), DEEP_ID).expect("a file")));
-    assert_eq!(check(home.path(), DEEP_ID).expect("a report").findings[0].kind, FindingKind::Archived);
+    assert!(is_archived(
+        home.path(),
+        &find(home.path(), DEEP_ID).expect("a file")
+    ));
+    assert_eq!(
+        check(home.path(), DEEP_ID).expect("a report").findings[0].kind,
+        FindingKind::Archived
+    );
 }
 
 #[test]
@@ -81,15 +90,34 @@ fn what_can_be_resumed_is_taken_before_what_cannot() {
     let elsewhere = home.path().join("sessions/by-hand");
     fs::create_dir_all(&elsewhere).expect("a folder");
     std::os::unix::fs::symlink(home.path().join("sessions"), elsewhere.join("loop")).expect("a link");
-    std::os::unix::fs::symlink("/nowhere", elsewhere.join(archived.file_name().expect("a name"))).expect("a link");
-    assert_eq!(locate(home.path(), ROOT_ID).expect("a search"), [root, packed, archived]);
-    assert_eq!(locate(home.path(), "nobody").expect("a search"), [] as [PathBuf; 0]);
-    assert_eq!(locate(Path::new("/nowhere"), ROOT_ID).expect("a search"), [] as [PathBuf; 0]);
-    assert!(matches!(locate(home.path(), "a/b"), Err(TranscriptError::InvalidId { .. })));
-    assert!(matches!(find(home.path(), "nobody"), Err(TranscriptError::NotFound { .. })));
+    std::os::unix::fs::symlink("/nowhere", elsewhere.join(archived.file_name().expect("a name")))
+        .expect("a link");
+    assert_eq!(
+        locate(home.path(), ROOT_ID).expect("a search"),
+        [root, packed, archived]
+    );
+    assert_eq!(
+        locate(home.path(), "nobody").expect("a search"),
+        [] as [PathBuf; 0]
+    );
+    assert_eq!(
+        locate(Path::new("/nowhere"), ROOT_ID).expect("a search"),
+        [] as [PathBuf; 0]
+    );
+    assert!(matches!(
+        locate(home.path(), "a/b"),
+        Err(TranscriptError::InvalidId { .. })
+    ));
+    assert!(matches!(
+        find(home.path(), "nobody"),
+        Err(TranscriptError::NotFound { .. })
+    ));
     let broken = tempfile::tempdir().expect("a folder");
     fs::write(broken.path().join("sessions"), "").expect("a file");
-    assert!(matches!(locate(broken.path(), ROOT_ID), Err(TranscriptError::Io { .. })));
+    assert!(matches!(
+        locate(broken.path(), ROOT_ID),
+        Err(TranscriptError::Io { .. })
+    ));
 }
 
 #[test]
@@ -117,7 +145,10 @@ fn what_a_missing_source_held_is_missing_and_told() {
     assert_eq!(open.missing.expect("a gap").upstream_id, EARLY_ID);
     let origin = origin(home.path(), DEEP_ID).expect("an origin");
     let place = origin.forked_from.expect("a source");
-    assert_eq!((place.session_id.as_str(), place.record_uuid, origin.breaks), (EARLY_ID, None, 1));
+    assert_eq!(
+        (place.session_id.as_str(), place.record_uuid, origin.breaks),
+        (EARLY_ID, None, 1)
+    );
 }
 
 #[test]
@@ -130,9 +161,15 @@ fn an_origin_names_the_last_turn_that_came_along() {
     };
     assert_eq!((of(ROOT_ID).turns, place(&of(ROOT_ID))), (6, None));
     let early = of(EARLY_ID);
-    assert_eq!((early.turns, early.breaks, early.cwd.as_deref()), (2, 0, Some("/home/u/project")));
+    assert_eq!(
+        (early.turns, early.breaks, early.cwd.as_deref()),
+        (2, 0, Some("/home/u/project"))
+    );
     assert_eq!(place(&early), Some((ROOT_ID.to_owned(), FIRST_TURN.to_owned())));
-    assert_eq!(place(&of(DEEP_ID)).map(|(session, _)| session).as_deref(), Some(EARLY_ID));
+    assert_eq!(
+        place(&of(DEEP_ID)).map(|(session, _)| session).as_deref(),
+        Some(EARLY_ID)
+    );
 }
 
 #[test]
@@ -158,7 +195,11 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     assert!(open.missing.expect("a gap").detail.contains("circle"));
     assert_eq!(open.book.turns(), 3);
     let kinds: Vec<_> = check(home.path(), DEEP_ID).expect("a report").findings;
-    assert!(kinds.iter().any(|finding| finding.kind == FindingKind::MissingSource));
+    assert!(
+        kinds
+            .iter()
+            .any(|finding| finding.kind == FindingKind::MissingSource)
+    );
 
     for text in ["", "\n\n", "garbage\n", "[]\n7\n", "\0\0\0"] {
         fs::write(&deep_path, text).expect("a file");
@@ -172,13 +213,28 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     let packed = pack(&early);
     let bytes = fs::read(&packed).expect("a file");
     fs::write(&packed, &bytes[..bytes.len() - 9]).expect("a file");
-    assert_eq!(OpenRollout::open(home.path(), EARLY_ID, None).expect("a rollout").book.damages, 1);
+    assert_eq!(
+        OpenRollout::open(home.path(), EARLY_ID, None)
+            .expect("a rollout")
+            .book
+            .damages,
+        1
+    );
     let torn = check(home.path(), EARLY_ID).expect("a report").findings;
-    assert!(torn.iter().any(|finding| finding.kind == FindingKind::TornLine), "{torn:?}");
+    assert!(
+        torn.iter().any(|finding| finding.kind == FindingKind::TornLine),
+        "{torn:?}"
+    );
     fs::write(&packed, "no such thing").expect("a file");
-    assert!(matches!(OpenRollout::open(home.path(), EARLY_ID, None), Err(TranscriptError::Io { .. })));
+    assert!(matches!(
+        OpenRollout::open(home.path(), EARLY_ID, None),
+        Err(TranscriptError::Io { .. })
+    ));
     assert!(check(home.path(), EARLY_ID).is_err());
     fs::remove_file(&packed).expect("a file");
     fs::create_dir(&packed).expect("a folder in a file's place");
-    assert!(matches!(find(home.path(), EARLY_ID), Err(TranscriptError::NotFound { .. })));
+    assert!(matches!(
+        find(home.path(), EARLY_ID),
+        Err(TranscriptError::NotFound { .. })
+    ));
 }
