@@ -378,8 +378,12 @@ fn look_at_source(path: &Path, end: &Option<u64>) -> Result<(Meta, bool), Transc
 }
 
 fn meta(path: &Path) -> Result<Meta, TranscriptError> {
-    let meta = read_meta(Text::open(path)?).map_err(TranscriptError::io("read", path))?;
-    Ok(meta.unwrap_or_default())
+    match read_meta(Text::open(path)?) {
+        Ok(meta) => Ok(meta.unwrap_or_default()),
+        // A compressed file that breaks off says as much as could be decoded of it.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Meta::default()),
+        Err(error) => Err(TranscriptError::io("read", path)(error)),
+    }
 }
 
 impl Text {

@@ -197,7 +197,7 @@ async fn of_several_copies_the_folders_own_is_taken() {
 #[tokio::test]
 async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
     let (other, id) = made_elsewhere(&["one"]).await;
-    let home = Home::with_config("[agents.second]\nkind = \"codex\"\ncommand = \"/nowhere/codex\"\n");
+    let home = Home::with_config("[agents.second]\nkind = \"opencode\"\ncommand = \"/nowhere/opencode\"\n");
     bring(&other, &home, &id, "-a");
     for (name, text) in [
         ("empty", ""),

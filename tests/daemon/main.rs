@@ -18,6 +18,7 @@ mod apart;
 mod bad_input;
 mod cancel;
 mod checking;
+mod codex_rollouts;
 mod conversations;
 mod damaged;
 mod events;

@@ -44,7 +44,7 @@ impl Registry {
             .await
     }
 
-    /// A checkpoint with its messages, with a conversation only if that ever held its session.
+    /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it.
     ///
     /// # Errors
     /// When there is none, or its agent's transcripts cannot be read.
@@ -97,7 +97,11 @@ fn one(
     let owners = owners.map_err(|error| store_error(&error))?;
     let owner = match (conversation, owners.as_slice()) {
         (Some(named), owners) if owners.contains(&named) => Some(named),
-        (Some(_), _) => return Err(not_found()),
+        // A session that is continued by reference need not be its own.
+        (Some(named), _) => {
+            let holds = history(services, named).is_ok_and(|history| history.step_of(&place).is_some());
+            Some(named).filter(|_| holds).ok_or_else(not_found)?.into()
+        }
         (None, [only]) => Some(*only),
         (None, _) => None,
     };

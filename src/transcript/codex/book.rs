@@ -215,12 +215,8 @@ impl BookBuilder {
             self.open_turn();
         }
         match (record.kind, event) {
-            (LineKind::Meta, _) => {
-                // Versions that copied put the metadata of the session that was forked behind the fork's own.
-                if self.book.meta == Meta::default() {
-                    self.book.meta = record.meta();
-                }
-            }
+            // Versions that copied put the metadata of the session that was forked behind the fork's own.
+            (LineKind::Meta, _) if self.book.meta == Meta::default() => self.book.meta = record.meta(),
             (LineKind::Context, _) => self.book.cwd = record.payload.text("cwd").or(self.book.cwd.take()),
             (LineKind::Item, _) if is_prompt => {
                 self.prompts += 1;

@@ -1,3 +1,8 @@
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "lines are written where they are used, as json!"
+)]
+
 use std::io::Cursor;
 
 use bridge_protocol::check::FindingKind;

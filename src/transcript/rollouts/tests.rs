@@ -1,1 +1,240 @@
 use super::*;
+use bridge_protocol::check::FindingKind;
+
+const ROOT: &str = include_str!("../../../tests/fixtures/codex/tools-limit-abort-compaction.jsonl");
+const EARLY: &str = include_str!("../../../tests/fixtures/codex/fork-at-first-turn.jsonl");
+const DEEP: &str = include_str!("../../../tests/fixtures/codex/fork-of-fork.jsonl");
+const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
+const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
+const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
+
+/// A fork of a fork, and both that it continues.
+fn family() -> (tempfile::TempDir, [PathBuf; 3]) {
+    let home = tempfile::tempdir().expect("a folder");
+    let folder = home.path().join("sessions/2026/11/21");
+    fs::create_dir_all(&folder).expect("a folder");
+    let paths = [(ROOT_ID, ROOT), (EARLY_ID, EARLY), (DEEP_ID, DEEP)].map(|(id, text)| {
+        let path = folder.join(format!("rollout-2026-11-21T06-16-34-{id}.jsonl"));
+        fs::write(&path, text).expect("a file");
+        path
+    });
+    (home, paths)
+}
+
+fn pack(path: &Path) -> PathBuf {
+    let packed = path.with_extension("jsonl.zst");
+    let text = fs::read(path).expect("a file");
+    fs::write(&packed, zstd::encode_all(&text[..], 3).expect("packed")).expect("a file");
+    fs::remove_file(path).expect("a file");
+    packed
+}
+
+fn archive(home: &Path, path: &Path) -> PathBuf {
+    let folder = home.join(ARCHIVE);
+    fs::create_dir_all(&folder).expect("a folder");
+    let archived = folder.join(path.file_name().expect("a name"));
+    fs::rename(path, &archived).expect("a file");
+    archived
+}
+
+fn deep(home: &Path) -> OpenRollout {
+    OpenRollout::open(home, DEEP_ID, None).expect("an open rollout")
+}
+
+/// What each message is named, and what it says.
+fn told(open: &mut OpenRollout) -> Vec<(String, TranscriptMessage)> {
+    let messages = open.book.messages();
+    let read = |message| {
+        let owner = open.book.owner(message).expect("an owner").to_owned();
+        (owner, open.message(message).expect("a read").expect("a message"))
+    };
+    (0..messages).map(read).collect()
+}
+
+#[test]
+fn a_history_is_the_same_wherever_its_files_lie_and_however_they_are_kept() {
+    let (home, paths) = family();
+    let plain = told(&mut deep(home.path()));
+    assert_eq!(plain.len(), 7);
+    assert_eq!(deep(home.path()).book.turns(), 3);
+    let owners: Vec<&str> = plain.iter().map(|(owner, _)| owner.as_str()).collect();
+    assert_eq!(
+        owners,
+        [ROOT_ID, ROOT_ID, ROOT_ID, EARLY_ID, EARLY_ID, DEEP_ID, DEEP_ID]
+    );
+    let packed = paths.clone().map(|path| pack(&path));
+    assert_eq!(told(&mut deep(home.path())), plain);
+    for path in &packed {
+        archive(home.path(), path);
+    }
+    let mut open = deep(home.path());
+    assert_eq!((told(&mut open), open.missing), (plain, None));
+    assert!(is_archived(
+        home.path(),
+        &find(home.path(), DEEP_ID).expect("a file")
+    ));
+    assert_eq!(
+        check(home.path(), DEEP_ID).expect("a report").findings[0].kind,
+        FindingKind::Archived
+    );
+}
+
+#[test]
+fn what_can_be_resumed_is_taken_before_what_cannot() {
+    let (home, [root, ..]) = family();
+    let archived = archive(home.path(), &root);
+    fs::copy(&archived, &root).expect("a copy");
+    let packed = pack(&root);
+    fs::copy(&archived, &root).expect("a copy");
+    let elsewhere = home.path().join("sessions/by-hand");
+    fs::create_dir_all(&elsewhere).expect("a folder");
+    std::os::unix::fs::symlink(home.path().join("sessions"), elsewhere.join("loop")).expect("a link");
+    std::os::unix::fs::symlink("/nowhere", elsewhere.join(archived.file_name().expect("a name")))
+        .expect("a link");
+    assert_eq!(
+        locate(home.path(), ROOT_ID).expect("a search"),
+        [root, packed, archived]
+    );
+    assert_eq!(
+        locate(home.path(), "nobody").expect("a search"),
+        [] as [PathBuf; 0]
+    );
+    assert_eq!(
+        locate(Path::new("/nowhere"), ROOT_ID).expect("a search"),
+        [] as [PathBuf; 0]
+    );
+    assert!(matches!(
+        locate(home.path(), "a/b"),
+        Err(TranscriptError::InvalidId { .. })
+    ));
+    assert!(matches!(
+        find(home.path(), "nobody"),
+        Err(TranscriptError::NotFound { .. })
+    ));
+    let broken = tempfile::tempdir().expect("a folder");
+    fs::write(broken.path().join("sessions"), "").expect("a file");
+    assert!(matches!(
+        locate(broken.path(), ROOT_ID),
+        Err(TranscriptError::Io { .. })
+    ));
+}
+
+#[test]
+fn what_a_missing_source_held_is_missing_and_told() {
+    let (home, [root, early, _]) = family();
+    let kinds = || -> Vec<FindingKind> {
+        let report = check(home.path(), DEEP_ID).expect("a report");
+        report.findings.iter().map(|finding| finding.kind).collect()
+    };
+    assert_eq!(kinds(), []);
+    fs::write(&root, &ROOT[..ROOT.len() / 20]).expect("a file");
+    assert_eq!(kinds(), [FindingKind::MissingSource], "it is too short");
+    assert_eq!(deep(home.path()).book.damages, 1);
+    // A source whose lines have not their old length: no line ends where it should.
+    fs::write(&root, ROOT.replacen("hi one", "hi", 2)).expect("a file");
+    assert_eq!(kinds(), [FindingKind::MissingSource]);
+    fs::remove_file(&root).expect("a file");
+    assert_eq!(kinds(), [FindingKind::MissingSource]);
+    let open = deep(home.path());
+    assert_eq!((open.book.turns(), open.book.damages), (2, 0));
+    assert_eq!(open.missing.expect("a gap").upstream_id, ROOT_ID);
+    fs::remove_file(&early).expect("a file");
+    let open = deep(home.path());
+    assert_eq!(open.book.turns(), 1);
+    assert_eq!(open.missing.expect("a gap").upstream_id, EARLY_ID);
+    let origin = origin(home.path(), DEEP_ID).expect("an origin");
+    let place = origin.forked_from.expect("a source");
+    assert_eq!(
+        (place.session_id.as_str(), place.record_uuid, origin.breaks),
+        (EARLY_ID, None, 1)
+    );
+}
+
+#[test]
+fn an_origin_names_the_last_turn_that_came_along() {
+    let (home, _) = family();
+    let of = |id: &str| origin(home.path(), id).expect("an origin");
+    let place = |origin: &Origin| {
+        let place = origin.forked_from.clone()?;
+        Some((place.session_id, place.record_uuid?))
+    };
+    assert_eq!((of(ROOT_ID).turns, place(&of(ROOT_ID))), (6, None));
+    let early = of(EARLY_ID);
+    assert_eq!(
+        (early.turns, early.breaks, early.cwd.as_deref()),
+        (2, 0, Some("/home/u/project"))
+    );
+    assert_eq!(place(&early), Some((ROOT_ID.to_owned(), FIRST_TURN.to_owned())));
+    assert_eq!(
+        place(&of(DEEP_ID)).map(|(session, _)| session).as_deref(),
+        Some(EARLY_ID)
+    );
+}
+
+#[test]
+fn a_fork_may_leave_out_what_its_source_added_to_another() {
+    let (home, [_, early, deep_path]) = family();
+    // The fork of the fork was made where the first one was: nothing of that one counts.
+    let text = DEEP.replacen("\"end_ordinal_exclusive\":26", "\"end_ordinal_exclusive\":14", 1);
+    fs::write(&deep_path, text).expect("a file");
+    let open = deep(home.path());
+    assert_eq!((open.book.turns(), open.book.damages), (2, 0));
+    assert_eq!(open.book.turn_name(0), Some((FIRST_TURN, ROOT_ID)));
+    assert_eq!(open.book.turn_name(1).map(|(_, owner)| owner), Some(DEEP_ID));
+    assert!(early.exists());
+}
+
+#[test]
+fn a_circle_and_what_is_no_rollout_are_told() {
+    let (home, [root, early, deep_path]) = family();
+    // The first one continues the last.
+    let base = format!(r#","history_base":{{"thread_id":"{DEEP_ID}","end_ordinal_exclusive":0}},"cwd""#);
+    fs::write(&root, ROOT.replacen(r#","cwd""#, &base, 1)).expect("a file");
+    let open = deep(home.path());
+    assert!(open.missing.expect("a gap").detail.contains("circle"));
+    assert_eq!(open.book.turns(), 3);
+    let kinds: Vec<_> = check(home.path(), DEEP_ID).expect("a report").findings;
+    assert!(
+        kinds
+            .iter()
+            .any(|finding| finding.kind == FindingKind::MissingSource)
+    );
+
+    for text in ["", "\n\n", "garbage\n", "[]\n7\n", "\0\0\0"] {
+        fs::write(&deep_path, text).expect("a file");
+        let open = deep(home.path());
+        assert_eq!((open.book.messages(), open.book.turns()), (0, 0), "{text:?}");
+        let report = check(home.path(), DEEP_ID).expect("a report");
+        assert!(!report.findings.is_empty(), "{text:?}");
+    }
+    // Compressed, and broken off: what was decoded counts; not compressed at all: it cannot be read.
+    fs::remove_file(&deep_path).expect("a file");
+    let packed = pack(&early);
+    let bytes = fs::read(&packed).expect("a file");
+    fs::write(&packed, &bytes[..bytes.len() - 9]).expect("a file");
+    assert_eq!(
+        OpenRollout::open(home.path(), EARLY_ID, None)
+            .expect("a rollout")
+            .book
+            .damages,
+        1
+    );
+    let torn = check(home.path(), EARLY_ID).expect("a report").findings;
+    assert!(
+        torn.iter().any(|finding| finding.kind == FindingKind::TornLine),
+        "{torn:?}"
+    );
+    fs::write(&packed, "no such thing").expect("a file");
+    assert!(matches!(
+        OpenRollout::open(home.path(), EARLY_ID, None),
+        Err(TranscriptError::Io { .. })
+    ));
+    assert!(check(home.path(), EARLY_ID).is_err());
+    fs::remove_file(&packed).expect("a file");
+    fs::create_dir(&packed).expect("a folder in a file's place");
+    assert!(matches!(
+        find(home.path(), EARLY_ID),
+        Err(TranscriptError::NotFound { .. })
+    ));
+}

@@ -1,0 +1,398 @@
+//! Sessions of Codex, read from its rollouts alone: no process of it is ever started.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, refused};
+
+const ROOT: &str = include_str!("../fixtures/codex/tools-limit-abort-compaction.jsonl");
+const HEAD_FORK: &str = include_str!("../fixtures/codex/fork-at-head.jsonl");
+const EARLY_FORK: &str = include_str!("../fixtures/codex/fork-at-first-turn.jsonl");
+const DEEP_FORK: &str = include_str!("../fixtures/codex/fork-of-fork.jsonl");
+const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+const HEAD_FORK_ID: &str = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
+const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
+const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
+const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
+
+/// A home with a Codex whose program is not there, and what it wrote before.
+fn home() -> Home {
+    let home = Home::new();
+    let root = home.path().join("codex");
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        root.display()
+    ));
+    for (id, text) in [
+        (ROOT_ID, ROOT),
+        (HEAD_FORK_ID, HEAD_FORK),
+        (EARLY_ID, EARLY_FORK),
+        (DEEP_ID, DEEP_FORK),
+    ] {
+        write(&rollout(&home, id), text);
+    }
+    home
+}
+
+fn rollout(home: &Home, id: &str) -> PathBuf {
+    let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{id}.jsonl");
+    home.path().join(name)
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+async fn adopt(app: &App, home: &Home, id: &str) -> Value {
+    // The folder that it ran in is on another machine.
+    let params = json!({"upstreamId": id, "cwd": home.project()});
+    app.call("conversation/adopt", params).await.unwrap()["conversation"].clone()
+}
+
+async fn history(app: &App, conversation: &Value) -> Value {
+    let params = json!({"conversationId": conversation["id"]});
+    app.call("conversation/history", params).await.unwrap()
+}
+
+async fn checkpoints(app: &App, conversation: &Value) -> Vec<Value> {
+    let params = json!({"conversationId": conversation["id"]});
+    let page = app.call("conversation/checkpoints", params).await.unwrap();
+    page["checkpoints"].as_array().unwrap().clone()
+}
+
+async fn findings(app: &App, id: &str) -> Vec<(u64, String)> {
+    let checked = app
+        .call("transcript/check", json!({"upstreamId": id}))
+        .await
+        .unwrap();
+    let place = |finding: &Value| {
+        let kind = finding["kind"].as_str().unwrap().to_owned();
+        (finding["line"].as_u64().unwrap(), kind)
+    };
+    checked["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(place)
+        .collect()
+}
+
+/// What was asked, and what was answered in words, in messages that are neither asides nor errors.
+fn said(page: &Value) -> Vec<&str> {
+    let messages = page["messages"].as_array().unwrap();
+    let plain = messages.iter().filter(|message| message.get("kind").is_none());
+    let parts = plain.flat_map(|message| message["content"].as_array().unwrap());
+    let texts = parts.filter(|part| part["type"] == "text");
+    texts.map(|part| part["text"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_session_of_codex_is_listed_adopted_and_read() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let listed = app
+        .call("transcript/list", json!({"agent": "codex"}))
+        .await
+        .unwrap();
+    assert_eq!(listed["transcripts"].as_array().unwrap().len(), 4);
+    let conversation = adopt(&app, &home, ROOT_ID).await;
+    assert_eq!(
+        (
+            &conversation["agent"],
+            &conversation["head"],
+            &conversation["chainLength"]
+        ),
+        (&json!("codex"), &json!(ROOT_ID), &json!(1))
+    );
+    let places = checkpoints(&app, &conversation).await;
+    let told: Vec<(u64, &str, &str)> = places
+        .iter()
+        .map(|place| {
+            (
+                place["step"].as_u64().unwrap(),
+                place["prompt"].as_str().unwrap(),
+                place["reply"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (6, "sixth [[text six]]", "six"),
+            (5, "fifth [[text five]]", "five"),
+            (4, "fourth [[slow 40 0.3]]", ""),
+            (3, "third [[err 429]]", ""),
+            (
+                2,
+                "second [[tool exec_command {\"cmd\":\"echo tooled\"}]] [[text after tool]]",
+                "after tool"
+            ),
+            (1, "first [[text hi one]]", "hi one"),
+        ]
+    );
+    assert_eq!(places[4]["tools"], json!(["exec_command"]));
+    assert_eq!(places[5]["id"], json!(format!("cp.codex.{ROOT_ID}.{FIRST_TURN}")));
+    assert_eq!(places[4]["parentId"], places[5]["id"]);
+
+    let whole = history(&app, &conversation).await;
+    assert_eq!(whole.get("gaps"), None);
+    let messages = whole["messages"].as_array().unwrap();
+    let parts = || {
+        messages
+            .iter()
+            .flat_map(|message| message["content"].as_array().unwrap())
+    };
+    let call = parts().find(|part| part["type"] == "toolCall").unwrap();
+    assert_eq!(call["input"], json!({"cmd": "echo tooled"}));
+    let result = parts().find(|part| part["type"] == "toolResult").unwrap();
+    assert_eq!(
+        (&result["toolCallId"], &result["isError"]),
+        (&call["toolCallId"], &json!(false))
+    );
+    let kinds: Vec<&str> = messages
+        .iter()
+        .filter_map(|message| message["kind"].as_str())
+        .collect();
+    assert_eq!(kinds, ["aside", "error", "aside", "aside", "summary"]);
+
+    // In pages, forwards and back, it is the same.
+    let mut forwards = Vec::new();
+    let mut params = json!({"conversationId": conversation["id"], "limit": 4});
+    loop {
+        let page = app.call("conversation/history", params.clone()).await.unwrap();
+        forwards.extend(page["messages"].as_array().unwrap().clone());
+        let Some(next) = page.get("nextCursor") else { break };
+        params["cursor"] = next.clone();
+    }
+    assert_eq!(&forwards, messages);
+    let last = json!({"conversationId": conversation["id"], "last": 3});
+    let last = app.call("conversation/history", last).await.unwrap();
+    let before =
+        json!({"conversationId": conversation["id"], "cursor": last["previousCursor"], "limit": 100});
+    let mut backwards = app.call("conversation/history", before).await.unwrap()["messages"]
+        .as_array()
+        .unwrap()
+        .clone();
+    backwards.extend(last["messages"].as_array().unwrap().clone());
+    assert_eq!(&backwards, messages);
+
+    let got = app
+        .call("checkpoint/get", json!({"checkpointId": places[4]["id"]}))
+        .await
+        .unwrap();
+    assert_eq!(got["checkpoint"], places[4]);
+    assert_eq!(said(&got).last(), Some(&"after tool"));
+    refused(
+        app.call(
+            "checkpoint/get",
+            json!({"checkpointId": format!("cp.codex.{ROOT_ID}.nowhere")}),
+        )
+        .await,
+        ErrorKind::CheckpointNotFound,
+        "conversation/checkpoints lists",
+    );
+    // Adopted once, it is the same conversation again.
+    assert_eq!(adopt(&app, &home, ROOT_ID).await["id"], conversation["id"]);
+}
+
+#[tokio::test]
+async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let root = adopt(&app, &home, ROOT_ID).await;
+    let of_root = checkpoints(&app, &root).await;
+    let deep = adopt(&app, &home, DEEP_ID).await;
+    let whole = history(&app, &deep).await;
+    assert_eq!(
+        said(&whole),
+        [
+            "first [[text hi one]]",
+            "hi one",
+            "on early fork [[text early]]",
+            "early",
+            "deep [[text deep]]",
+            "deep",
+        ]
+    );
+    let owners: Vec<&str> = whole["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["upstreamId"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        owners,
+        [ROOT_ID, ROOT_ID, ROOT_ID, EARLY_ID, EARLY_ID, DEEP_ID, DEEP_ID]
+    );
+    // By reference nothing is copied: the place in the source is the source's own, and has no origin.
+    let places = checkpoints(&app, &deep).await;
+    assert_eq!((places.len(), &places[2]["id"]), (3, &of_root[5]["id"]));
+    assert_eq!(
+        (&places[2]["upstreamId"], places[2].get("origin")),
+        (&json!(ROOT_ID), None)
+    );
+    let chain = app
+        .call("conversation/chain", json!({"conversationId": deep["id"]}))
+        .await
+        .unwrap();
+    let link = &chain["links"][0];
+    assert_eq!(
+        (
+            &link["relation"],
+            &link["fromUpstreamId"],
+            &link["fromCheckpointId"]
+        ),
+        (&json!("carries"), &json!(EARLY_ID), &places[1]["id"])
+    );
+    for place in &places {
+        for params in [
+            json!({"checkpointId": place["id"]}),
+            json!({"checkpointId": place["id"], "conversationId": deep["id"]}),
+        ] {
+            let got = app.call("checkpoint/get", params).await.unwrap();
+            assert_eq!(got["checkpoint"]["prompt"], place["prompt"]);
+        }
+    }
+    let before = json!({"conversationId": deep["id"], "before": places[1]["id"]});
+    let older = app.call("conversation/checkpoints", before).await.unwrap();
+    assert_eq!(older["checkpoints"], json!([places[2]]));
+    let forked = adopt(&app, &home, HEAD_FORK_ID).await;
+    assert_eq!(checkpoints(&app, &forked).await.len(), 6);
+
+    // Without the file that it begins in, what is left is told, and what is missing.
+    fs::remove_file(rollout(&home, ROOT_ID)).unwrap();
+    let rest = history(&app, &deep).await;
+    assert_eq!(said(&rest).len(), 4);
+    assert_eq!(
+        (&rest["gaps"][0]["kind"], &rest["gaps"][0]["upstreamId"]),
+        (&json!("missing"), &json!(ROOT_ID))
+    );
+    assert_eq!(findings(&app, DEEP_ID).await, [(1, "missingSource".to_owned())]);
+}
+
+#[tokio::test]
+async fn packed_and_archived_rollouts_are_read_like_others() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let deep = adopt(&app, &home, DEEP_ID).await;
+    let (whole, places) = (history(&app, &deep).await, checkpoints(&app, &deep).await);
+    for id in [ROOT_ID, EARLY_ID, DEEP_ID] {
+        let path = rollout(&home, id);
+        let packed = zstd::encode_all(&fs::read(&path).unwrap()[..], 3).unwrap();
+        fs::write(path.with_extension("jsonl.zst"), packed).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(history(&app, &deep).await, whole);
+    assert_eq!(checkpoints(&app, &deep).await, places);
+    assert_eq!(findings(&app, DEEP_ID).await, []);
+
+    let archive = home.path().join("codex/archived_sessions");
+    fs::create_dir_all(&archive).unwrap();
+    for id in [ROOT_ID, DEEP_ID, HEAD_FORK_ID] {
+        let plain = rollout(&home, id);
+        let packed = plain.with_extension("jsonl.zst");
+        let path = if plain.exists() { plain } else { packed };
+        fs::rename(&path, archive.join(path.file_name().unwrap())).unwrap();
+    }
+    assert_eq!(history(&app, &deep).await, whole);
+    assert_eq!(checkpoints(&app, &deep).await, places);
+    let checked = app
+        .call("transcript/check", json!({"upstreamId": DEEP_ID}))
+        .await
+        .unwrap();
+    let said = checked["findings"][0]["detail"].as_str().unwrap();
+    assert!(said.contains(&format!("codex unarchive {DEEP_ID}")), "{said}");
+    // One that is archived can be adopted.
+    let forked = adopt(&app, &home, HEAD_FORK_ID).await;
+    assert_eq!(checkpoints(&app, &forked).await.len(), 6);
+}
+
+#[tokio::test]
+async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let root = adopt(&app, &home, ROOT_ID).await;
+    let path = rollout(&home, ROOT_ID);
+    let mut lines: Vec<&str> = ROOT.lines().collect();
+    lines[7] = "{@@@";
+    let damaged = lines.join("\n") + "\n{\"timest";
+    fs::write(&path, &damaged).unwrap();
+    let rest = history(&app, &root).await;
+    assert_eq!(rest["gaps"][0]["kind"], json!("broken"));
+    assert_eq!(said(&rest)[0], "hi one");
+    let expected = [(8, "garbageLine".to_owned()), (76, "tornLine".to_owned())];
+    assert_eq!(findings(&app, ROOT_ID).await, expected);
+    assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "nothing is changed");
+
+    // A last line that is still being written is no damage.
+    fs::write(&path, ROOT.trim_end().rsplit_once('"').unwrap().0).unwrap();
+    assert_eq!(history(&app, &root).await.get("gaps"), None);
+    for text in ["", "\n", "garbage", "{}\n", "[1]\n\0\0"] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(history(&app, &root).await["messages"], json!([]), "{text:?}");
+        assert!(!findings(&app, ROOT_ID).await.is_empty(), "{text:?}");
+    }
+    fs::write(path.with_extension("jsonl.zst"), "not compressed").unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(history(&app, &root).await["gaps"][0]["kind"], json!("unreadable"));
+    refused(
+        app.call("transcript/check", json!({"upstreamId": ROOT_ID})).await,
+        ErrorKind::TranscriptDamaged,
+        "zst",
+    );
+    fs::remove_file(path.with_extension("jsonl.zst")).unwrap();
+    assert_eq!(history(&app, &root).await["gaps"][0]["kind"], json!("missing"));
+    for (id, kind, words) in [
+        (ROOT_ID, ErrorKind::NotFound, "there is no transcript"),
+        ("a/b", ErrorKind::NotFound, "cannot be the name"),
+    ] {
+        for method in ["conversation/adopt", "transcript/check"] {
+            let params = json!({"upstreamId": id, "agent": "codex"});
+            if method == "conversation/adopt" && id == ROOT_ID {
+                continue;
+            }
+            refused(app.call(method, params).await, kind, words);
+        }
+    }
+    // One in which nobody asked anything cannot be gone on with.
+    let empty: String = EARLY_FORK
+        .lines()
+        .take(3)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    fs::write(rollout(&home, EARLY_ID), empty).unwrap();
+    refused(
+        app.call(
+            "conversation/adopt",
+            json!({"upstreamId": EARLY_ID, "cwd": home.project()}),
+        )
+        .await,
+        ErrorKind::TranscriptDamaged,
+        "no turn",
+    );
+    // Its folder is not on this machine.
+    fs::write(rollout(&home, EARLY_ID), EARLY_FORK).unwrap();
+    refused(
+        app.call("conversation/adopt", json!({"upstreamId": EARLY_ID}))
+            .await,
+        ErrorKind::InvalidCwd,
+        "/home/u/project",
+    );
+    // Without its source it is worth less, and says so.
+    adopt(&app, &home, EARLY_ID).await;
+    let lineage = app
+        .call("conversation/lineage", json!({"conversationId": EARLY_ID}))
+        .await
+        .unwrap();
+    assert_eq!(lineage["entries"][0]["fidelity"], json!("partial"));
+    app.call("daemon/status", json!({})).await.unwrap();
+}
