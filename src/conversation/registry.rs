@@ -10,6 +10,7 @@ mod looking;
 mod reading;
 mod repeats;
 mod transcripts;
+mod watching;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

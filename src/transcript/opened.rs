@@ -49,7 +49,11 @@ impl Opened {
     ///
     /// # Errors
     /// As [`OpenRollout::open`].
-    pub fn codex(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Self, TranscriptError> {
+    pub fn codex(
+        root: &Path,
+        upstream_id: &str,
+        until: Option<(&str, &str)>,
+    ) -> Result<Self, TranscriptError> {
         let open = OpenRollout::open(root, upstream_id, until)?;
         Ok(Self::Codex(Box::new(open)))
     }
@@ -117,6 +121,24 @@ impl Opened {
                 Some((name, owner)) => (name.to_owned(), Some(owner)),
                 None => (String::new(), None),
             },
+        }
+    }
+
+    /// Where the last record of a turn begins in the file that was opened; none when it is in another one.
+    #[must_use]
+    pub fn end_offset(&self, turn: usize) -> Option<u64> {
+        match self {
+            Self::Claude(open) => Some(open.book.end_offset(turn)),
+            Self::Codex(open) => open.book.end_offset(turn),
+        }
+    }
+
+    /// The file that was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Claude(open) => open.path(),
+            Self::Codex(open) => open.path(),
         }
     }
 

@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use super::TranscriptError;
 use super::check::Report;
 use super::codex::book::{Book, BookBuilder, Cut};
-use super::codex::check;
 use super::codex::unpacked::Unpacked;
+use super::codex::{self, check};
 use super::codex::{Meta, read_meta, rollout_name};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
 use super::origin::{ForkedFrom, Origin};
 use super::reading::READ_BYTES;
+use super::summary::END_BYTES;
 
 /// The folders, below Codex' own, in which rollouts are, and the one for those that were archived.
 const FOLDERS: [&str; 2] = ["sessions", ARCHIVE];
@@ -215,15 +216,47 @@ enum Text {
     Packed(Box<Unpacked<File>>),
 }
 
+/// Whether the last turn of a rollout is over, and how many bytes it has. A compressed one says nothing: nobody writes to
+/// it any more.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
+    let mut file = File::open(path).map_err(TranscriptError::io("open", path))?;
+    let mut read = || {
+        let bytes = file.metadata()?.len();
+        let mut tail = Vec::new();
+        file.seek(SeekFrom::Start(bytes.saturating_sub(END_BYTES as u64)))?;
+        Read::by_ref(&mut file)
+            .take(END_BYTES as u64)
+            .read_to_end(&mut tail)?;
+        Ok((codex::turn_ended(&tail), bytes))
+    };
+    read().map_err(TranscriptError::io("read", path))
+}
+
 impl OpenRollout {
+    /// The session's own file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.files.last().map_or(Path::new(""), |file| &file.path)
+    }
+
     /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
     /// its name there) or all.
     ///
     /// # Errors
     /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when there is no such turn.
-    pub fn open(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Self, TranscriptError> {
+    pub fn open(
+        root: &Path,
+        upstream_id: &str,
+        until: Option<(&str, &str)>,
+    ) -> Result<Self, TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
-        let own_path = sources.last().map(|source| source.path.clone()).unwrap_or_default();
+        let own_path = sources
+            .last()
+            .map(|source| source.path.clone())
+            .unwrap_or_default();
         let not_found = || TranscriptError::RecordNotFound {
             path: own_path.clone(),
             uuid: until.map(|(_, turn)| turn.to_owned()).unwrap_or_default(),
@@ -275,7 +308,10 @@ impl OpenRollout {
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
     let open = OpenRollout::open(root, upstream_id, None)?;
     let book = &open.book;
-    let own_turns = |turn: &usize| book.turn_name(*turn).is_some_and(|(_, owner)| owner != upstream_id);
+    let own_turns = |turn: &usize| {
+        book.turn_name(*turn)
+            .is_some_and(|(_, owner)| owner != upstream_id)
+    };
     let last_carried = (0..book.turns()).rev().find(own_turns);
     let place = last_carried.and_then(|turn| book.turn_name(turn));
     let source = || book.meta.base.as_ref().map(|base| base.upstream_id.clone());
@@ -285,10 +321,12 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
             record_uuid: Some(turn.to_owned()),
         }),
         // Its file is missing, or the fork was made before anything was said; or the version copied what was said.
-        None => source().or_else(|| book.meta.forked_from.clone()).map(|session_id| ForkedFrom {
-            session_id,
-            record_uuid: None,
-        }),
+        None => source()
+            .or_else(|| book.meta.forked_from.clone())
+            .map(|session_id| ForkedFrom {
+                session_id,
+                record_uuid: None,
+            }),
     };
     Ok(Origin {
         cwd: book.cwd.clone().or_else(|| book.meta.cwd.clone()),

@@ -10,6 +10,7 @@ mod find;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -107,6 +108,21 @@ impl Place {
     pub fn parts(&self) -> (Timestamp, &Path) {
         (self.0.0, &self.1)
     }
+}
+
+/// All transcripts below a root with what their stat says, those that cannot be looked at left out.
+pub fn sizes(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Metadata)> {
+    let found = Finding::in_root(root, format).found;
+    found.into_iter().filter_map(|found| {
+        let metadata = std::fs::metadata(&found.path).ok()?;
+        Some((found.path, metadata))
+    })
+}
+
+/// The transcripts in a folder of them, and below it where they are kept so.
+pub fn files(folder: &Path, format: Format) -> impl Iterator<Item = PathBuf> {
+    let found = Finding::in_folder(folder, format).found;
+    found.into_iter().map(|found| found.path)
 }
 
 /// What is known of one root.

@@ -39,10 +39,10 @@ pub struct TranscriptFilter {
 }
 
 /// A folder of transcripts that is listed.
-struct Listed {
+pub(super) struct Listed {
     agent: AgentName,
-    folder: PathBuf,
-    format: Format,
+    pub(super) folder: PathBuf,
+    pub(super) format: Format,
     root: TranscriptRoot,
 }
 
@@ -98,7 +98,7 @@ impl Registry {
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
-    fn listed_roots(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
+    pub(super) fn listed_roots(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
         let Some(agent) = agent else {
             let mut roots: Vec<Listed> = Vec::new();
             for root in self
