@@ -13,12 +13,16 @@ mod agent;
 mod client;
 mod daemon;
 mod floor;
+#[path = "../support/npm.rs"]
+#[allow(clippy::expect_used, reason = "shared with tests, where a failure is a panic")]
+mod npm;
 mod options;
 mod pin;
 mod report;
 mod sample;
 mod scenario;
 mod stored;
+mod vendor;
 mod ways;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ mod rebuild;
 mod shelf;
 mod start;
 mod throughput;
+mod watch;
 
 use crate::Outcome;
 use crate::options::Options;
@@ -22,7 +23,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 8] = [
+pub(crate) const ALL: [Scenario; 9] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -46,6 +47,10 @@ pub(crate) const ALL: [Scenario; 8] = [
     Scenario {
         name: "shelf",
         run: shelf::run,
+    },
+    Scenario {
+        name: "watch",
+        run: watch::run,
     },
     Scenario {
         name: "rebuild",
