@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::conversation::{Conversation, ConversationState, Limit, RunningTurn, SessionInfo};
+use crate::history::Checkpoint;
 use crate::id::{ConversationId, Cursor, InterruptId, TurnId, UpstreamId};
 use crate::link::{Fidelity, Link, Resumed, RollCause};
 use crate::raw::{PromptContent, RawJson};
@@ -166,6 +167,27 @@ events! {
     Limited = "limited" {
         /// Which, and until when.
         limit: Limit,
+    },
+    /// A turn stands in the transcript as a whole, whoever had it: from here on it can be resumed, forked and edited. Told
+    /// once, after the `turnEnded` of a turn that was had here.
+    CheckpointSaved = "checkpointSaved" {
+        /// The place after it.
+        checkpoint: Checkpoint,
+    },
+    /// An agent has loaded a transcript.
+    CheckpointLoaded = "checkpointLoaded" {
+        /// The session.
+        upstream_id: UpstreamId,
+        /// The number of the turn behind which it goes on, as checkpoints count them; 0 before the first.
+        step: u64,
+        /// How many messages the transcript holds, on the branch that goes on.
+        messages: u64,
+    },
+    /// Another program writes to the transcript of the open session: prompts stand in it that were not sent from here, or
+    /// it shrank or was replaced. The two do not see what the other says, and a later resume sees one of them.
+    ForeignWriter = "foreignWriter" {
+        /// The session.
+        upstream_id: UpstreamId,
     },
     /// The session was closed; the next prompt brings it back.
     Closed = "closed" {},

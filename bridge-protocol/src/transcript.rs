@@ -48,4 +48,18 @@ pub struct TranscriptPage {
     /// there are many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+    /// Folders of transcripts in which changes cannot be watched. Lists are right all the same, only slower; of what other
+    /// programs write there no event tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unwatched: Vec<Unwatched>,
+}
+
+/// A folder in which changes cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unwatched {
+    /// The folder.
+    pub path: String,
+    /// Why not.
+    pub problem: String,
 }

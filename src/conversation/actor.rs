@@ -31,6 +31,7 @@ use super::answer::{Answer, Request};
 use super::effect::{Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
+use super::growth::Growth;
 use super::reported::shown_settings;
 use super::services::{Services, chain_text, now};
 use super::state::Model;
@@ -69,6 +70,8 @@ pub enum Message {
     },
     /// What a client that attaches is told; for those who listen to all.
     Snapshot(oneshot::Sender<super::events::Encoded>),
+    /// The transcript of its head has grown.
+    Grown(Box<Growth>),
     /// A session that was opened for this conversation by the one that it branched off.
     TakeOver(Box<Opened>, Box<UpstreamSession>),
 }
@@ -346,6 +349,7 @@ impl Actor {
                     let _gone = reply.send(snapshot);
                 }
             }
+            Message::Grown(growth) => self.grown(*growth),
             Message::TakeOver(opened, session) => {
                 // It is taken or let go of at once; one that waits to be written down keeps its place.
                 let earlier = self.arrived.replace(*session);

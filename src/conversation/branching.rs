@@ -16,6 +16,7 @@ use super::climbing::{acquire, check_folder, refuse_known};
 use super::disk;
 use super::effect::{Branched, Opened};
 use super::error::ConversationError;
+use super::growth::Tally;
 use super::recovery::OnDisk;
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
@@ -52,12 +53,15 @@ struct Look {
     turns: u64,
     /// How many of those that were acknowledged it lacks.
     missing_turns: u64,
+    /// How many prompts stand in the branch, where it is there already.
+    prompts: Option<u64>,
 }
 
 impl Look {
     fn at(file: Option<OnDisk>, acknowledged: u64) -> Self {
         file.map_or_else(Self::default, |file| Self {
             place: None,
+            prompts: None,
             turns: file.turns,
             missing_turns: file.missing_turns(acknowledged),
         })
@@ -150,13 +154,14 @@ async fn native(
     let opening = Opening::Fork(request.from.clone());
     let settings = &request.record.settings;
     let opened = upstream::open(entry, lease, services.inbox, &opening, &request.cwd, settings).await;
-    let (session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
+    let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
     if let Err(error) = refuse_known(services, entry, &session, &answer.upstream_id) {
         upstream::close(session, false, Duration::ZERO).await;
         return Err(error);
     }
     let acknowledged = request.acknowledged();
     let branch = answer.upstream_id.clone();
+    let library = Arc::clone(services);
     let look = on_disk(
         entry,
         &request.record.cwd,
@@ -166,11 +171,13 @@ async fn native(
             let file = disk::on_disk(root, cwd, &branch, None).or_else(|| disk::on_disk(root, cwd, id, None));
             Look {
                 place: disk::last_checkpoint(root, cwd, agent, id),
+                prompts: disk::prompts(&library.library, root, cwd, &branch),
                 ..Look::at(file, acknowledged)
             }
         },
     )
     .await?;
+    session.tally = Tally::of(look.prompts);
     let fidelity = look.fidelity();
     let resumed = Resumed {
         upstream_id: answer.upstream_id.clone(),
@@ -189,6 +196,7 @@ async fn native(
         cause: None,
         resumed,
         preamble: None,
+        loaded: None,
         can_reopen: capabilities.resume || capabilities.load_session,
         modes: answer.modes,
         config_options: answer.config_options,

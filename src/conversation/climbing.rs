@@ -21,6 +21,8 @@ use crate::store::ConversationRecord;
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
+use super::growth::{Loaded, Tally};
+use super::history::History;
 use super::recovery::{Climb, Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
@@ -257,6 +259,10 @@ impl Climber {
             let step = climb.next_step();
             // Beside the opening: the agent reads the same file, and takes longer.
             let look = climb.can_be_short(&step).then(|| self.look_at_head(climb.goal()));
+            let loading = match &step {
+                Step::Open { upstream_id, .. } => Some(self.load(upstream_id)),
+                _ => None,
+            };
             let outcome = match &step {
                 Step::Inspect => Outcome::Inspected(self.inspect(climb.goal()).await),
                 Step::GiveUp => return Err(self.give_up(&climb)),
@@ -270,7 +276,7 @@ impl Climber {
                 }
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
-                    let (session, answer) = *open;
+                    let (mut session, answer) = *open;
                     if let Some(look) = look
                         && let Ok(Some(file)) = look.await
                         && climb.falls_short(&file)
@@ -285,6 +291,13 @@ impl Climber {
                     }
                     let cause = link.as_ref().and_then(|link| link.cause);
                     let resumed = climb.succeeded(answer.upstream_id.clone());
+                    let loaded = match resumed.via {
+                        Via::Live | Via::Text | Via::Fresh => None,
+                        _ => self.loaded(loading, &answer.upstream_id).await,
+                    };
+                    if let Some((_, prompts)) = loaded {
+                        session.tally = Tally::of(Some(prompts));
+                    }
                     let capabilities = &session.lease.initialized().capabilities;
                     let opened = Opened {
                         upstream_id: answer.upstream_id,
@@ -292,6 +305,7 @@ impl Climber {
                         cause,
                         resumed,
                         preamble,
+                        loaded: loaded.map(|(loaded, _)| loaded),
                         can_reopen: capabilities.resume || capabilities.load_session,
                         modes: answer.modes,
                         config_options: answer.config_options,
@@ -439,6 +453,40 @@ impl Climber {
         let cwd = self.record.cwd.clone();
         let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
         tokio::task::spawn_blocking(move || disk::on_disk(&root?, &cwd, &head?, None))
+    }
+
+    /// Counts what a transcript holds, and the prompts in it, for as long as nobody has sent one.
+    fn load(&self, id: &UpstreamId) -> JoinHandle<Option<(Loaded, u64)>> {
+        let services = Arc::clone(&self.services);
+        let root = self.entry.readable_transcripts().map(Path::to_path_buf);
+        let (record, id) = (self.record.clone(), id.clone());
+        tokio::task::spawn_blocking(move || {
+            let path = disk::find(&root?, &record.cwd, &id).ok()?;
+            let own = services.library.open(&path, None).ok()?;
+            let prompts = services.library.index(&path).ok()?.prompts();
+            // Of an ancestor, or a copy, the link is not there yet; it holds what is loaded by itself.
+            let is_head = record.chain.head().is_some_and(|head| head.upstream_id == id);
+            let history = || {
+                let lineage = services.store.lineage_all(record.id).ok()?;
+                let history = History::of_conversation(&services, &record, &lineage).ok()?;
+                Some(history.turns())
+            };
+            let step = is_head.then(history).flatten().unwrap_or(own.book.turns());
+            let loaded = Loaded {
+                step: step as u64,
+                messages: own.book.messages() as u64,
+            };
+            Some((loaded, prompts))
+        })
+    }
+
+    async fn loaded(
+        &self,
+        loading: Option<JoinHandle<Option<(Loaded, u64)>>>,
+        id: &UpstreamId,
+    ) -> Option<(Loaded, u64)> {
+        let loading = loading.unwrap_or_else(|| self.load(id));
+        loading.await.ok().flatten()
     }
 
     async fn inspect(&self, goal: &Goal) -> Inspection {

@@ -14,6 +14,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
+use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::reading;
@@ -135,6 +136,13 @@ pub(super) fn retell(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> 
         &turns,
         usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(told),
     )
+}
+
+/// How many prompts stand in the transcript of a session, those of abandoned branches too; none where it cannot be read.
+#[must_use]
+pub(super) fn prompts(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) -> Option<u64> {
+    let path = find(root, cwd, id).ok()?;
+    library.index(&path).ok().map(|index| index.prompts())
 }
 
 /// The place after the last turn of a session, finished or not.

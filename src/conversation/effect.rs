@@ -13,6 +13,7 @@ use crate::store::{ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Request};
 use super::error::{ConversationError, StoreFailure};
+use super::growth::Loaded;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -183,6 +184,8 @@ pub struct Opened {
     pub resumed: Resumed,
     /// The history in words, to be sent before the first prompt.
     pub preamble: Option<String>,
+    /// What was loaded, where a transcript was and can be read.
+    pub loaded: Option<Loaded>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
     /// ACP's `modes`, when the agent told any.

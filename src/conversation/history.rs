@@ -6,6 +6,8 @@
 
 mod telling;
 
+use std::path::Path;
+
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
 };
@@ -25,6 +27,9 @@ use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, Opened};
 use crate::transcript::shelf::Format;
 use telling::{Digest, checkpoint_id, message_ref};
+
+/// How many checkpoints are told at once of a transcript to which much was added: what a screen of them shows.
+const SAVED: usize = 256;
 
 /// Which part of the history a page tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,7 +182,7 @@ impl History {
         self.sessions.push(session);
     }
 
-    fn turns(&self) -> usize {
+    pub(super) fn turns(&self) -> usize {
         let last = self.sessions.last();
         last.map_or(0, |last| last.turns_before + last.open.turns())
     }
@@ -219,6 +224,42 @@ impl History {
             checkpoints,
             gaps: self.gaps,
         })
+    }
+
+    /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, each with where its
+    /// last record begins: [`SAVED`] at most, and the last turn only `with_last`. Turns that it `carried` over from
+    /// another session were saved there.
+    ///
+    /// # Errors
+    /// As [`History::checkpoints`].
+    pub(super) fn saved_since(
+        mut self,
+        path: &Path,
+        offset: u64,
+        carried: u64,
+        with_last: bool,
+    ) -> Result<Vec<(u64, Checkpoint)>, ConversationError> {
+        let Some(own) = self.sessions.last().filter(|own| own.open.path() == path) else {
+            return Ok(Vec::new());
+        };
+        let before = own.turns_before;
+        let end = own.open.turns().saturating_sub(usize::from(!with_last));
+        let start = usize::try_from(carried).unwrap_or(end).min(end);
+        let new = (start..end)
+            .rev()
+            .map_while(|turn| Some((turn, own.open.end_offset(turn)?)));
+        let new = new.take_while(|(_, at)| *at >= offset).take(SAVED);
+        let new: Vec<(usize, u64)> = new.collect();
+        let mut saved = Vec::new();
+        for (turn, at) in new.into_iter().rev() {
+            let checkpoint = self.checkpoint(before + turn)?;
+            saved.extend(
+                checkpoint
+                    .filter(|told| told.origin.is_none())
+                    .map(|told| (at, told)),
+            );
+        }
+        Ok(saved)
     }
 
     /// The number of the turn that a place is in, from 0.

@@ -15,6 +15,7 @@ pub mod effect;
 pub mod error;
 pub mod events;
 pub mod folder;
+pub mod growth;
 pub mod history;
 pub mod naming;
 mod page;

@@ -10,6 +10,7 @@ mod looking;
 mod reading;
 mod repeats;
 mod transcripts;
+mod watching;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, ResolvedBy, Resting};
+use crate::transcript::watch::Watch;
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
@@ -61,6 +63,8 @@ pub struct Registry {
     searching: Semaphore,
     /// What was last seen of the agents' transcripts.
     shelves: Arc<tokio::sync::Mutex<Shelves>>,
+    /// What changes in their folders.
+    watch: Arc<Mutex<Watch>>,
     /// Held by whoever reads transcripts for a caller.
     readings: Semaphore,
     stop: CancellationToken,
@@ -102,6 +106,7 @@ impl Registry {
             underway: Underway::default(),
             searching: Semaphore::new(SEARCHES_AT_ONCE),
             shelves: Arc::default(),
+            watch: Arc::default(),
             readings: Semaphore::new(reading::READINGS_AT_ONCE),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),

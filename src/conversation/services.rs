@@ -17,6 +17,7 @@ use crate::transcript::library::Library;
 
 use super::error::ConversationError;
 use super::events::Hub;
+use super::growth::TurnEnds;
 use super::state::Rules;
 
 /// The rest of the daemon, as a conversation sees it.
@@ -35,6 +36,8 @@ pub struct Services {
     pub inbox: InboxLimits,
     /// Where records stand in transcripts that were read.
     pub library: Library,
+    /// Turns that have ended, for whoever watches transcripts.
+    pub turn_ends: TurnEnds,
 }
 
 /// How long an agent may take to open, fork or close a session. Opening reads the whole transcript: a gigabyte takes

@@ -24,6 +24,7 @@ use crate::agent::sweep::Watch;
 use crate::agent::wire::{Attachment, Handle};
 
 use super::error::ConversationError;
+use super::growth::Tally;
 use super::reported::is_of;
 use super::services::{SESSION_DEADLINE, chain_text, now};
 
@@ -44,6 +45,8 @@ pub struct UpstreamSession {
     pub early: Vec<Incoming>,
     /// Whether its own process still writes when the agent has answered that it is closed.
     pub close_answers_early: bool,
+    /// How many prompts may stand in its transcript.
+    pub tally: Tally,
 }
 
 impl Drop for UpstreamSession {
@@ -150,6 +153,7 @@ pub async fn open(
         inbox: receiver,
         early,
         close_answers_early: entry.profile().close_answers_early,
+        tally: Tally::of((*opening == Opening::New).then_some(0)),
     };
     let calls = session.lease.calls();
     let handle = &session.attachment.handle;

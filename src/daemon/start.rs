@@ -24,6 +24,7 @@ use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
 use crate::conversation::error::ConversationError;
 use crate::conversation::events::{Hub, RingLimits};
+use crate::conversation::growth::TurnEnds;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
 use crate::paths::{Environment, Paths, PathsError};
@@ -226,9 +227,11 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         rules: config.rules(TimeZone::system),
         inbox: InboxLimits::default(),
         library: Library::default(),
+        turn_ends: TurnEnds::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
+    registry.watch_transcripts().await;
 
     let socket = PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?;
     let (listener, socket_file) = socket.into_parts();

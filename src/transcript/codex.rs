@@ -6,10 +6,12 @@
 
 pub mod book;
 pub mod check;
+mod ending;
 mod item;
 mod line;
 pub mod unpacked;
 
+pub use ending::turn_ended;
 pub use line::{HistoryBase, Meta};
 
 use std::io::{self, BufRead};

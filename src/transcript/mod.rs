@@ -2,8 +2,8 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `checkpoint` and `preamble` are pure: they work on bytes and
-//! values that are handed to them. `locate`, `copy`, `reading`, `library`,
-//! `rollouts`, `opened` and `shelf` are the disk side; they block, and are called from threads that may. Nothing here knows a conversation, a chain, a socket or a runtime, and nothing here ever edits a
+//! values that are handed to them. `locate`, `copy`, `reading`, `library`, `rollouts`, `opened`, `shelf` and `watch` are the disk side; they
+//! block, and are called from threads that may. Nothing here knows a conversation, a chain, a socket or a runtime, and nothing here ever edits a
 //! transcript in place.
 
 pub mod check;
@@ -25,5 +25,6 @@ pub mod record;
 pub mod rollouts;
 pub mod shelf;
 pub mod summary;
+pub mod watch;
 
 pub use error::TranscriptError;

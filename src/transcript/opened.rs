@@ -124,6 +124,24 @@ impl Opened {
         }
     }
 
+    /// Where the last record of a turn begins in the file that was opened; none when it is in another one.
+    #[must_use]
+    pub fn end_offset(&self, turn: usize) -> Option<u64> {
+        match self {
+            Self::Claude(open) => Some(open.book.end_offset(turn)),
+            Self::Codex(open) => open.book.end_offset(turn),
+        }
+    }
+
+    /// The file that was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Claude(open) => open.path(),
+            Self::Codex(open) => open.path(),
+        }
+    }
+
     /// The message of this name in the file of the session `owner`, or the last one of the turn of this name.
     #[must_use]
     pub fn find(&self, owner: &str, record_id: &str) -> Option<usize> {

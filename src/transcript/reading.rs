@@ -138,6 +138,12 @@ impl OpenBook {
         }
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads a message; none when the file was changed meanwhile.
     ///
     /// # Errors

@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use super::TranscriptError;
 use super::check::Report;
 use super::codex::book::{Book, BookBuilder, Cut};
-use super::codex::check;
 use super::codex::unpacked::Unpacked;
+use super::codex::{self, check};
 use super::codex::{Meta, read_meta, rollout_name};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
 use super::origin::{ForkedFrom, Origin};
 use super::reading::READ_BYTES;
+use super::summary::END_BYTES;
 
 /// The folders, below Codex' own, in which rollouts are, and the one for those that were archived.
 const FOLDERS: [&str; 2] = ["sessions", ARCHIVE];
@@ -215,7 +216,32 @@ enum Text {
     Packed(Box<Unpacked<File>>),
 }
 
+/// Whether the last turn of a rollout is over, and how many bytes it has. A compressed one says nothing: nobody writes to
+/// it any more.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
+    let mut file = File::open(path).map_err(TranscriptError::io("open", path))?;
+    let mut read = || {
+        let bytes = file.metadata()?.len();
+        let mut tail = Vec::new();
+        file.seek(SeekFrom::Start(bytes.saturating_sub(END_BYTES as u64)))?;
+        Read::by_ref(&mut file)
+            .take(END_BYTES as u64)
+            .read_to_end(&mut tail)?;
+        Ok((codex::turn_ended(&tail), bytes))
+    };
+    read().map_err(TranscriptError::io("read", path))
+}
+
 impl OpenRollout {
+    /// The session's own file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.files.last().map_or(Path::new(""), |file| &file.path)
+    }
+
     /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
     /// its name there) or all.
     ///

@@ -14,12 +14,17 @@ mod client;
 mod daemon;
 mod floor;
 mod grown;
+#[path = "../support/npm.rs"]
+#[allow(clippy::expect_used, reason = "shared with tests, where a failure is a panic")]
+#[allow(dead_code, reason = "only the adapter of one vendor brings a library to compare with")]
+mod npm;
 mod options;
 mod pin;
 mod report;
 mod sample;
 mod scenario;
 mod stored;
+mod vendor;
 mod ways;
 
 use std::process::ExitCode;

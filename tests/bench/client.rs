@@ -54,6 +54,13 @@ impl<R: Read, W: Write> Client<R, W> {
         self.updates_until(id, |_| {})
     }
 
+    /// Waits for an event of this kind, without reading it.
+    pub(crate) fn until_event(&mut self, kind: &str) -> Outcome<()> {
+        let event = Finder::new(kind.as_bytes());
+        while event.find(self.input.next_line()?).is_none() {}
+        Ok(())
+    }
+
     /// Takes the next answer, whatever it answers, without reading it.
     pub(crate) fn skip_answer(&mut self) -> Outcome<()> {
         while !is_answer(self.input.next_line()?) {}

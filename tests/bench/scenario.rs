@@ -9,6 +9,7 @@ mod rebuild;
 mod shelf;
 mod start;
 mod throughput;
+mod watch;
 
 use crate::Outcome;
 use crate::options::Options;
@@ -23,7 +24,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 9] = [
+pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -51,6 +52,10 @@ pub(crate) const ALL: [Scenario; 9] = [
     Scenario {
         name: "index",
         run: index::run,
+    },
+    Scenario {
+        name: "watch",
+        run: watch::run,
     },
     Scenario {
         name: "rebuild",

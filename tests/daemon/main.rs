@@ -40,4 +40,5 @@ mod starting;
 mod stopping;
 mod support;
 mod transcripts;
+mod watching;
 mod wrong_state;

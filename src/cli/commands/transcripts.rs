@@ -22,7 +22,7 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
     let mut transcripts = Vec::new();
     let mut cursor = None;
     let mut left = options.limit;
-    let unreadable = loop {
+    let (unreadable, unwatched) = loop {
         let page = daemon
             .list_transcripts(
                 options.agent.clone().map(Into::into),
@@ -40,7 +40,7 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
         transcripts.extend(page.transcripts);
         cursor = page.next_cursor;
         if left == 0 || cursor.is_none() || got == 0 {
-            break page.unreadable;
+            break (page.unreadable, page.unwatched);
         }
     };
     if context.output.json {
@@ -54,6 +54,12 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
         context.output.note(&format!(
             "{path} could not be read; what is in it is missing here"
         ))?;
+    }
+    for root in unwatched {
+        let (path, problem) = (one_line(&root.path), one_line(&root.problem));
+        context
+            .output
+            .note(&format!("changes in {path} cannot be watched: {problem}"))?;
     }
     if transcripts.is_empty() {
         context.output.note("no transcripts")?;

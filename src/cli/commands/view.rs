@@ -143,6 +143,12 @@ impl<'a> View<'a> {
             Event::InterruptRaised { interrupt } => self.raised(interrupt.clone()),
             Event::InterruptResolved { interrupt_id, by, .. } => self.resolved(interrupt_id, by),
             Event::Resumed { resumed } => self.resumed(resumed),
+            Event::ForeignWriter { upstream_id } => {
+                let what = format!(
+                    "another program writes to session {upstream_id}; end one of the two, or what one of them says is lost"
+                );
+                self.styled_note(ATTENTION, &what)
+            }
             _ => Ok(()),
         }
     }

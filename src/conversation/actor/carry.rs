@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::Settings;
+use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
@@ -24,7 +25,14 @@ use super::{Actor, JobDone, Message, Reply};
 impl Actor {
     pub(super) fn carry(&mut self, effect: Effect<Reply>, at: Timestamp) {
         match effect {
-            Effect::Emit(event) => self.stream.emit(&event, &at.to_string()),
+            Effect::Emit(event) => {
+                self.stream.emit(&event, &at.to_string());
+                if matches!(event, Event::TurnEnded { .. })
+                    && let Some(head) = self.model.record.chain.head()
+                {
+                    self.services.turn_ends.note(&head.upstream_id);
+                }
+            }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
                 // A caller that hung up is not an error: its turn went on without it.
@@ -163,7 +171,8 @@ impl Actor {
     }
 
     fn send_prompt(&mut self, content: &PromptContent) {
-        let Some(session) = &self.session else { return };
+        let Some(session) = &mut self.session else { return };
+        session.tally.sent();
         let blocks = serde_json::value::to_raw_value(content).map_err(|error| error.to_string());
         let sent = blocks.and_then(|blocks| {
             let calls = session.lease.calls();

@@ -14,6 +14,7 @@ use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, RawId, meth
 use crate::agent::profile::{RAW_EVENT_METHOD, announced_transcript};
 use crate::conversation::effect::Input;
 use crate::conversation::events::{Encoded, Subscriber};
+use crate::conversation::growth::Growth;
 use crate::conversation::services::now;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::upstream_json;
@@ -93,6 +94,9 @@ impl Actor {
                 if let Some(announced) = params.as_ref().and_then(announced_transcript) {
                     let effects = self.model.silent_roll(announced, at);
                     if !effects.is_empty() {
+                        if let Some(session) = &mut self.session {
+                            session.tally.cleared();
+                        }
                         self.carry_out(effects, at);
                     }
                 }
@@ -164,6 +168,28 @@ impl Actor {
         let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
         let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
         self.input_at(Input::PromptAnswered(answer), at);
+    }
+
+    /// The transcript of the head has grown, whoever wrote to it. What was read of another one comes too late.
+    pub(super) fn grown(&mut self, growth: Growth) {
+        let id = &growth.upstream_id;
+        let head = self.model.record.chain.head();
+        if head.is_none_or(|head| head.upstream_id != *id) {
+            return;
+        }
+        let at = now().to_string();
+        let is_live = matches!(&self.model.session, Session::Live(live) if live.upstream_id == *id);
+        if let Some(session) = self.session.as_mut().filter(|_| is_live) {
+            let is_exceeded = session.tally.is_exceeded_by(growth.prompts);
+            if is_exceeded || growth.replaced {
+                tracing::warn!(conversation = %self.model.id(), upstream_id = %id, "another program writes to the transcript of a session that is open here");
+                let upstream_id = id.clone();
+                self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
+            }
+        }
+        for checkpoint in growth.saved {
+            self.stream.emit(&Event::CheckpointSaved { checkpoint }, &at);
+        }
     }
 
     fn respond_error(&self, id: &RawId, code: i64, message: &str) {

@@ -1,14 +1,17 @@
 //! The agents' transcripts as they are listed: which of them, in which order, and whose they are.
 //!
-//! The walk and the reading are the shelf's; here is decided what a list takes. The folders are looked at anew for each
-//! first page, and what was seen then is what the pages behind it are cut from.
+//! The walk and the reading are the shelf's; here is decided what a list takes. For each first page what has changed since
+//! the last one is looked at, everything where that is not known; what was seen then is what the pages behind it are cut
+//! from.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::ffi::OsString;
+use std::iter::Peekable;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bridge_protocol::transcript::{Transcript, TranscriptPage};
+use bridge_protocol::transcript::{Transcript, TranscriptPage, Unwatched};
 use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
@@ -18,7 +21,8 @@ use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::store::{Store, StoreError, TranscriptRoot};
-use crate::transcript::shelf::{Format, Shelf, ShelfEntry};
+use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
+use crate::transcript::watch::{Changes, Watch};
 
 /// What is known of each folder of transcripts. Whoever holds it looks at the folders; the others wait.
 pub(super) type Shelves = HashMap<PathBuf, Shelf>;
@@ -35,16 +39,12 @@ pub struct TranscriptFilter {
 }
 
 /// A folder of transcripts that is listed.
-struct Listed {
+pub(super) struct Listed {
     agent: AgentName,
-    folder: PathBuf,
-    format: Format,
+    pub(super) folder: PathBuf,
+    pub(super) format: Format,
     root: TranscriptRoot,
 }
-
-/// A place in the list: newest first, by path where the time is the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(Reverse<i128>, String);
 
 impl Registry {
     /// One page of transcripts, newest first: `limit` at most, and fewer where they are large.
@@ -58,38 +58,39 @@ impl Registry {
         limit: usize,
     ) -> Result<TranscriptPage, ConversationError> {
         let after = match cursor {
-            Some(cursor) => Some(Place::from_cursor(cursor).ok_or_else(|| {
+            Some(cursor) => Some(place_of(cursor).ok_or_else(|| {
                 ConversationError::InvalidParams("the cursor is not one that transcript/list gave".to_owned())
             })?),
             None => None,
         };
         let roots = self.listed_roots(filter.agent.as_ref())?;
         let store = self.services.store.clone();
+        let watch = Arc::clone(&self.watch);
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
-            let mut unreadable = Vec::new();
+            let (mut unreadable, mut unwatched) = (Vec::new(), Vec::new());
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 if after.is_none() || !shelf.is_scanned() {
-                    shelf.scan(&root.folder, root.format);
+                    let (changes, problem) = changes(&watch, root);
+                    match changes {
+                        Some(changes) => shelf.refresh(&root.folder, root.format, &changes),
+                        None => shelf.scan(&root.folder, root.format),
+                    }
+                    unwatched.extend(problem);
                 }
-                unreadable.extend(
-                    shelf
-                        .unreadable()
-                        .iter()
-                        .map(|path| path.to_string_lossy().into_owned()),
-                );
+                unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
             }
-            let all = roots.iter().flat_map(|root| {
-                let shelf = shelves.get(&root.folder);
-                let entries = shelf.into_iter().flat_map(Shelf::entries);
-                entries.map(move |entry| (root, entry.as_ref()))
+            let all = roots.iter().filter_map(|root| {
+                let entries = shelves.get(&root.folder)?.behind(after.as_ref());
+                Some((root, entries.peekable()))
             });
-            let (page, next_cursor) = page(all, &filter, after.as_ref(), limit, &store)?;
+            let (page, next_cursor) = page(all.collect(), &filter, limit, &store)?;
             Ok(TranscriptPage {
                 transcripts: page,
                 next_cursor,
                 unreadable,
+                unwatched,
             })
         });
         let made: Result<_, StoreError> = made.await.map_err(|_| ConversationError::Lost)?;
@@ -97,7 +98,7 @@ impl Registry {
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
-    fn listed_roots(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
+    pub(super) fn listed_roots(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
         let Some(agent) = agent else {
             let mut roots: Vec<Listed> = Vec::new();
             for root in self
@@ -134,32 +135,52 @@ fn listed(entry: &AgentEntry) -> Option<Listed> {
     })
 }
 
-/// The first transcripts behind a place that the filter takes.
-fn page<'a>(
-    all: impl Iterator<Item = (&'a Listed, &'a ShelfEntry)>,
+/// What has changed below a root since the last list, where that is known, and why it is not.
+fn changes(watch: &Mutex<Watch>, root: &Listed) -> (Option<Changes>, Option<Unwatched>) {
+    // What was noted of the folders is whole after any panic.
+    let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+    watch.add_root(&root.folder, root.format);
+    let changes = watch.for_list(&root.folder);
+    let problem = watch.problem(&root.folder).map(|problem| Unwatched {
+        path: root.folder.to_string_lossy().into_owned(),
+        problem,
+    });
+    (changes, problem)
+}
+
+/// The first of these transcripts that the filter takes, each root's in its order.
+fn page<'a, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
+    mut roots: Vec<(&Listed, Peekable<I>)>,
     filter: &TranscriptFilter,
-    after: Option<&Place>,
     limit: usize,
     store: &Store,
 ) -> Result<(Vec<Transcript>, Option<Cursor>), StoreError> {
     let query = filter.query.as_ref().map(|query| query.to_lowercase());
-    let mut found: Vec<(Place, &Listed, &ShelfEntry)> = all
-        .filter(|(_, entry)| takes(filter, query.as_deref(), entry))
-        .map(|(root, entry)| (Place::of(entry), root, entry))
-        .filter(|(place, ..)| after.is_none_or(|after| place > after))
-        .collect();
-    found.sort_unstable_by(|(left, ..), (right, ..)| left.cmp(right));
     let (mut page, mut room) = (Vec::new(), PageRoom::new());
     let mut last = None;
-    for (place, root, entry) in found {
+    while let Some((root, entry)) = next(&mut roots) {
+        if !takes(filter, query.as_deref(), entry) {
+            continue;
+        }
         let transcript = transcript(root, entry, store)?;
         if page.len() == limit || !room.takes(&transcript) {
             return Ok((page, last));
         }
         page.push(transcript);
-        last = Some(place.to_cursor());
+        last = Some(cursor_of(&Place::of(entry)));
     }
     Ok((page, None))
+}
+
+/// The first in the order of all roots together.
+fn next<'a, 'r, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
+    roots: &mut [(&'r Listed, Peekable<I>)],
+) -> Option<(&'r Listed, &'a ShelfEntry)> {
+    let firsts = roots.iter_mut().enumerate();
+    let firsts = firsts.filter_map(|(index, (_, entries))| Some((Place::of(entries.peek()?), index)));
+    let (_, index) = firsts.min()?;
+    let (root, entries) = roots.get_mut(index)?;
+    Some((root, entries.next()?))
 }
 
 /// `query` is the filter's in lower case.
@@ -216,28 +237,49 @@ fn owner(
     Ok(first)
 }
 
-impl Place {
-    fn of(entry: &ShelfEntry) -> Self {
-        let path = entry.path.to_string_lossy().into_owned();
-        Self(Reverse(entry.updated_at.as_nanosecond()), path)
+/// The cursor behind a place: its time, and its path in which what is no text, and `%`, are written as `%XX`.
+fn cursor_of(place: &Place) -> Cursor {
+    let (at, path) = place.parts();
+    let mut text = format!("{}:", at.as_nanosecond());
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(&chunk.valid().replace('%', "%25"));
+        text.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
     }
+    Cursor::new(text)
+}
 
-    fn to_cursor(&self) -> Cursor {
-        Cursor::new(format!("{}:{}", self.0.0, self.1))
+fn place_of(cursor: &Cursor) -> Option<Place> {
+    let (at, path) = cursor.as_str().split_once(':')?;
+    let at = Timestamp::from_nanosecond(at.parse().ok()?).ok()?;
+    let mut pieces = path.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let (code, rest) = piece.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
     }
-
-    fn from_cursor(cursor: &Cursor) -> Option<Self> {
-        let (at, path) = cursor.as_str().split_once(':')?;
-        let at = at
-            .parse()
-            .ok()
-            .filter(|at| Timestamp::from_nanosecond(*at).is_ok())?;
-        Some(Self(Reverse(at), path.to_owned()))
-    }
+    Some(Place::new(at, Path::new(&OsString::from_vec(bytes))))
 }
 
 impl Weighed for Transcript {
     fn weight(&self) -> usize {
         FRAME_BYTES + self.cwd.len() + self.title.len() + self.upstream_id.as_str().len() + self.path.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_leads_back_to_its_place_whatever_the_path() {
+        let at = Timestamp::from_nanosecond(1_604_404_800_000_000_001).expect("a time");
+        for path in [&b"/home/u/a:b/s.jsonl"[..], b"/100%/\xff\xfe/\xc3\xbc.jsonl", b""] {
+            let place = Place::new(at, Path::new(&OsString::from_vec(path.to_vec())));
+            assert_eq!(place_of(&cursor_of(&place)), Some(place), "{path:?}");
+        }
+        for text in ["", "x", "9e99:/x", "1:/%4", "1:/%zz", "1:/%\u{fc}x"] {
+            assert_eq!(place_of(&Cursor::new(text.to_owned())), None, "{text}");
+        }
     }
 }

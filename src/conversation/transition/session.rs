@@ -151,6 +151,13 @@ impl<R> Model<R> {
         effects.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
+        if let Some(loaded) = opened.loaded {
+            effects.emit(Event::CheckpointLoaded {
+                upstream_id: opened.upstream_id,
+                step: loaded.step,
+                messages: loaded.messages,
+            });
+        }
         self.serve_waiting_turn(&opened.resumed, now, effects);
         self.answer_resume_waiters(Some(&opened.resumed), effects);
         if self.turn.is_none() {

@@ -126,6 +126,14 @@ impl Book {
         self.uuid(self.turn(turn).end.saturating_sub(1))
     }
 
+    /// Where the last record of a turn begins; 0 when there is no such turn.
+    #[must_use]
+    pub fn end_offset(&self, turn: usize) -> u64 {
+        let last = self.turn(turn).end.checked_sub(1);
+        last.and_then(|last| self.messages.get(last))
+            .map_or(0, |position| self.index.entries.offset(*position as usize))
+    }
+
     /// The message whose record has this uuid.
     #[must_use]
     pub fn find(&self, uuid: &str) -> Option<usize> {

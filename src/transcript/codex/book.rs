@@ -320,6 +320,13 @@ impl Book {
         start_of(turn)..start_of(turn + 1)
     }
 
+    /// Where the last record of a turn begins in the file of the last part; none when it is in another one.
+    #[must_use]
+    pub fn end_offset(&self, turn: usize) -> Option<u64> {
+        let last = self.entries.get(self.turn(turn).end.checked_sub(1)?)?;
+        (usize::from(last.part) + 1 == self.parts.len()).then_some(last.offset)
+    }
+
     /// The turn that a message belongs to; none before the first.
     #[must_use]
     pub fn turn_of(&self, message: usize) -> Option<usize> {

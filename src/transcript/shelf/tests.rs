@@ -1,3 +1,4 @@
+use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
@@ -13,11 +14,15 @@ fn write(root: &Path, path: &str, text: &str) {
 
 fn told(shelf: &Shelf) -> Vec<(String, String)> {
     let mut told: Vec<_> = shelf
-        .entries()
+        .behind(None)
         .map(|entry| (entry.upstream_id.clone(), entry.title.clone()))
         .collect();
     told.sort();
     told
+}
+
+fn unreadable(shelf: &Shelf) -> Vec<&Path> {
+    shelf.unreadable().collect()
 }
 
 fn scanned(root: &Path, format: Format) -> Shelf {
@@ -50,10 +55,10 @@ fn sessions_are_found_and_nothing_else() {
         told(&shelf),
         pairs(&[("empty", ""), ("s1", "hello"), ("s2", "other")])
     );
-    assert_eq!(shelf.unreadable(), [] as [PathBuf; 0]);
+    assert_eq!(unreadable(&shelf), [] as [&Path; 0]);
 
     let entry = shelf
-        .entries()
+        .behind(None)
         .find(|entry| entry.upstream_id == "s1")
         .expect("s1");
     assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:00Z");
@@ -71,8 +76,8 @@ fn what_changed_is_read_again_and_what_vanished_is_gone() {
     write(root, "projects/-a/s1.jsonl", PROMPT);
     write(root, "projects/-a/s2.jsonl", PROMPT);
     let mut shelf = scanned(root, Format::Claude);
-    let first: HashMap<PathBuf, Arc<ShelfEntry>> = shelf
-        .entries()
+    let first: HashMap<Arc<Path>, Arc<ShelfEntry>> = shelf
+        .behind(None)
         .map(|entry| (entry.path.clone(), Arc::clone(entry)))
         .collect();
     write(root, "projects/-a/s2.jsonl", &PROMPT.replace("hello", "again"));
@@ -83,7 +88,7 @@ fn what_changed_is_read_again_and_what_vanished_is_gone() {
         pairs(&[("s1", "hello"), ("s2", "again"), ("s3", "hello")])
     );
     let kept = shelf
-        .entries()
+        .behind(None)
         .find(|entry| entry.upstream_id == "s1")
         .expect("s1");
     assert!(Arc::ptr_eq(kept, &first[&kept.path]), "it is not read again");
@@ -120,15 +125,15 @@ fn a_folder_that_cannot_be_read_is_named_and_the_others_are_listed() {
     write(root, "projects", "a file in the place of a folder");
     let shelf = scanned(root, Format::Claude);
     assert_eq!(
-        (told(&shelf), shelf.unreadable()),
-        (vec![], [root.join("projects")].as_slice())
+        (told(&shelf), unreadable(&shelf)),
+        (vec![], vec![root.join("projects").as_path()])
     );
 
     write(root, "sessions", "x");
     write(root, &format!("archived_sessions/rollout-{CODEX_ID}.jsonl"), "");
     let shelf = scanned(root, Format::Codex);
     assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
-    assert_eq!(shelf.unreadable(), [root.join("sessions")]);
+    assert_eq!(unreadable(&shelf), [root.join("sessions")]);
 }
 
 #[test]
@@ -138,7 +143,7 @@ fn a_compressed_rollout_is_told_by_its_name() {
     write(folder.path(), &name, "not read");
     let shelf = scanned(folder.path(), Format::Codex);
     assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
-    assert_eq!(shelf.entries().next().map(|entry| entry.bytes), Some(8));
+    assert_eq!(shelf.behind(None).next().map(|entry| entry.bytes), Some(8));
 }
 
 /// Large files are read at their ends, and a prompt that stands further in is found all the same.
@@ -159,7 +164,7 @@ fn a_large_file_is_read_at_its_ends() {
         told(&shelf),
         pairs(&[("far", "hello"), ("near", "hello"), ("none", "")])
     );
-    for entry in shelf.entries().filter(|entry| entry.upstream_id != "none") {
+    for entry in shelf.behind(None).filter(|entry| entry.upstream_id != "none") {
         assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:09Z");
     }
 }
@@ -169,10 +174,10 @@ fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path();
     write(root, "projects/-a/s1.jsonl", PROMPT);
-    let mut unreadable = Vec::new();
-    let mut found = find_claude(root, &mut unreadable).pop().expect("a file");
+    let mut finding = Finding::in_root(root, Format::Claude);
+    let mut found = finding.found.pop().expect("a file");
     found.stat.bytes = 1 << 40;
-    let entry_of = |found: &Found| entry(found, Format::Claude, &mut Buffers::default());
+    let entry_of = |found: &Found| entry(found, Format::Claude, &mut ends::Buffers::default());
     let read = entry_of(&found).expect("a file").expect("an entry");
     assert_eq!(read.title, "hello");
     fs::remove_file(&found.path).expect("it is gone");
@@ -180,4 +185,96 @@ fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
         entry_of(&found).map_err(|error| error.kind()),
         Err(io::ErrorKind::NotFound)
     );
+}
+
+/// A shelf that is brought up to date by what the watch tells is, at each step, the one that a scan finds.
+#[test]
+fn what_the_watch_tells_is_enough_to_be_up_to_date() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(root, "projects/-a/s1.jsonl", PROMPT);
+    write(root, "projects/-a/s2.jsonl", PROMPT);
+    let mut watch = crate::transcript::watch::Watch::default();
+    watch.add_root(root, Format::Claude);
+    let mut shelf = Shelf::default();
+    let path = |path: &str| root.join("projects").join(path);
+    type Step<'a> = (&'a str, &'a dyn Fn());
+    let steps: [Step<'_>; 14] = [
+        ("nothing", &|| {}),
+        ("changed", &|| {
+            write(root, "projects/-a/s1.jsonl", &PROMPT.replace("hello", "changed"));
+        }),
+        ("new", &|| write(root, "projects/-a/s3.jsonl", PROMPT)),
+        ("in a new folder", &|| write(root, "projects/-b/s4.jsonl", PROMPT)),
+        ("renamed", &|| {
+            fs::rename(path("-a/s3.jsonl"), path("-b/s5.jsonl")).expect("a new name")
+        }),
+        ("removed", &|| {
+            fs::remove_file(path("-a/s2.jsonl")).expect("it is gone")
+        }),
+        ("folder renamed", &|| {
+            fs::rename(path("-b"), path("-c")).expect("a new name")
+        }),
+        ("empty", &|| write(root, "projects/-c/s4.jsonl", "")),
+        ("a folder of that name", &|| {
+            fs::create_dir(path("-c/s6.jsonl")).expect("a folder")
+        }),
+        ("a second name", &|| {
+            fs::hard_link(path("-c/s5.jsonl"), path("-a/s5.jsonl")).expect("a second name");
+        }),
+        ("the first name gone", &|| {
+            fs::remove_file(path("-a/s5.jsonl")).expect("it is gone")
+        }),
+        ("a linked file", &|| {
+            symlink(path("-a/s1.jsonl"), path("-a/s7.jsonl")).expect("a link")
+        }),
+        ("a linked folder", &|| {
+            symlink(path("-c"), path("-d")).expect("a link")
+        }),
+        ("folder removed", &|| {
+            fs::remove_dir_all(path("-a")).expect("it is gone")
+        }),
+    ];
+    for (what, step) in steps {
+        step();
+        let changes = watch.for_list(root).expect("it is watched");
+        shelf.refresh(root, Format::Claude, &changes);
+        let expected = scanned(root, Format::Claude);
+        let all = |shelf: &Shelf| shelf.behind(None).cloned().collect::<Vec<_>>();
+        assert_eq!(all(&shelf), all(&expected), "{what}");
+        assert_eq!(
+            shelf.order.len(),
+            shelf.held.0.values().map(HashMap::len).sum::<usize>(),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn the_order_goes_on_behind_any_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    for (number, time) in ["12:00:03", "12:00:01", "12:00:02", "12:00:02"]
+        .iter()
+        .enumerate()
+    {
+        write(
+            root,
+            &format!("projects/-a/s{number}.jsonl"),
+            &PROMPT.replace("12:00:00", time),
+        );
+    }
+    let shelf = scanned(root, Format::Claude);
+    let ids = |place: Option<&Place>| -> Vec<String> {
+        shelf
+            .behind(place)
+            .map(|entry| entry.upstream_id.clone())
+            .collect()
+    };
+    assert_eq!(ids(None), ["s0", "s2", "s3", "s1"]);
+    let all: Vec<_> = shelf.behind(None).map(|entry| Place::of(entry)).collect();
+    assert_eq!(ids(Some(&all[1])), ["s3", "s1"]);
+    // One that is gone still has its place.
+    let gone = Place::new(all[1].parts().0, Path::new(""));
+    assert_eq!(ids(Some(&gone)), ["s2", "s3", "s1"]);
 }

@@ -1,4 +1,5 @@
-//! Lists of transcripts: the first one of a life, those behind it, and a page that needs no look at the files.
+//! Lists of transcripts: the first one of a life, those behind it, one that has to look at all files again, and what the
+//! vendor's own library takes for the same.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,6 +13,7 @@ use crate::daemon::{Daemon, Home};
 use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
+use crate::vendor;
 
 /// Transcripts in the tree.
 const TRANSCRIPTS: u64 = 7_000;
@@ -30,8 +32,11 @@ const THREADS: usize = 2;
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let count = options.rounds(TRANSCRIPTS);
-    let paths = grow(&home.data().join("loopback/projects"), count)?;
-    let (mut first, mut again, mut page) = (Vec::new(), Vec::new(), Vec::new());
+    let root = home.data().join("loopback");
+    let projects = root.join("projects");
+    let paths = grow(&projects, count)?;
+    let rounds = options.rounds(LISTS);
+    let (mut first, mut again, mut anew, mut one) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut read, mut looked, mut resident) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.runs {
         read.push(read_ends_ms(&paths)?);
@@ -39,18 +44,22 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         let daemon = home.start()?;
         let mut client = daemon.connect()?;
         client.call("daemon/status", &json!({}))?;
-        let (answered, took_us) = timed_us(|| client.call("transcript/list", &json!({})));
-        answered?;
-        first.push(took_us / 1_000.0);
-        again.push(list_ms(&daemon, None, options.rounds(LISTS))?);
-        // Behind the newest of all: what is told from what was seen last.
-        page.push(list_ms(
-            &daemon,
-            Some("253402207200000000000:"),
-            options.rounds(LISTS),
-        )?);
+        first.push(list_ms(&daemon, 1, || Ok(()))?);
+        again.push(list_ms(&daemon, rounds, || Ok(()))?);
+        // Whatever happens to the folder itself means that everything below it may be another.
+        let rights = fs::metadata(&projects)?.permissions();
+        anew.push(list_ms(&daemon, rounds, || {
+            Ok(fs::set_permissions(&projects, rights.clone())?)
+        })?);
+        let changed = paths.first().ok_or("there are no transcripts")?;
+        one.push(list_ms(&daemon, rounds, || {
+            let file = fs::OpenOptions::new().append(true).open(changed)?;
+            Ok((&file).write_all(b"{}\n")?)
+        })?);
         resident.extend(daemon.resident_mb());
+        File::options().write(true).open(changed)?.set_len(BYTES)?;
     }
+    let vendors = vendor::list_sessions(&root);
     let megabytes = count * BYTES / 1_000_000;
     report.add(Row {
         what: format!("transcript/list, first of a life, {count} transcripts, {megabytes} MB"),
@@ -59,35 +68,44 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         limit: Limit::AtMost(200.0),
         unit: "ms",
         note: format!(
-            "floor: the ends of each read on two threads; slowest run {:.0}, resident {:.1} MB",
+            "floor: the ends of each read on two threads; slowest run {:.0}, resident {:.1} MB; {vendors}",
             percentile(&first, 100),
             median(&resident)
         ),
     });
     report.add(Row {
-        what: "transcript/list, nothing changed".to_owned(),
-        ours: median(&again),
+        what: "transcript/list, all files looked at again".to_owned(),
+        ours: median(&anew),
         floor: Some(median(&looked)),
         limit: Limit::AtMost(25.0),
         unit: "ms",
         note: "floor: a stat of each".to_owned(),
     });
     report.add(Row {
-        what: "transcript/list, a page of what was seen".to_owned(),
-        ours: median(&page),
+        what: "transcript/list, first page, nothing changed".to_owned(),
+        ours: median(&again),
         floor: None,
-        limit: Limit::Unset,
+        limit: Limit::AtMost(2.0),
+        unit: "ms",
+        note: String::new(),
+    });
+    report.add(Row {
+        what: "transcript/list, first page, one file changed".to_owned(),
+        ours: median(&one),
+        floor: None,
+        limit: Limit::AtMost(2.0),
         unit: "ms",
         note: String::new(),
     });
     Ok(())
 }
 
-fn list_ms(daemon: &Daemon, cursor: Option<&str>, rounds: u64) -> Outcome<f64> {
+fn list_ms(daemon: &Daemon, rounds: u64, mut before: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
     let mut client = daemon.connect()?;
     let mut took_ms = Vec::new();
     for _ in 0..rounds {
-        let (answered, took_us) = timed_us(|| client.call("transcript/list", &json!({"cursor": cursor})));
+        before()?;
+        let (answered, took_us) = timed_us(|| client.call("transcript/list", &json!({})));
         answered?;
         took_ms.push(took_us / 1_000.0);
     }

@@ -269,6 +269,7 @@ pub(super) fn opened(
             }],
         },
         preamble: None,
+        loaded: None,
         can_reopen: true,
         modes: None,
         config_options: None,

@@ -1,0 +1,131 @@
+//! What the growth of a transcript says of its conversation: turns that are over on disk, and prompts that nobody here
+//! has sent.
+//!
+//! Owns the count of prompts that may stand in a live session's transcript, and the way on which conversations ask that
+//! a transcript be looked at again. What is read of transcripts comes from outside.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::history::Checkpoint;
+use tokio::sync::Notify;
+
+/// How many transcripts may be asked for at once: more than turns end in the time of one look.
+const ASKED: usize = 1_024;
+
+/// How much of a history an agent loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The turns of the conversation's history up to where it goes on.
+    pub step: u64,
+    /// The messages on the branch of the transcript.
+    pub messages: u64,
+}
+
+/// What has become of the transcript of a conversation's head.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    /// The session.
+    pub upstream_id: UpstreamId,
+    /// The checkpoints that are new, oldest first.
+    pub saved: Vec<Checkpoint>,
+    /// How many prompts stand in it, those of abandoned branches too, where they can be counted.
+    pub prompts: Option<u64>,
+    /// Whether it shrank, or another file stands in its place, while no turn ran.
+    pub replaced: bool,
+}
+
+/// How many prompts may stand in the transcript of a live session: those that stood in it when it was opened, and those
+/// that were sent since. Unknown for a transcript that could not be read then; nothing is concluded from such a one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    at_most: Option<u64>,
+}
+
+impl Tally {
+    /// Of a session in whose transcript so many prompts stood when it was opened.
+    #[must_use]
+    pub fn of(prompts: Option<u64>) -> Self {
+        Self { at_most: prompts }
+    }
+
+    /// A prompt is sent. Whether the agent takes it may never be known.
+    pub fn sent(&mut self) {
+        self.at_most = self.at_most.map(|prompts| prompts + 1);
+    }
+
+    /// The agent goes on in a transcript that it began itself; the running prompt may stand in either.
+    pub fn cleared(&mut self) {
+        self.at_most = Some(1);
+    }
+
+    /// Whether someone else has written so many prompts; told once.
+    pub fn is_exceeded_by(&mut self, prompts: Option<u64>) -> bool {
+        match (&mut self.at_most, prompts) {
+            (Some(at_most), Some(prompts)) if *at_most < prompts => {
+                *at_most = prompts;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Transcripts that are to be looked at again, because a turn on them has ended.
+#[derive(Debug, Default)]
+pub struct TurnEnds {
+    asked: Mutex<BTreeSet<UpstreamId>>,
+    wake: Notify,
+}
+
+impl TurnEnds {
+    /// A turn on this session has ended.
+    pub fn note(&self, upstream_id: &UpstreamId) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() < ASKED {
+            asked.insert(upstream_id.clone());
+        }
+        self.wake.notify_one();
+    }
+
+    /// Until there is something to take.
+    pub async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    /// What was noted since this was asked last.
+    #[must_use]
+    pub fn take(&self) -> BTreeSet<UpstreamId> {
+        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_prompts_than_were_there_and_were_sent_are_told_once() {
+        let mut tally = Tally::of(Some(2));
+        tally.sent();
+        assert!(!tally.is_exceeded_by(Some(2)));
+        assert!(!tally.is_exceeded_by(Some(3)));
+        assert!(tally.is_exceeded_by(Some(4)));
+        assert!(!tally.is_exceeded_by(Some(4)));
+        tally.sent();
+        assert!(!tally.is_exceeded_by(Some(5)));
+        assert!(tally.is_exceeded_by(Some(7)));
+        tally.cleared();
+        assert!(!tally.is_exceeded_by(Some(1)));
+        assert!(tally.is_exceeded_by(Some(2)));
+    }
+
+    #[test]
+    fn what_was_never_counted_proves_nothing() {
+        let mut tally = Tally::default();
+        tally.sent();
+        assert!(!tally.is_exceeded_by(Some(100)));
+        assert!(!Tally::of(Some(0)).is_exceeded_by(None));
+    }
+}

@@ -1,0 +1,421 @@
+//! Watching the agents' transcripts: which conversation one is of, and what its growth says.
+//!
+//! One task hears of changes, whoever made them; the reading is done on a blocking thread, one round at a time. A
+//! transcript counts for the conversations whose head it is: what is written to an older session is not in anybody's
+//! history. What is told is judged when no turn of ours runs on it, since transcripts lag what was heard; until then it
+//! waits for the turn's end. How far each file was judged lives in memory and begins with the sizes at the start, so
+//! that nothing old is told again by the next life.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, Weak};
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::{ConversationId, UpstreamId};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio_util::sync::CancellationToken;
+
+use super::super::actor::Message;
+use super::super::growth::Growth;
+use super::super::history::History;
+use super::super::services::now;
+use super::Registry;
+use crate::store::{ConversationRecord, TranscriptRoot};
+use crate::transcript::TranscriptError;
+use crate::transcript::library::Library;
+use crate::transcript::rollouts;
+use crate::transcript::shelf::{Format, sizes};
+
+/// How many changed transcripts wait for the end of a turn, or for a conversation that they are of. The oldest leave: a
+/// file that belongs to nobody yet is mostly nobody's.
+const WAITING: usize = 1_024;
+
+/// What is known of the files, and which of them wait.
+struct Ears {
+    hasher: RandomState,
+    seen: HashMap<u64, Seen>,
+    /// By path, with the number of the round in which they came.
+    waiting: BTreeMap<PathBuf, Waiting>,
+    round: u64,
+}
+
+struct Waiting {
+    root: PathBuf,
+    format: Format,
+    since: u64,
+}
+
+/// How a file was when it was looked at last.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Turns whose last record begins before this byte are told, or old.
+    judged: u64,
+    /// How many prompts it held when its turns were looked at last.
+    prompts: Option<u64>,
+}
+
+/// A transcript that changed.
+struct Changed {
+    root: PathBuf,
+    format: Format,
+    path: PathBuf,
+}
+
+impl Registry {
+    /// Watches the transcripts of all agents from now on.
+    pub async fn watch_transcripts(self: &Arc<Self>) {
+        let Ok(roots) = self.listed_roots(None) else {
+            return;
+        };
+        let watch = Arc::clone(&self.watch);
+        let prepared = tokio::task::spawn_blocking(move || {
+            let mut ears = Ears::default();
+            let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            for root in &roots {
+                watch.add_root(&root.folder, root.format);
+            }
+            // Behind the watching, so that each change is either in the size or told.
+            for root in &roots {
+                for (path, metadata) in sizes(&root.folder, root.format) {
+                    ears.begin(&path, metadata);
+                }
+            }
+            (watch.waker(), ears)
+        });
+        let Ok((waker, ears)) = prepared.await else { return };
+        match waker.and_then(hear_with) {
+            Ok(waker) => {
+                let task = listen(Arc::downgrade(self), waker, ears, self.stop.clone());
+                self.tasks.spawn(task);
+            }
+            Err(error) => tracing::warn!(%error, "changes of transcripts cannot be watched"),
+        }
+    }
+
+    /// Whether a turn runs on a conversation.
+    fn is_running(&self, id: ConversationId) -> bool {
+        let live = self.lock();
+        let state = live.get(&id).map(|entry| entry.published.borrow().state);
+        matches!(
+            state,
+            Some(ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling)
+        )
+    }
+
+    /// The conversations whose head a session is.
+    fn owners_of_head(&self, root: &Path, id: &UpstreamId) -> Vec<ConversationRecord> {
+        let root = TranscriptRoot::new(root.to_string_lossy());
+        let store = &self.services.store;
+        let owners = store.owners(id, Some(&root)).unwrap_or_default();
+        let records = owners
+            .into_iter()
+            .filter_map(|owner| store.conversation(owner).ok()?);
+        let is_head = |record: &ConversationRecord| {
+            let head = record.chain.head();
+            record.deleted_at.is_none() && head.is_some_and(|head| head.upstream_id == *id)
+        };
+        records.filter(is_head).collect()
+    }
+
+    /// Tells a conversation what has become of its transcript; where it has no task, those who listen to all.
+    fn tell_growth(&self, id: ConversationId, growth: Growth) {
+        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone());
+        let growth = match mailbox {
+            None => growth,
+            Some(mailbox) => match mailbox.try_send(Message::Grown(Box::new(growth))) {
+                Ok(()) => return,
+                Err(error) => match error.into_inner() {
+                    Message::Grown(growth) => *growth,
+                    _ => return,
+                },
+            },
+        };
+        for checkpoint in growth.saved {
+            let event = Event::CheckpointSaved { checkpoint };
+            self.services.hub.announce(id, &event, &now().to_string());
+        }
+    }
+}
+
+/// Deprecated for types that may close their descriptor early, or change it; this one does neither.
+#[allow(deprecated, reason = "its successor is unsafe to call")]
+fn hear_with(waker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(waker, Interest::READABLE)
+}
+
+/// Until the daemon stops.
+async fn listen(registry: Weak<Registry>, waker: AsyncFd<OwnedFd>, mut ears: Ears, stop: CancellationToken) {
+    let Some(services) = registry.upgrade().map(|registry| Arc::clone(&registry.services)) else {
+        return;
+    };
+    loop {
+        let ready = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            ready = waker.readable() => ready.ok(),
+            () = services.turn_ends.wait() => None,
+        };
+        let Some(registry) = registry.upgrade() else {
+            return;
+        };
+        let round = tokio::task::spawn_blocking(move || {
+            let told = ears.round(&registry);
+            (ears, told)
+        });
+        let Ok((again, ())) = round.await else {
+            tracing::error!("watching transcripts failed; nothing more is told of what is saved in them");
+            return;
+        };
+        ears = again;
+        // What came while the round ran keeps it ready.
+        if let Some(mut ready) = ready {
+            ready.clear_ready();
+        }
+    }
+}
+
+impl Default for Ears {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            seen: HashMap::new(),
+            waiting: BTreeMap::new(),
+            round: 0,
+        }
+    }
+}
+
+impl Ears {
+    /// Notes a file that is there at the start: all that stands in it is old.
+    fn begin(&mut self, path: &Path, metadata: std::fs::Metadata) {
+        let seen = Seen {
+            judged: metadata.len(),
+            ..Seen::new(&metadata)
+        };
+        self.seen.insert(self.hasher.hash_one(path), seen);
+    }
+
+    /// Looks at all that has changed, and at what has waited for a turn that has ended now.
+    fn round(&mut self, registry: &Registry) {
+        self.round += 1;
+        let heard = {
+            let mut watch = registry.watch.lock().unwrap_or_else(PoisonError::into_inner);
+            watch.heard()
+        };
+        let mut changed = Vec::new();
+        for heard in heard {
+            let mut add = |path: PathBuf| {
+                changed.push(Changed {
+                    root: heard.root.clone(),
+                    format: heard.format,
+                    path,
+                });
+            };
+            if heard.changes.everything {
+                for (path, metadata) in sizes(&heard.root, heard.format) {
+                    let seen = self.seen.get(&self.hasher.hash_one(&path));
+                    if seen.is_none_or(|seen| seen.differs(&metadata)) {
+                        add(path);
+                    }
+                }
+            }
+            for folder in &heard.changes.folders {
+                for path in crate::transcript::shelf::files(folder, heard.format) {
+                    add(path);
+                }
+            }
+            heard.changes.files.into_iter().for_each(&mut add);
+        }
+        // Files that are there come first: one that was moved keeps what is known of it.
+        changed.sort_by_key(|changed| !changed.path.exists());
+        let ended = registry.services.turn_ends.take();
+        let mut again = Vec::new();
+        self.waiting.retain(|path, waiting| {
+            let id = upstream_id(path, waiting.format);
+            let is_due = id.is_some_and(|id| ended.contains(&id));
+            if is_due {
+                again.push(Changed {
+                    root: waiting.root.clone(),
+                    format: waiting.format,
+                    path: path.clone(),
+                });
+            }
+            !is_due
+        });
+        for changed in changed.into_iter().chain(again) {
+            self.look(registry, changed);
+        }
+        while self.waiting.len() > WAITING {
+            let oldest = self.waiting.iter().min_by_key(|(_, waiting)| waiting.since);
+            let Some(oldest) = oldest.map(|(path, _)| path.clone()) else {
+                return;
+            };
+            self.waiting.remove(&oldest);
+        }
+    }
+
+    /// Looks at one transcript, and tells its conversations.
+    fn look(&mut self, registry: &Registry, changed: Changed) {
+        let Some(id) = upstream_id(&changed.path, changed.format) else {
+            return;
+        };
+        let key = self.hasher.hash_one(&changed.path);
+        let Ok(metadata) = std::fs::metadata(&changed.path) else {
+            self.seen.remove(&key);
+            self.waiting.remove(&changed.path);
+            registry.services.library.forget(&changed.path);
+            return;
+        };
+        let (mut seen, replaced) = self.take_seen(key, &metadata);
+        let owners = registry.owners_of_head(&changed.root, &id);
+        let mut is_waiting = owners.is_empty();
+        let mut judged = seen.judged;
+        for record in owners {
+            let judgement = judge(registry, &record, &changed.path, changed.format, seen, replaced);
+            let Some((growth, upto, is_final)) = judgement else {
+                continue;
+            };
+            is_waiting |= !is_final;
+            judged = judged.max(upto);
+            seen.prompts = growth.prompts;
+            registry.tell_growth(record.id, growth);
+        }
+        seen.judged = judged;
+        self.seen.insert(key, seen);
+        if is_waiting {
+            let since = self.round;
+            self.waiting.insert(
+                changed.path,
+                Waiting {
+                    root: changed.root,
+                    format: changed.format,
+                    since,
+                },
+            );
+        }
+    }
+
+    /// What is known of a file, brought up to date, and whether it is not what it was with something behind it.
+    fn take_seen(&mut self, key: u64, metadata: &std::fs::Metadata) -> (Seen, bool) {
+        let new = Seen::new(metadata);
+        let is_same = |seen: &Seen| (seen.device, seen.inode) == (new.device, new.inode);
+        let known = match self.seen.remove(&key) {
+            Some(seen) => Some(seen),
+            // One that was moved: its old name tells of nothing now.
+            None => {
+                let moved = self
+                    .seen
+                    .iter()
+                    .find(|(_, seen)| is_same(seen))
+                    .map(|(key, _)| *key);
+                moved.and_then(|key| self.seen.remove(&key))
+            }
+        };
+        match known {
+            Some(seen) if is_same(&seen) && seen.bytes <= new.bytes => {
+                let bytes = new.bytes;
+                (Seen { bytes, ..seen }, false)
+            }
+            // What stands in it now was not told when it was written, and is not told now.
+            Some(_) => {
+                let judged = new.bytes;
+                (Seen { judged, ..new }, true)
+            }
+            None => (new, false),
+        }
+    }
+}
+
+impl Seen {
+    fn new(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            judged: 0,
+            prompts: None,
+        }
+    }
+
+    fn differs(&self, metadata: &std::fs::Metadata) -> bool {
+        (self.device, self.inode, self.bytes) != (metadata.dev(), metadata.ino(), metadata.len())
+    }
+}
+
+fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
+    let name = path.file_name()?.to_str()?;
+    format.upstream_id(name).map(UpstreamId::new)
+}
+
+/// How a transcript stands.
+#[derive(Debug, PartialEq, Eq)]
+struct Standing {
+    /// Whether its last turn is over.
+    turn_ended: bool,
+    /// How many prompts it holds, where they can be counted without reading it as a whole.
+    prompts: Option<u64>,
+    bytes: u64,
+}
+
+fn standing(library: &Library, path: &Path, format: Format) -> Result<Standing, TranscriptError> {
+    match format {
+        Format::Claude => library.standing(path).map(|standing| Standing {
+            turn_ended: standing.turn_ended,
+            prompts: Some(standing.prompts),
+            bytes: standing.bytes,
+        }),
+        Format::Codex => rollouts::turn_ended(path).map(|(turn_ended, bytes)| Standing {
+            turn_ended,
+            prompts: None,
+            bytes,
+        }),
+    }
+}
+
+/// What a transcript says to its conversation, up to which byte it is judged now, and whether nothing is left to be
+/// judged when a turn ends. None when it cannot be read.
+fn judge(
+    registry: &Registry,
+    record: &ConversationRecord,
+    path: &Path,
+    format: Format,
+    seen: Seen,
+    replaced: bool,
+) -> Option<(Growth, u64, bool)> {
+    let services = &registry.services;
+    let head = record.chain.head()?;
+    let was_running = registry.is_running(record.id);
+    let stands = standing(&services.library, path, format).ok()?;
+    // A turn that has begun meanwhile may stand in what was read already.
+    let is_running = was_running || registry.is_running(record.id);
+    let with_last = stands.turn_ended && !is_running;
+    let mut growth = Growth {
+        upstream_id: head.upstream_id.clone(),
+        saved: Vec::new(),
+        prompts: stands.prompts,
+        replaced: replaced && !is_running,
+    };
+    let mut judged = seen.judged;
+    // Turns before the last are over since another prompt stands behind them.
+    if with_last || seen.prompts != stands.prompts {
+        let lineage = services.store.lineage_all(record.id).ok()?;
+        let history = History::of_conversation(services, record, &lineage).ok()?;
+        // What was written since the first look is told by another event.
+        let is_settled = standing(&services.library, path, format).ok()? == stands;
+        let saved = history.saved_since(path, seen.judged, head.carried_turns, with_last && is_settled);
+        for (offset, checkpoint) in saved.ok()? {
+            judged = offset + 1;
+            growth.saved.push(checkpoint);
+        }
+    }
+    Some((growth, judged, !is_running))
+}

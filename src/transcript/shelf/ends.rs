@@ -1,0 +1,153 @@
+//! What a list tells of a file, read from its two ends.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jiff::Timestamp;
+
+use super::find::Found;
+use super::{Format, ShelfEntry};
+use crate::transcript::codex::{self, rollout_name};
+use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
+
+/// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
+const THREADS: usize = 2;
+
+/// What one thread reads into, from file to file.
+#[derive(Default)]
+pub(super) struct Buffers {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// Does the work for each item on [`THREADS`] threads; the answers stand in the order of the items. One whose thread
+/// failed is answered by an error.
+pub(super) fn on_threads<T: Sync, A: Send>(
+    items: &[T],
+    work: impl Fn(&T, &mut Buffers) -> io::Result<Option<A>> + Sync,
+) -> Vec<io::Result<Option<A>>> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let mut buffers = Buffers::default();
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, work(item, &mut buffers)));
+        }
+    };
+    let failed = || Err(io::Error::other("the thread that read it failed"));
+    let mut answers: Vec<io::Result<Option<A>>> = items.iter().map(|_| failed()).collect();
+    let threads = THREADS.min(items.len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads)
+            .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
+            .collect();
+        let mut done = run();
+        for other in others {
+            // Where a thread failed its files count as unreadable, and the next scan reads them again.
+            done.extend(other.join().unwrap_or_default());
+        }
+        for (index, answer) in done {
+            answers[index] = answer;
+        }
+    });
+    answers
+}
+
+/// What a list tells of a file; none when it has no id.
+pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io::Result<Option<ShelfEntry>> {
+    let Some(name) = found.path.file_name().and_then(|name| name.to_str()) else {
+        return Ok(None);
+    };
+    let (id, summary) = match format {
+        Format::Claude => {
+            let id = name.strip_suffix(".jsonl").unwrap_or(name).to_owned();
+            (id, read(found, summary::claude, buffers)?)
+        }
+        Format::Codex => {
+            let Some(name) = rollout_name(name) else {
+                return Ok(None);
+            };
+            let mut summary = TranscriptSummary::default();
+            // A compressed one is told by its name and its stat.
+            if !name.compressed {
+                summary = read(found, codex::summary, buffers)?;
+            }
+            let id = summary.upstream_id.take();
+            (id.unwrap_or_else(|| name.upstream_id.to_owned()), summary)
+        }
+    };
+    if id.is_empty() {
+        return Ok(None);
+    }
+    let modified = found.stat.modified_at();
+    let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
+    Ok(Some(ShelfEntry {
+        upstream_id: id,
+        path: Arc::from(found.path.as_path()),
+        bytes: found.stat.bytes,
+        // No record is younger than its file, whatever it says of itself.
+        updated_at: told.map_or(modified, |told| told.min(modified)),
+        title: summary.title.unwrap_or_default(),
+        cwd: summary.cwd.unwrap_or_default(),
+        forked_from: summary.forked_from,
+    }))
+}
+
+/// Reads the ends of a file and summarises them; further in when the first prompt does not stand in the beginning.
+fn read(
+    found: &Found,
+    summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
+    buffers: &mut Buffers,
+) -> io::Result<TranscriptSummary> {
+    // Without waiting: a pipe in a file's place would never open.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(&found.path)?;
+    let bytes = found.stat.bytes;
+    let both = 2 * END_BYTES as u64;
+    let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
+    read_at(&file, 0, head_bytes, &mut buffers.head)?;
+    buffers.tail.clear();
+    if bytes > both {
+        read_at(
+            &file,
+            bytes - END_BYTES as u64,
+            END_BYTES as u64,
+            &mut buffers.tail,
+        )?;
+    }
+    let summary = summarise(Ends {
+        head: &buffers.head,
+        tail: &buffers.tail,
+    });
+    if summary.title.is_some() || bytes <= both {
+        return Ok(summary);
+    }
+    read_at(&file, 0, FAR_HEAD_BYTES as u64, &mut buffers.head)?;
+    Ok(summarise(Ends {
+        head: &buffers.head,
+        tail: &buffers.tail,
+    }))
+}
+
+/// Reads `limit` bytes from a place on, fewer where the file ends before.
+fn read_at(file: &File, offset: u64, limit: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.resize(usize::try_from(limit).unwrap_or(0), 0);
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(())
+}

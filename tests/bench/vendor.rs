@@ -1,0 +1,44 @@
+//! The vendor's own library for transcripts, run beside the daemon over the same files.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::npm::{self, Skip};
+
+/// Lists all sessions, and says how long that took and how much memory.
+const LIST: &str = "const { listSessions } = await import(process.argv[1]); \
+    const begun = performance.now(); const sessions = await listSessions({}); \
+    console.log(`${sessions.length} sessions in ${Math.round(performance.now() - begun)} ms, \
+    ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
+
+/// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said.
+pub(crate) fn list_sessions(root: &Path) -> String {
+    let adapter = match npm::claude_adapter() {
+        Ok(adapter) => adapter,
+        Err(Skip(reason)) => return format!("the vendor's library is left out: {reason}"),
+    };
+    let modules = adapter
+        .script
+        .ancestors()
+        .find(|folder| folder.ends_with("node_modules"));
+    let Some(library) = modules.map(|modules| modules.join("@anthropic-ai/claude-agent-sdk/sdk.mjs")) else {
+        return "the vendor's library is left out: it is not installed where it is looked for".to_owned();
+    };
+    let said = Command::new(&adapter.node)
+        .args(["--input-type=module", "-e", LIST])
+        .arg(&library)
+        .env("CLAUDE_CONFIG_DIR", root)
+        .output();
+    match said {
+        Ok(output) if output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            format!("the vendor's listSessions(): {}", said.trim())
+        }
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.lines().rev().find(|line| !line.trim().is_empty());
+            format!("the vendor's library failed: {}", last.unwrap_or_default())
+        }
+        Err(error) => format!("the vendor's library is left out: {error}"),
+    }
+}

@@ -1,0 +1,440 @@
+//! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other writers.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::event::Event;
+use bridge_protocol::history::Checkpoint;
+use bridge_protocol::rpc::ConversationRpcClient;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::home::Home;
+use crate::support::{App, Events, within};
+
+/// The uuid of the last record of a transcript.
+fn leaf(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap();
+    let records = text
+        .lines()
+        .rev()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut chained = records.filter(|record| record["uuid"].is_string());
+    chained
+        .next()
+        .map_or(Value::Null, |record| record["uuid"].clone())
+}
+
+/// Records as another program writes them: a prompt behind `parent`, and a reply.
+fn turn(parent: &Value, prompt: &str, reply: &str) -> (String, String) {
+    let (asked, answered) = (Uuid::new_v4().to_string(), Uuid::new_v4().to_string());
+    let prompt = json!({
+        "type": "user", "uuid": asked, "parentUuid": parent, "timestamp": "2020-11-03T12:00:00.000Z",
+        "origin": {"kind": "human"}, "message": {"role": "user", "content": prompt},
+    });
+    let reply = json!({
+        "type": "assistant", "uuid": answered, "parentUuid": asked, "timestamp": "2020-11-03T12:00:01.000Z",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": reply}], "stop_reason": "end_turn"},
+    });
+    (format!("{prompt}\n"), format!("{reply}\n"))
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+/// Adds a turn as another program does.
+fn append_turn(path: &Path, prompt: &str) {
+    let (prompt, reply) = turn(&leaf(path), prompt, "Elsewhere.");
+    append(path, &prompt);
+    append(path, &reply);
+}
+
+async fn saved(events: &mut Events) -> Checkpoint {
+    let take = |event: &Event| match event {
+        Event::CheckpointSaved { checkpoint } => Some(checkpoint.clone()),
+        _ => None,
+    };
+    events.find(take).await
+}
+
+/// All events up to the one that tells of this step.
+async fn until_saved(events: &mut Events, step: u64) -> Vec<Event> {
+    let mut all = Vec::new();
+    loop {
+        let event = events.next().await.event;
+        let is_it = matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.step == step);
+        all.push(event);
+        if is_it {
+            return all;
+        }
+    }
+}
+
+fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
+    let kinds = events.iter().map(Event::kind);
+    kinds.filter(|kind| wanted.contains(kind)).collect()
+}
+
+async fn newest(app: &App, id: ConversationId) -> Checkpoint {
+    let page = within(app.client.checkpoints(id.into(), None, Some(1))).await;
+    page.unwrap().checkpoints.swap_remove(0)
+}
+
+async fn transcript(app: &App, home: &Home, id: ConversationId) -> PathBuf {
+    home.transcript(app.get(id).await.head.unwrap().as_str()).unwrap()
+}
+
+#[tokio::test]
+async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    let mut all = Vec::new();
+    for step in 1..=3 {
+        app.send(id, &format!("[[tool Bash {{}}]]turn {step}")).await;
+        all.extend(until_saved(&mut events, step).await);
+        let last = all.last().unwrap().clone();
+        let checkpoint = newest(&app, id).await;
+        assert_eq!(last, Event::CheckpointSaved { checkpoint });
+    }
+    assert_eq!(
+        kinds(&all, &["turnEnded", "checkpointSaved", "foreignWriter"]),
+        ["turnEnded", "checkpointSaved"].repeat(3)
+    );
+}
+
+/// Prompts that wait for each other: each turn is saved, in order, though the next is running by then.
+#[tokio::test]
+async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    let send = |text: &'static str| {
+        app.call(
+            "conversation/prompt",
+            json!({"conversationId": id, "prompt": text, "onBusy": "queue"}),
+        )
+    };
+    let (one, two, three, all) = tokio::join!(
+        send("one"),
+        send("two"),
+        send("three"),
+        until_saved(&mut events, 3)
+    );
+    for turn in [one, two, three] {
+        assert_eq!(turn.unwrap()["stopReason"], "end_turn");
+    }
+    let steps: Vec<_> = all
+        .iter()
+        .filter_map(|event| match event {
+            Event::CheckpointSaved { checkpoint } => Some((checkpoint.step, checkpoint.prompt.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(steps, [(1, "one"), (2, "two"), (3, "three")]);
+    assert_eq!(kinds(&all, &["foreignWriter"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_foreign_writing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "here").await;
+    app.close(id).await;
+    let path = transcript(&app, &home, id).await;
+    let mut events = app.events(id).await;
+
+    let (prompt, reply) = turn(&leaf(&path), "there", "Elsewhere.");
+    append(&path, &prompt);
+    let (half, rest) = reply.split_at(reply.len() / 2);
+    append(&path, half);
+    append(&path, rest);
+    let all = until_saved(&mut events, 2).await;
+    let checkpoint = newest(&app, id).await;
+    assert_eq!(
+        (checkpoint.prompt.as_str(), checkpoint.reply.as_str()),
+        ("there", "Elsewhere.")
+    );
+    assert_eq!(all.last(), Some(&Event::CheckpointSaved { checkpoint }));
+
+    // A record that is no turn, a prompt without its reply, and then the reply: one more checkpoint.
+    append(
+        &path,
+        "{\"type\":\"custom-title\",\"customTitle\":\"Another title\"}\n",
+    );
+    append_turn(&path, "again");
+    let all = until_saved(&mut events, 3).await;
+    assert_eq!(
+        kinds(&all, &["checkpointSaved", "foreignWriter"]),
+        ["checkpointSaved"]
+    );
+    assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
+}
+
+/// The conversation has no task when it happens, and the daemon is another one than the one that had its turns.
+#[tokio::test]
+async fn a_new_life_tells_what_is_new_and_nothing_old() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "here").await;
+    let path = transcript(&app, &home, id).await;
+    drop(daemon);
+    append_turn(&path, "while nobody watched");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events_of(None, None).await;
+    append(
+        &path,
+        "{\"type\":\"custom-title\",\"customTitle\":\"Another title\"}\n",
+    );
+    append_turn(&path, "there");
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.prompt.as_str()), (3, "there"));
+    assert_eq!(told, newest(&app, id).await);
+}
+
+#[tokio::test]
+async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events_of(None, None).await;
+    let folder = home.data().join("loopback/projects/-made-just-now");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("s1.jsonl");
+    let (prompt, reply) = turn(&Value::Null, "old", "Before.");
+    fs::write(&path, prompt + &reply).unwrap();
+    let adopted = app
+        .call(
+            "conversation/adopt",
+            json!({"upstreamId": "s1", "cwd": home.project()}),
+        )
+        .await
+        .unwrap();
+    append_turn(&path, "new");
+    let told = saved(&mut events).await;
+    assert_eq!(
+        (told.step, told.prompt.as_str()),
+        (2, "new"),
+        "what it held when it was adopted is old"
+    );
+    assert_eq!(adopted["conversation"]["head"], "s1");
+
+    // Moved with its folder it is still the same.
+    let moved = home.data().join("loopback/projects/-moved");
+    fs::rename(&folder, &moved).unwrap();
+    append_turn(&moved.join("s1.jsonl"), "newer");
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.prompt.as_str()), (3, "newer"));
+}
+
+#[tokio::test]
+async fn what_an_agent_loads_is_told_with_its_size() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    let all = until_saved(&mut events, 2).await;
+    assert_eq!(
+        kinds(&all, &["checkpointLoaded"]),
+        [] as [&str; 0],
+        "a new session loads nothing"
+    );
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    within(app.client.resume(id.into(), None, None)).await.unwrap();
+    let expected = Event::CheckpointLoaded {
+        upstream_id: head.clone(),
+        step: 2,
+        messages: 4,
+    };
+    assert_eq!(events.until("checkpointLoaded").await, expected);
+    // The open one is not loaded again.
+    within(app.client.resume(id.into(), None, None)).await.unwrap();
+    app.send(id, "three").await;
+    let all = until_saved(&mut events, 3).await;
+    assert_eq!(kinds(&all, &["checkpointLoaded"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn another_writer_on_a_live_session_is_told_once_each_time() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "here").await;
+    until_saved(&mut events, 1).await;
+    let before = app.get(id).await;
+    let path = transcript(&app, &home, id).await;
+    let told = Event::ForeignWriter {
+        upstream_id: before.head.clone().unwrap(),
+    };
+
+    append_turn(&path, "there");
+    assert_eq!(events.until("foreignWriter").await, told);
+    let all = until_saved(&mut events, 2).await;
+    assert_eq!(kinds(&all, &["foreignWriter"]), [] as [&str; 0], "told once");
+    assert_eq!(app.get(id).await, before, "nothing else changes");
+
+    // A branch beside ours, which no history of ours shows.
+    let (prompt, _) = turn(&Value::Null, "beside", "");
+    append(&path, &prompt);
+    assert_eq!(events.until("foreignWriter").await, told);
+    append_turn(&path, "and on");
+    assert_eq!(events.until("foreignWriter").await, told);
+
+    // Another file in its place.
+    let text = fs::read_to_string(&path).unwrap();
+    let other = path.with_extension("new");
+    fs::write(&other, &text).unwrap();
+    fs::rename(&other, &path).unwrap();
+    assert_eq!(events.until("foreignWriter").await, told);
+    // It shrank.
+    let last = text.trim_end().rfind('\n').unwrap() + 1;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(last as u64)
+        .unwrap();
+    assert_eq!(events.until("foreignWriter").await, told);
+}
+
+/// Everything that a conversation goes through by itself, with an ear on all of it.
+#[tokio::test]
+async fn ordinary_life_is_no_foreign_writing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut raw = daemon.raw().await;
+    let mut everything = app.events_of(None, None).await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let (prompt, _) = raw.hang(id).await;
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    raw.answer(prompt).await;
+    for text in [
+        "[[tool Bash {}]]two",
+        "[[fail overloaded]]three",
+        "[[clear]]four",
+        "five",
+        "[[crash]]six",
+        "seven",
+    ] {
+        app.send(id, text).await;
+    }
+    app.close(id).await;
+    let branch = app.fork(id, false).await.unwrap().conversation.id;
+    app.send(branch, "there").await;
+    app.send(id, "[[forget]]eight").await;
+    app.send(id, "nine").await;
+    app.fork(id, true).await.unwrap();
+    app.send(id, "ten").await;
+    app.close(id).await;
+    app.send(id, "eleven").await;
+    app.send(id, "[[lose]]twelve").await;
+    app.send(id, "thirteen").await;
+    app.send(id, "last").await;
+    let mut all = Vec::new();
+    loop {
+        let event = everything.next().await.event;
+        let is_last = matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.prompt == "last");
+        all.push(event);
+        if is_last {
+            break;
+        }
+    }
+    assert_eq!(kinds(&all, &["foreignWriter"]), [] as [&str; 0]);
+    let mut ids = std::collections::HashSet::new();
+    let prompts: Vec<&str> = all
+        .iter()
+        .filter_map(|event| match event {
+            Event::CheckpointSaved { checkpoint } => {
+                assert!(ids.insert(checkpoint.id.clone()), "told twice: {checkpoint:?}");
+                Some(checkpoint.prompt.as_str())
+            }
+            _ => None,
+        })
+        .collect();
+    for prompt in ["one", "five", "seven", "there", "nine", "ten", "eleven", "last"] {
+        assert!(prompts.contains(&prompt), "{prompt:?} is not in {prompts:?}");
+    }
+}
+
+/// An app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking twice.
+#[tokio::test]
+async fn a_list_has_what_was_written_before_it_was_asked_for() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let projects = home.data().join("loopback/projects");
+    let record = |title: &str| turn(&Value::Null, title, "").0;
+    type Step<'a> = (&'a dyn Fn(), &'a [&'a str]);
+    let path = |name: &str| projects.join(name);
+    let steps: [Step<'_>; 9] = [
+        (&|| {}, &[]),
+        (
+            &|| {
+                fs::create_dir_all(path("-a")).unwrap();
+                fs::write(path("-a/s1.jsonl"), record("one")).unwrap();
+            },
+            &["one"],
+        ),
+        (
+            &|| fs::write(path("-a/s1.jsonl"), record("changed")).unwrap(),
+            &["changed"],
+        ),
+        (
+            &|| fs::write(path("-a/s2.jsonl"), record("two")).unwrap(),
+            &["changed", "two"],
+        ),
+        (
+            &|| fs::rename(path("-a/s2.jsonl"), path("-a/s3.jsonl")).unwrap(),
+            &["changed", "two"],
+        ),
+        (
+            &|| {
+                fs::create_dir(path("-b")).unwrap();
+                fs::write(path("-b/s4.jsonl"), record("four")).unwrap();
+            },
+            &["changed", "four", "two"],
+        ),
+        (
+            &|| fs::remove_file(path("-a/s1.jsonl")).unwrap(),
+            &["four", "two"],
+        ),
+        (&|| fs::rename(path("-b"), path("-c")).unwrap(), &["four", "two"]),
+        (&|| fs::remove_dir_all(&projects).unwrap(), &[]),
+    ];
+    for (number, (step, expected)) in steps.into_iter().enumerate() {
+        step();
+        let page = app.call("transcript/list", json!({})).await.unwrap();
+        assert_eq!(page.get("unwatched"), None, "{page}");
+        let mut titles: Vec<&str> = page["transcripts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|transcript| transcript["title"].as_str().unwrap())
+            .collect();
+        titles.sort_unstable();
+        assert_eq!(titles, expected, "step {number}");
+    }
+}
