@@ -17,6 +17,7 @@ mod agents;
 mod apart;
 mod bad_input;
 mod cancel;
+mod carrying;
 mod checking;
 mod codex_rollouts;
 mod conversations;
