@@ -15,6 +15,7 @@
 mod adopting;
 mod agents;
 mod apart;
+mod bad_bundles;
 mod bad_input;
 mod cancel;
 mod carrying;
@@ -33,6 +34,7 @@ mod late_refusals;
 mod leaving;
 mod limits;
 mod passing;
+mod portable;
 mod prompts;
 mod repeats;
 mod scripted;
