@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::ConversationId;
+
 /// What the store is and how it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,4 +44,27 @@ pub struct DaemonStatus {
     pub agents: u64,
     /// The store.
     pub store: StoreStatus,
+}
+
+/// A call that takes long because of the files that it reads or writes, as far as it has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Work {
+    /// The method.
+    pub method: String,
+    /// The conversation that it is about, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    /// How many bytes are done.
+    pub done_bytes: u64,
+    /// How many bytes there are to do, as far as it is known by now.
+    pub total_bytes: u64,
+}
+
+/// The answer of `daemon/work`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkAnswer {
+    /// The calls, those that began first first.
+    pub work: Vec<Work>,
 }

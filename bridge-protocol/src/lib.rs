@@ -18,6 +18,7 @@ pub mod conversation;
 pub mod daemon;
 pub mod error;
 pub mod event;
+pub mod export;
 pub mod history;
 pub mod id;
 pub mod link;

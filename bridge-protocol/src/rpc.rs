@@ -22,9 +22,10 @@ use crate::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
     LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
 };
-use crate::daemon::DaemonStatus;
+use crate::daemon::{DaemonStatus, WorkAnswer};
 #[cfg(feature = "client")]
 use crate::event::EventEnvelope;
+use crate::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use crate::history::{CheckpointAnswer, CheckpointPage, HistoryPage};
 use crate::id::{AgentName, CheckpointId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
 use crate::link::Fidelity;
@@ -52,6 +53,10 @@ pub trait DaemonRpc {
     /// How the daemon is.
     #[method(name = "status", param_kind = map)]
     async fn status(&self) -> RpcResult<DaemonStatus>;
+
+    /// How far calls have come that take long because of the files that they read or write, those that began first first.
+    #[method(name = "work", param_kind = map)]
+    async fn work(&self) -> RpcResult<WorkAnswer>;
 
     /// Stops the daemon. Running turns get `graceMs` milliseconds to end (default: the configured cancel grace).
     #[method(name = "shutdown", param_kind = map)]
@@ -285,6 +290,31 @@ pub trait ConversationRpc {
         title: Option<String>,
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<ConversationAnswer>;
+
+    /// Writes the conversation into one file. `format` is `json` unless given: what was said, for other programs; without
+    /// `path` that is the answer itself, as far as an answer can hold it. A `bundle` is what `conversation/import` reads: the
+    /// agents' transcripts and all that is known of them, as of the call; without `path` it goes into the folder `exports`
+    /// of the daemon's data. `path` is absolute and names a file that is not there yet. Only its owner may read the file.
+    #[method(name = "export", param_kind = map)]
+    async fn export(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        format: Option<ExportFormat>,
+        path: Option<String>,
+    ) -> RpcResult<ExportAnswer>;
+
+    /// Makes the conversation of a bundle go on here: its transcripts are put where the agents of this machine look for
+    /// them, in `cwd` (the folder that it had, unless given), and the next prompt resumes it. Nothing is put in place
+    /// before all of the file is checked. Ids that are held here are a conflict unless `newIds` (default false) gives the
+    /// conversation and its sessions new ones.
+    #[method(name = "import", param_kind = map)]
+    async fn import(
+        &self,
+        path: String,
+        cwd: Option<String>,
+        #[argument(rename = "newIds")] new_ids: Option<bool>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ImportAnswer>;
 
     /// Events of one conversation, or of all. With `after` a cursor that is still held: exactly what was missed, then
     /// live. Otherwise a snapshot first (without `conversationId`: one of each conversation that is not idle).

@@ -8,8 +8,10 @@
 //! It is pure: it must not know files, clocks, tasks or databases. Times are passed in.
 
 mod ancestry;
+mod restoring;
 
 pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, ancestors, history_sources};
+pub use restoring::ChainFault;
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};

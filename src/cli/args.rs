@@ -84,6 +84,10 @@ pub(super) enum Command {
     Adopt(Adopt),
     /// Tell what is wrong with a transcript, and what that does to a resume
     Check(Check),
+    /// Write a conversation into a file, to go on elsewhere or for other programs
+    Export(Export),
+    /// Make an exported conversation go on here, and print its id
+    Import(Import),
     /// Answer a question of the agent
     Answer(Answer),
     /// Give a conversation a title
@@ -311,6 +315,54 @@ pub(super) struct Check {
     /// The agent, where several have a transcript of this id
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
+}
+
+/// `export`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A bundle holds the agents' own transcripts and all that is known of the conversation; sessionctl import \
+    makes it go on, also on another machine. It is a tar archive compressed with zstd. The path of the file is printed.\n\n\
+    Examples:\n  \
+    sessionctl export .\n  \
+    sessionctl export . -o conversation.json\n  \
+    sessionctl export 90e2e180 -o - | jq '.messages[].content'"
+)]
+pub(super) struct Export {
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// What to make; a bundle unless the output is - or ends in .json
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<ExportAs>,
+    /// The file, which must not be there yet; - is standard output. A bundle without it goes into the daemon's own folder
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+}
+
+/// What an export makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ExportAs {
+    /// What was said, as plain JSON for other programs
+    Json,
+    /// Everything that is needed to go on elsewhere
+    Bundle,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sessionctl import fix-the-build.session-bundle.tar.zst --cwd ~/project\n  \
+    sessionctl send \"$(sessionctl import FILE)\" 'Go on'")]
+pub(super) struct Import {
+    /// The bundle that sessionctl export made
+    #[arg(value_name = "FILE")]
+    pub(super) path: PathBuf,
+    /// The folder to work in, the one that it had unless given
+    #[arg(long, value_name = "DIR")]
+    pub(super) cwd: Option<PathBuf>,
+    /// Give the conversation and its sessions new ids, so that it can be here twice
+    #[arg(long)]
+    pub(super) new_ids: bool,
 }
 
 /// `rename`.

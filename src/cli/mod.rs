@@ -11,6 +11,7 @@ mod exit;
 mod follow;
 mod output;
 mod problem;
+mod progress;
 mod question;
 mod render;
 mod start;

@@ -4,6 +4,7 @@ use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
     CancelAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer, RespondAnswer,
 };
+use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::TurnResult;
@@ -42,6 +43,8 @@ pub enum Answer {
     Cancelled(bool),
     /// How a session was brought back.
     Resumed(Box<Conversation>, Box<Resumed>),
+    /// What came of an import.
+    Imported(Box<ImportAnswer>),
     /// A branch.
     Forked(Box<ForkAnswer>),
     /// The turn that an answer started.
@@ -72,6 +75,7 @@ impl Answer {
                     resumed: (**resumed).clone(),
                 })
             }
+            Self::Imported(answer) => RawJson::from_value(answer),
             Self::Forked(answer) => RawJson::from_value(answer),
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
                 turn_id: turn_id.clone(),

@@ -4,6 +4,7 @@
 //! that panics is marked as failed and takes nobody along.
 
 mod adopting;
+mod carrying;
 mod filter;
 mod last_life;
 mod looking;
@@ -41,9 +42,11 @@ use super::folder::usable_folder;
 use super::naming::{check_namespace, check_title};
 use super::services::{Services, chain_text, now};
 use super::state::{Model, view_of_record};
+use super::work::Works;
 
 pub use adopting::Adoption;
 pub use filter::Filter;
+pub(super) use last_life::end_unfinished;
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
@@ -67,6 +70,10 @@ pub struct Registry {
     watch: Arc<Mutex<Watch>>,
     /// Held by whoever reads transcripts for a caller.
     readings: Semaphore,
+    /// Held by an export or an import.
+    carrying: Semaphore,
+    /// Calls that take long because of the files that they read or write.
+    works: Arc<Works>,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -108,6 +115,8 @@ impl Registry {
             shelves: Arc::default(),
             watch: Arc::default(),
             readings: Semaphore::new(reading::READINGS_AT_ONCE),
+            carrying: Semaphore::new(carrying::CARRIED_AT_ONCE),
+            works: Arc::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),
@@ -432,7 +441,7 @@ impl Registry {
     }
 }
 
-fn check_settings(settings: &Settings) -> Result<(), ConversationError> {
+pub(super) fn check_settings(settings: &Settings) -> Result<(), ConversationError> {
     for directory in settings.additional_directories.iter().flatten() {
         if !std::path::Path::new(directory).is_absolute() {
             return Err(ConversationError::InvalidParams(format!(

@@ -1,6 +1,7 @@
 //! What every conversation needs from the rest of the daemon. Shared, and without state of any one conversation.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Services {
     pub hub: Arc<Hub>,
     /// Limits and deadlines of each conversation.
     pub rules: Rules,
+    /// The folder that the daemon keeps everything in.
+    pub data: PathBuf,
     /// How much of what an agent says may wait for a conversation.
     pub inbox: InboxLimits,
     /// Where records stand in transcripts that were read.

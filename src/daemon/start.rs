@@ -225,6 +225,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         catalog,
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: config.rules(TimeZone::system),
+        data: paths.data.clone(),
         inbox: InboxLimits::default(),
         library: Library::default(),
         turn_ends: TurnEnds::default(),

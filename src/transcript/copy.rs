@@ -5,7 +5,7 @@
 //! byte stays. The source is only read. Blocks; knows nothing of why a copy is made.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -66,6 +66,43 @@ pub fn create_beside(
     create_in(source.parent().unwrap_or(Path::new(".")), new_id, fill)
 }
 
+/// Writes a file that only its owner may read, whole or not at all, and never over one that is there: `fill` writes its
+/// content. The folder must be there.
+///
+/// # Errors
+/// As [`copy_as`], and what `fill` answers.
+pub fn create<E: From<TranscriptError>>(
+    target: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    let temporary = fill_temporary(target, fill)?;
+    settle(&temporary, target)?;
+    Ok(())
+}
+
+/// As [`create`], but a file that is there and has the same content will do. Whether the file is new.
+///
+/// # Errors
+/// As [`create`]; [`TranscriptError::AlreadyExists`] only when the content differs.
+pub fn create_or_find<E: From<TranscriptError>>(
+    target: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<bool, E> {
+    let temporary = fill_temporary(target, fill)?;
+    match settle(&temporary, target) {
+        Ok(()) => Ok(true),
+        Err(TranscriptError::AlreadyExists { path }) => {
+            let is_same = same_content(&temporary.0, target).map_err(TranscriptError::io("read", target))?;
+            if is_same {
+                Ok(false)
+            } else {
+                Err(TranscriptError::AlreadyExists { path }.into())
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn create_in(
     folder: &Path,
     new_id: &str,
@@ -75,6 +112,16 @@ fn create_in(
     if target.symlink_metadata().is_ok() {
         return Err(TranscriptError::AlreadyExists { path: target });
     }
+    create(&target, fill)?;
+    Ok(target)
+}
+
+/// Writes the content beside the place where it is to be, and syncs it.
+fn fill_temporary<E: From<TranscriptError>>(
+    target: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<Temporary, E> {
+    let folder = target.parent().unwrap_or(Path::new("."));
     // A name that no search for transcripts takes for one.
     let temporary = Temporary(folder.join(format!(".{}.tmp", Uuid::new_v4())));
     let file = OpenOptions::new()
@@ -91,11 +138,38 @@ fn create_in(
         .map_err(TranscriptError::io("write", &temporary.0))?;
     file.sync_all()
         .map_err(TranscriptError::io("sync", &temporary.0))?;
-    rename_if_free(&temporary.0, &target)?;
+    Ok(temporary)
+}
+
+/// Gives a file that is whole its name, where that is free.
+fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
+    rename_if_free(&temporary.0, target)?;
+    let folder = target.parent().unwrap_or(Path::new("."));
     File::open(folder)
         .and_then(|folder| folder.sync_all())
-        .map_err(TranscriptError::io("sync the folder", folder))?;
-    Ok(target)
+        .map_err(TranscriptError::io("sync the folder", folder))
+}
+
+/// Whether two files hold the same; what is no regular file is like no other.
+fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
+    let (ours, theirs) = (left.symlink_metadata()?, right.symlink_metadata()?);
+    if !theirs.is_file() || ours.len() != theirs.len() {
+        return Ok(false);
+    }
+    let mut left = BufReader::with_capacity(BUFFER_BYTES, File::open(left)?);
+    let mut right = BufReader::with_capacity(BUFFER_BYTES, File::open(right)?);
+    loop {
+        let (one, other) = (left.fill_buf()?, right.fill_buf()?);
+        let length = one.len().min(other.len());
+        if length == 0 {
+            return Ok(one.len() == other.len());
+        }
+        if one[..length] != other[..length] {
+            return Ok(false);
+        }
+        left.consume(length);
+        right.consume(length);
+    }
 }
 
 fn copy_lines(

@@ -16,7 +16,10 @@ mod floor;
 mod grown;
 #[path = "../support/npm.rs"]
 #[allow(clippy::expect_used, reason = "shared with tests, where a failure is a panic")]
-#[allow(dead_code, reason = "only the adapter of one vendor brings a library to compare with")]
+#[allow(
+    dead_code,
+    reason = "only the adapter of one vendor brings a library to compare with"
+)]
 mod npm;
 mod options;
 mod pin;

@@ -6,8 +6,12 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod carrying;
 mod demo;
 mod home;
+mod past;
+#[cfg(target_os = "linux")]
+mod progress;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -41,6 +41,11 @@ impl Terminal {
         Self::start(columns, home.command(arguments).env("NO_COLOR", "1"))
     }
 
+    /// Runs any command.
+    pub(crate) fn of(columns: u16, command: &Command) -> Self {
+        Self::start(columns, command)
+    }
+
     fn start(columns: u16, command: &Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();

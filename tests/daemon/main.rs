@@ -15,8 +15,10 @@
 mod adopting;
 mod agents;
 mod apart;
+mod bad_bundles;
 mod bad_input;
 mod cancel;
+mod carrying;
 mod checking;
 mod codex_rollouts;
 mod conversations;
@@ -32,6 +34,7 @@ mod late_refusals;
 mod leaving;
 mod limits;
 mod passing;
+mod portable;
 mod prompts;
 mod repeats;
 mod scripted;

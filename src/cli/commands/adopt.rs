@@ -11,6 +11,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Makes a conversation of a transcript and prints its id.
@@ -19,8 +20,8 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     let daemon = context.connect().await?;
     let id = UpstreamId::new(options.id);
     let agent = options.agent.map(Into::into);
-    let answer = daemon
-        .adopt(id, agent, folder, options.title, None)
+    let call = daemon.adopt(id, agent, folder, options.title, None);
+    let answer = watched(context.output, &daemon, "conversation/adopt", call)
         .await
         .map_err(|error| match Problem::from(error) {
             problem if problem.exit == Exit::NotFound => {
@@ -39,7 +40,8 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
 /// Tells what is wrong with a transcript.
 pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let answer = checked(&daemon, options).await?;
+    let call = checked(&daemon, options);
+    let answer = watched(context.output, &daemon, "transcript/check", call).await?;
     let exit = if answer.findings.is_empty() {
         Exit::Done
     } else {

@@ -4,6 +4,7 @@
 
 mod adopt;
 mod attach;
+mod carry;
 mod list;
 mod look;
 mod make;
@@ -91,6 +92,8 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Stop(stop) => steer::stop(context, stop).await,
         Command::Adopt(options) => adopt::adopt(context, options).await,
         Command::Check(options) => adopt::check(context, options).await,
+        Command::Export(options) => carry::export(context, options).await,
+        Command::Import(options) => carry::import(context, options).await,
         Command::Tree(one) => tree::tree(context, &one.conversation).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
         Command::Completions(options) => {

@@ -15,6 +15,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
 use crate::cli::problem::Outcome;
+use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
@@ -134,9 +135,13 @@ async fn show_all(
 ) -> Outcome {
     let mut cursor = None;
     loop {
-        let page = daemon
-            .history(conversation.clone(), cursor.take(), Some(MESSAGE_PAGE), None)
-            .await?;
+        let is_first = cursor.is_none();
+        let call = daemon.history(conversation.clone(), cursor.take(), Some(MESSAGE_PAGE), None);
+        let page = match is_first {
+            true => watched(context.output, daemon, "conversation/history", call).await?,
+            // Whoever reads the first page sees that it goes on.
+            false => call.await?,
+        };
         seen.take(&page);
         if context.output.json {
             context.answer(daemon, "conversation/history")?;
@@ -169,9 +174,12 @@ async fn show_end(
             Some(_) => (Some(wanted), None),
             None => (None, Some(wanted)),
         };
-        let page = daemon
-            .history(conversation.clone(), cursor.take(), limit, last)
-            .await?;
+        let is_first = cursor.is_none();
+        let call = daemon.history(conversation.clone(), cursor.take(), limit, last);
+        let page = match is_first {
+            true => watched(context.output, daemon, "conversation/history", call).await?,
+            false => call.await?,
+        };
         seen.take(&page);
         if context.output.json {
             context.answer(daemon, "conversation/history")?;

@@ -10,6 +10,7 @@ use crate::cli::args::Transcripts;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, Look, STRONG, cut, one_line, pad};
 use crate::cli::problem::Outcome;
+use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// The most that is asked for at once; the daemon's own limit of a page.
@@ -23,15 +24,14 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
     let mut cursor = None;
     let mut left = options.limit;
     let (unreadable, unwatched) = loop {
-        let page = daemon
-            .list_transcripts(
-                options.agent.clone().map(Into::into),
-                cwd.clone(),
-                options.query.clone(),
-                cursor.take(),
-                Some(left.clamp(1, PAGE)),
-            )
-            .await?;
+        let call = daemon.list_transcripts(
+            options.agent.clone().map(Into::into),
+            cwd.clone(),
+            options.query.clone(),
+            cursor.take(),
+            Some(left.clamp(1, PAGE)),
+        );
+        let page = watched(context.output, &daemon, "transcript/list", call).await?;
         if context.output.json {
             context.answer(&daemon, "transcript/list")?;
         }

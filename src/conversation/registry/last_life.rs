@@ -48,7 +48,7 @@ impl Registry {
 }
 
 /// Takes a turn that will not end by itself off a record, and keeps its questions as orphans.
-pub(super) fn end_unfinished(
+pub(in crate::conversation) fn end_unfinished(
     mut record: ConversationRecord,
     kind: FailureKind,
     why: &str,

@@ -6,6 +6,7 @@ use bridge_protocol::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
     LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
 };
+use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -29,6 +30,7 @@ use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::{usable_folder, wanted_folder};
 use crate::conversation::history::Part;
+use crate::conversation::importing::Import;
 use crate::conversation::registry::{Adoption, Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
 
@@ -350,6 +352,32 @@ impl ConversationRpcServer for Handlers {
             title,
         };
         let answer = self.daemon.registry.adopt(adoption, request).await;
+        read(&answer.map_err(|error| wire(&error))?)
+    }
+
+    async fn export(
+        &self,
+        conversation_id: ConversationRef,
+        format: Option<ExportFormat>,
+        path: Option<String>,
+    ) -> RpcResult<ExportAnswer> {
+        let id = self.resolve(&conversation_id)?;
+        let registry = &self.daemon.registry;
+        let answer = registry.export(id, format.unwrap_or_default(), path).await;
+        answer.map_err(|error| wire(&error))
+    }
+
+    async fn import(
+        &self,
+        path: String,
+        cwd: Option<String>,
+        new_ids: Option<bool>,
+        request_id: Option<String>,
+    ) -> RpcResult<ImportAnswer> {
+        let new_ids = new_ids == Some(true);
+        let request = request("import", request_id, &(&path, &cwd, new_ids))?;
+        let import = Import { path, cwd, new_ids };
+        let answer = self.daemon.registry.import(import, request).await;
         read(&answer.map_err(|error| wire(&error))?)
     }
 

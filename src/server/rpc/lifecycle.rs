@@ -2,7 +2,7 @@
 
 use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::conversation::Empty;
-use bridge_protocol::daemon::{DaemonStatus, StoreStatus};
+use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
 use bridge_protocol::rpc::{DaemonRpcServer, RpcResult};
 use jsonrpsee::core::async_trait;
 
@@ -35,6 +35,11 @@ impl DaemonRpcServer for Handlers {
                 failure: store.failure.map(|failure| chain_text(&failure)),
             },
         })
+    }
+
+    async fn work(&self) -> RpcResult<WorkAnswer> {
+        let work = self.daemon.registry.work();
+        Ok(WorkAnswer { work })
     }
 
     async fn shutdown(&self, grace_ms: Option<u64>) -> RpcResult<Empty> {

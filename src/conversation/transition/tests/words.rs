@@ -88,6 +88,7 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
         Ok(Answer::Turn(turn)) => format!("turn {} {}", turn.turn_id, word(&turn.stop_reason)),
         Ok(Answer::Cancelled(cancelled)) => format!("cancelled {cancelled}"),
         Ok(Answer::Resumed(_, resumed)) => format!("resumed {} {}", resumed.upstream_id, word(&resumed.via)),
+        Ok(Answer::Imported(_)) => "imported".to_owned(),
         Ok(Answer::Forked(forked)) => {
             format!(
                 "forked {}",

@@ -1,0 +1,131 @@
+//! A conversation as one file, and back: what `conversation/export` and `conversation/import` say.
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::conversation::Conversation;
+use crate::history::{HistoryGap, Message};
+use crate::id::{AgentName, UpstreamId};
+use crate::link::{LineageEntry, Link};
+use crate::raw::RawJson;
+use crate::turn::Interrupt;
+
+/// The version of [`PortableConversation`].
+pub const PORTABLE_VERSION: u32 = 1;
+
+/// What an export makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ExportFormat {
+    /// What was said, as plain JSON that any program can read: see [`PortableConversation`].
+    #[default]
+    Json,
+    /// One file from which the conversation goes on elsewhere: a tar archive compressed with zstd, with the agents' own
+    /// transcripts and a manifest.
+    Bundle,
+}
+
+/// What `conversation/export` answers: where the file is or, where none was asked for, what would be in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportAnswer {
+    /// The file that was written.
+    File(ExportedFile),
+    /// The conversation itself.
+    Json(Box<PortableConversation>),
+}
+
+/// A file that an export made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedFile {
+    /// Its absolute path.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// The sessions whose transcripts are not in it; absent when none is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingSession>,
+    /// What the history lacks; absent when nothing is known to be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<HistoryGap>,
+}
+
+/// A session that a conversation has had and whose transcript could not be taken along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingSession {
+    /// The session.
+    pub upstream_id: UpstreamId,
+    /// The agent that held it.
+    pub agent: AgentName,
+    /// Why, in words.
+    pub detail: String,
+}
+
+/// A conversation as plain JSON, for other programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortableConversation {
+    /// [`PORTABLE_VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// When it was written.
+    pub exported_at: Timestamp,
+    /// The conversation.
+    pub conversation: Conversation,
+    /// Its upstream sessions, oldest first; the last is the head.
+    pub chain: Vec<Link>,
+    /// Everything that ever happened to the chain, oldest first.
+    pub lineage: Vec<LineageEntry>,
+    /// What was said, oldest first, as `conversation/history` tells it.
+    pub messages: Vec<Message>,
+    /// How many turns the messages are.
+    pub turns: u64,
+    /// What the agent last reported of its usage, in ACP's shape; absent when no session is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RawJson>,
+    /// The questions of the agent that wait for a person; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<Interrupt>,
+    /// What the history lacks; absent when nothing is known to be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<HistoryGap>,
+}
+
+/// What `conversation/import` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportAnswer {
+    /// The conversation as it stands here now.
+    pub conversation: Conversation,
+    /// The sessions whose transcripts were not in the file; absent when none is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingSession>,
+}
+
+impl Serialize for ExportAnswer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::File(file) => file.serialize(serializer),
+            Self::Json(portable) => portable.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ExportAnswer {
+    /// The two are told apart by their members: only a file has a path.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Path {
+            #[serde(default)]
+            path: Option<String>,
+        }
+        let json = RawJson::deserialize(deserializer)?;
+        let is_file = json.read::<Path>().map_err(D::Error::custom)?.path.is_some();
+        if is_file {
+            return json.read().map(Self::File).map_err(D::Error::custom);
+        }
+        let portable = json.read().map_err(D::Error::custom)?;
+        Ok(Self::Json(Box::new(portable)))
+    }
+}

@@ -1,0 +1,148 @@
+//! A chain that was kept elsewhere and goes on here.
+//!
+//! It owns what must hold of links and lineage that come from outside. It must not know where they come from.
+
+use std::collections::BTreeSet;
+
+use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link};
+use jiff::Timestamp;
+
+use super::{CHAIN_LIMIT, Chain};
+
+/// Why links and a lineage cannot be those of one conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChainFault {
+    /// More links than a chain may have.
+    #[error("its chain has more than {CHAIN_LIMIT} links")]
+    TooLong,
+    /// A link that names no session, or one that comes twice.
+    #[error("its chain has a link without a session of its own")]
+    Link,
+    /// Numbers that are not 1, 2, 3 and so on.
+    #[error("its lineage has a hole")]
+    Hole,
+    /// A link that the lineage knows nothing of.
+    #[error("its lineage does not know the session of a link")]
+    UnknownLink,
+}
+
+impl Chain {
+    /// The chain with these links, whose lineage is this one.
+    ///
+    /// # Errors
+    /// See [`ChainFault`].
+    pub fn from_parts(links: Vec<Link>, lineage: &[LineageEntry]) -> Result<Self, ChainFault> {
+        if links.len() > CHAIN_LIMIT {
+            return Err(ChainFault::TooLong);
+        }
+        let mut seen = BTreeSet::new();
+        let is_own = |link: &Link| {
+            let id = link.upstream_id.as_str();
+            !id.is_empty() && id.trim() == id && seen.insert(id.to_owned())
+        };
+        if !links.iter().all(is_own) {
+            return Err(ChainFault::Link);
+        }
+        if lineage.iter().zip(1..).any(|(entry, seq)| entry.seq != seq) {
+            return Err(ChainFault::Hole);
+        }
+        let knows = |link: &Link| lineage.iter().any(|entry| entry.upstream_id == link.upstream_id);
+        if !links.iter().all(knows) {
+            return Err(ChainFault::UnknownLink);
+        }
+        Ok(Self {
+            links,
+            next_lineage_seq: lineage.len() as u64 + 1,
+        })
+    }
+
+    /// Notes that the head's transcript was put in its place from a copy that was kept elsewhere. The links stay as they
+    /// are; none when there is no head.
+    #[must_use = "the lineage entry has to be written with the chain, in one change"]
+    pub fn note_restored(&mut self, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {
+        let mut head = self.head()?.clone();
+        head.at = at;
+        head.cause = None;
+        Some(self.log(&head, LineageReason::Restored, fidelity))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::link::{LinkReason, Relation};
+
+    use super::super::{NewLink, Origins};
+    use super::*;
+
+    fn made() -> (Chain, Vec<LineageEntry>) {
+        let mut chain = Chain::default();
+        let mut lineage = Vec::new();
+        for (id, from) in [("s1", None), ("s2", Some("s1"))] {
+            let link = NewLink {
+                upstream_id: id.into(),
+                agent: "claude".into(),
+                cwd: "/home/u".to_owned(),
+                reason: LinkReason::Forked,
+                relation: Relation::Carries,
+                from_upstream_id: from.map(Into::into),
+                from_checkpoint_id: from.map(|_| "cp".into()),
+                cause: None,
+                turns: 1,
+                carried_turns: 0,
+                written: true,
+            };
+            lineage.extend(chain.append(link, Fidelity::Full, Timestamp::UNIX_EPOCH).entries);
+        }
+        (chain, lineage)
+    }
+
+    #[test]
+    fn what_was_taken_apart_is_put_together_again() {
+        let (chain, lineage) = made();
+        assert_eq!(Chain::from_parts(chain.links().to_vec(), &lineage), Ok(chain));
+        assert_eq!(Chain::from_parts(Vec::new(), &[]), Ok(Chain::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_one_conversation_is_refused() {
+        let (chain, lineage) = made();
+        let links = chain.links();
+        let mut nameless = links.to_vec();
+        nameless[0].upstream_id = "".into();
+        let twice = vec![links[0].clone(), links[0].clone()];
+        let many = vec![links[0].clone(); CHAIN_LIMIT + 1];
+        let mut unknown = links.to_vec();
+        unknown[1].upstream_id = "s3".into();
+        let mut holed = lineage.clone();
+        holed[1].seq = 3;
+        for (links, lineage, fault) in [
+            (nameless, &lineage, ChainFault::Link),
+            (twice, &lineage, ChainFault::Link),
+            (many, &lineage, ChainFault::TooLong),
+            (unknown, &lineage, ChainFault::UnknownLink),
+            (links.to_vec(), &holed, ChainFault::Hole),
+        ] {
+            assert_eq!(Chain::from_parts(links, lineage), Err(fault));
+        }
+    }
+
+    #[test]
+    fn being_restored_leaves_links_and_origins_alone() {
+        let (mut chain, mut lineage) = made();
+        let links = chain.links().to_vec();
+        let before = Origins::collect(&lineage, &links).get(&"s2".into());
+        let entry = chain
+            .note_restored(Fidelity::Full, Timestamp::UNIX_EPOCH)
+            .unwrap();
+        assert_eq!((entry.seq, entry.reason), (3, LineageReason::Restored));
+        lineage.push(entry);
+        assert_eq!(chain.links(), links);
+        assert_eq!(Origins::collect(&lineage, &links).get(&"s2".into()), before);
+        assert_eq!(chain.last_lineage_seq(), 3);
+        assert!(
+            Chain::default()
+                .note_restored(Fidelity::Full, Timestamp::UNIX_EPOCH)
+                .is_none()
+        );
+    }
+}

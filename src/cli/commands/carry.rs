@@ -1,0 +1,147 @@
+//! Carrying conversations elsewhere: `export`, `import`.
+
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession};
+use bridge_protocol::history::HistoryGap;
+use bridge_protocol::rpc::ConversationRpcClient;
+
+use super::{Context, conversation_ref, real_folder, text_of};
+use crate::cli::args::{Export, ExportAs, Import};
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::progress::watched;
+use crate::cli::words;
+
+/// Exports a conversation, and prints where the file is or what would be in it.
+pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
+    let (format, path) = target(options.format, options.output.as_deref())?;
+    let daemon = context.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let needs_no_file = format == ExportFormat::Json && path.is_none();
+    let call = daemon.export(conversation, Some(format), path);
+    let answer = watched(context.output, &daemon, "conversation/export", call).await;
+    let answer = answer.map_err(|error| match Problem::from(error) {
+        problem if needs_no_file && problem.exit == Exit::Usage => problem
+            .with_exit(Exit::Failed)
+            .hint("name a file with -o FILE.json"),
+        problem => problem,
+    })?;
+    match answer {
+        ExportAnswer::File(file) if !context.output.json => {
+            context.output.line(&file.path)?;
+            tell_missing(context, &file.missing)?;
+            tell_gaps(context, &file.gaps)?;
+        }
+        _ => context.answer(&daemon, "conversation/export")?,
+    }
+    Ok(Exit::Done)
+}
+
+/// What is made and where, from what was asked for.
+fn target(format: Option<ExportAs>, output: Option<&Path>) -> Outcome<(ExportFormat, Option<String>)> {
+    let to_stdout = output == Some(Path::new("-"));
+    let is_json = output.is_some_and(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let format = match format {
+        Some(ExportAs::Json) => ExportFormat::Json,
+        Some(ExportAs::Bundle) if to_stdout => {
+            let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
+            return Err(problem.hint("name a file with -o, or leave it out"));
+        }
+        Some(ExportAs::Bundle) => ExportFormat::Bundle,
+        None if to_stdout || is_json => ExportFormat::Json,
+        None => ExportFormat::Bundle,
+    };
+    let path = output.filter(|_| !to_stdout).map(absolute).transpose()?;
+    Ok((format, path))
+}
+
+/// Imports a bundle, and prints the conversation's id.
+pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
+    let path = absolute(&options.path)?;
+    let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    let daemon = context.connect().await?;
+    let call = daemon.import(path, folder, Some(options.new_ids), None);
+    let answer = watched(context.output, &daemon, "conversation/import", call).await;
+    let answer = answer.map_err(|error| match Problem::from(error) {
+        problem if problem.exit == Exit::Busy && !options.new_ids => {
+            problem.hint("sessionctl import --new-ids imports it under new ids")
+        }
+        problem => problem,
+    })?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/import")?;
+        return Ok(Exit::Done);
+    }
+    context.output.line(&answer.conversation.id.to_string())?;
+    tell_missing(context, &answer.missing)?;
+    Ok(Exit::Done)
+}
+
+fn tell_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcome {
+    for gone in missing {
+        tell(context, gone.upstream_id.as_str(), &gone.detail)?;
+    }
+    Ok(())
+}
+
+fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {
+    for gap in gaps {
+        tell(context, gap.upstream_id.as_str(), &gap.detail)?;
+    }
+    Ok(())
+}
+
+fn tell(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
+    let mark = context.output.note_look.paint(ATTENTION, "incomplete:");
+    let session = words::short(&one_line(session));
+    context
+        .output
+        .note(&format!("{mark} session {session}: {}", one_line(detail)))
+}
+
+/// On the command line a path may depend on the current folder.
+fn absolute(path: &Path) -> Outcome<String> {
+    let path: PathBuf = std::path::absolute(path).map_err(|error| Problem::file("use", path, &error))?;
+    text_of(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_follows_from_where_it_goes() {
+        let table = [
+            (None, None, ExportFormat::Bundle, None),
+            (None, Some("-"), ExportFormat::Json, None),
+            (None, Some("/t/a.json"), ExportFormat::Json, Some("/t/a.json")),
+            (
+                None,
+                Some("/t/a.tar.zst"),
+                ExportFormat::Bundle,
+                Some("/t/a.tar.zst"),
+            ),
+            (Some(ExportAs::Json), None, ExportFormat::Json, None),
+            (
+                Some(ExportAs::Json),
+                Some("/t/a"),
+                ExportFormat::Json,
+                Some("/t/a"),
+            ),
+            (
+                Some(ExportAs::Bundle),
+                Some("/t/a.json"),
+                ExportFormat::Bundle,
+                Some("/t/a.json"),
+            ),
+        ];
+        for (format, output, made, path) in table {
+            let told = target(format, output.map(Path::new)).unwrap();
+            assert_eq!(told, (made, path.map(str::to_owned)), "{format:?} {output:?}");
+        }
+        let problem = target(Some(ExportAs::Bundle), Some(Path::new("-"))).unwrap_err();
+        assert_eq!(problem.exit, Exit::Usage);
+    }
+}

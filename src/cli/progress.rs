@@ -1,0 +1,117 @@
+//! How far a command has come that takes long, on a terminal.
+//!
+//! It owns when a bar is shown and where its figures come from: while a call runs, the daemon is asked on the same
+//! connection how far that has come. It must not know what the call does.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use bridge_protocol::daemon::Work;
+use bridge_protocol::rpc::DaemonRpcClient;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::connect::Daemon;
+use super::output::Output;
+
+/// What takes less is over before one would look.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often the figures are looked up: often enough to be seen moving.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Waits for a call of this method. Where it takes long and standard error is a terminal, a bar is shown there, and is
+/// gone at the end.
+pub(super) async fn watched<T>(
+    output: &Output,
+    daemon: &Daemon,
+    method: &str,
+    call: impl Future<Output = T>,
+) -> T {
+    let mut call = pin!(call);
+    if output.json || output.note_look.columns.is_none() {
+        return call.await;
+    }
+    tokio::select! {
+        done = &mut call => return done,
+        () = tokio::time::sleep(PATIENCE) => {}
+    }
+    let bar = Bar::new(output.note_look.unicode);
+    loop {
+        let told = tokio::select! {
+            done = &mut call => return done,
+            told = daemon.work() => told,
+        };
+        // A daemon that cannot say it is none to fail for.
+        let work = told.ok().and_then(|told| newest(told.work, method));
+        bar.show(work.as_ref());
+        tokio::select! {
+            done = &mut call => return done,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+/// Of several such calls the one that began last is most likely this one.
+fn newest(work: Vec<Work>, method: &str) -> Option<Work> {
+    work.into_iter().rev().find(|one| one.method == method)
+}
+
+/// What is shown. It goes when it is dropped.
+struct Bar {
+    bar: ProgressBar,
+    known: ProgressStyle,
+    unknown: ProgressStyle,
+}
+
+impl Bar {
+    fn new(unicode: bool) -> Self {
+        let style = |template: &str| {
+            ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars(if unicode { "█▌░" } else { "#>." })
+        };
+        Self {
+            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
+            known: style("[{bar:30}] {percent:>3}%  {binary_bytes} of {binary_total_bytes}"),
+            unknown: style("{binary_bytes} ..."),
+        }
+    }
+
+    fn show(&self, work: Option<&Work>) {
+        let (done, total) = work.map_or((0, 0), |work| (work.done_bytes, work.total_bytes));
+        if total == 0 {
+            self.bar.set_style(self.unknown.clone());
+        } else {
+            self.bar.set_style(self.known.clone());
+            // A file that is written to meanwhile may have more than there was.
+            self.bar.set_length(total.max(done));
+        }
+        self.bar.set_position(done);
+        self.bar.tick();
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_calls_the_newest_of_its_method_counts() {
+        let work = |method: &str, done_bytes| Work {
+            method: method.to_owned(),
+            conversation_id: None,
+            done_bytes,
+            total_bytes: 9,
+        };
+        let all = vec![work("a", 1), work("b", 2), work("a", 3), work("b", 4)];
+        assert_eq!(newest(all.clone(), "a").map(|work| work.done_bytes), Some(3));
+        assert_eq!(newest(all, "c"), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! A bundle: a conversation in one file, with which it goes on elsewhere.
+//!
+//! Owns the file's form. It is a tar archive compressed with zstd. Its first entry is `manifest.json`, which says all that
+//! is known of the conversation and names every other entry, in their order, with size and hash; so whoever reads a bundle
+//! knows what has to come before it comes. Knows no store and no agent, and not where the files come from or go.
+
+pub(super) mod pack;
+pub(super) mod unpack;
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::export::MissingSession;
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::{AgentName, UpstreamId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::error::ConversationError;
+use super::services::chain_text;
+use super::work::{EndedEarly, Progress};
+use crate::transcript::{TranscriptError, locate};
+
+/// What the manifest says that the file is.
+pub(super) const FORMAT: &str = "session-bundle";
+
+/// The version of bundles that this program writes, and the newest that it reads.
+pub(super) const BUNDLE_VERSION: u32 = 1;
+
+/// The end of a bundle's name.
+pub(super) const SUFFIX: &str = ".session-bundle.tar.zst";
+
+/// The name of the first entry.
+const MANIFEST: &str = "manifest.json";
+
+/// The longest manifest: about a hundred thousand entries of a lineage and as many files, in bytes.
+const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The longest name of a file below a session's folder, in bytes.
+const NAME_LIMIT_BYTES: usize = 1024;
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// What a bundle says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Manifest {
+    pub(super) format: String,
+    pub(super) version: u32,
+    pub(super) created_at: Timestamp,
+    /// The program that wrote it.
+    pub(super) by: String,
+    /// The conversation as it was shown, no turn running.
+    pub(super) conversation: Conversation,
+    /// Its settings as they were given; what is shown holds also what the agent reported.
+    #[serde(default)]
+    pub(super) settings: Settings,
+    /// Why it failed, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
+    pub(super) chain: Vec<Link>,
+    pub(super) lineage: Vec<LineageEntry>,
+    /// The agents that are named above, and what each is.
+    pub(super) agents: Vec<BundledAgent>,
+    /// The folder of the conversation without symbolic links, where that is another path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) real_cwd: Option<String>,
+    /// The sessions whose files are here.
+    pub(super) sessions: Vec<BundledSession>,
+    /// Those whose files are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) missing: Vec<MissingSession>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BundledAgent {
+    pub(super) name: AgentName,
+    /// As in the configuration.
+    pub(super) kind: String,
+}
+
+/// A session with its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BundledSession {
+    pub(super) upstream_id: UpstreamId,
+    pub(super) agent: AgentName,
+    /// The folder that it ran in.
+    pub(super) cwd: String,
+    /// The same without symbolic links, where that is another path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) real_cwd: Option<String>,
+    /// The folder of its transcript below the agent's own. For people: an import puts it where this machine's agent looks.
+    pub(super) folder: String,
+    /// The transcript first.
+    pub(super) files: Vec<BundledFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BundledFile {
+    /// The name of the archive's entry.
+    pub(super) path: String,
+    /// The name below the session's folder.
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// In hexadecimal digits.
+    pub(super) sha256: String,
+}
+
+/// Why a bundle could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    /// A file on this machine could not be used.
+    #[error(transparent)]
+    Transcript(#[from] TranscriptError),
+    /// A file that is taken along is not what it was a moment ago.
+    #[error("{} was changed while it was read; try again", .0.display())]
+    Changed(PathBuf),
+    /// The file is no bundle, or not a whole one.
+    #[error("{0}")]
+    Bad(String),
+    /// The file is one of a later version.
+    #[error(
+        "the bundle has version {0}, and this program reads {BUNDLE_VERSION}; use the one that wrote it or a newer one"
+    )]
+    Newer(u32),
+    /// Nobody waits for it any more.
+    #[error(transparent)]
+    Ended(#[from] EndedEarly),
+}
+
+impl From<Trouble> for ConversationError {
+    fn from(trouble: Trouble) -> Self {
+        let words = chain_text(&trouble);
+        match trouble {
+            Trouble::Transcript(TranscriptError::AlreadyExists { path }) => Self::Conflict(format!(
+                "{} exists already, and nothing is written over it",
+                path.display()
+            )),
+            Trouble::Transcript(_) => Self::StoreFailed(words.into()),
+            Trouble::Changed(_) => Self::Busy(words),
+            Trouble::Bad(_) => Self::TranscriptDamaged(words),
+            Trouble::Newer(_) => Self::Unsupported(words),
+            Trouble::Ended(_) => Self::ShuttingDown,
+        }
+    }
+}
+
+impl Manifest {
+    /// How many bytes the files have.
+    pub(super) fn bytes(&self) -> u64 {
+        let files = self.sessions.iter().flat_map(|session| &session.files);
+        files.fold(0, |sum, file| sum.saturating_add(file.bytes))
+    }
+
+    /// Whether it makes sense, as far as that can be said without the files. Nothing of it is believed before.
+    fn check(&self) -> Result<(), String> {
+        let known: BTreeSet<(&AgentName, &UpstreamId)> = self
+            .lineage
+            .iter()
+            .map(|entry| (&entry.agent, &entry.upstream_id))
+            .collect();
+        let (mut sessions, mut entries) = (BTreeSet::new(), BTreeSet::from([MANIFEST]));
+        for session in &self.sessions {
+            let place = (&session.agent, &session.upstream_id);
+            let id = session.upstream_id.as_str();
+            let transcript = locate::file_name(id).map_err(|error| error.to_string())?;
+            if !known.contains(&place) || !sessions.insert(place) {
+                return Err(format!(
+                    "the session {id:?} is none of this conversation, or comes twice"
+                ));
+            }
+            if session.files.first().is_none_or(|file| file.name != transcript) {
+                return Err(format!("the session {id:?} does not begin with its transcript"));
+            }
+            let mut names = BTreeSet::new();
+            for (number, file) in session.files.iter().enumerate() {
+                if (number > 0 && !is_beside(&file.name, id)) || !names.insert(&file.name) {
+                    return Err(format!(
+                        "{:?} is no name of a file of the session {id:?}",
+                        file.name
+                    ));
+                }
+                if !entries.insert(&file.path) {
+                    return Err(format!("the entry {:?} is named twice", file.path));
+                }
+                if file.sha256.len() != 64 || !file.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                    return Err(format!("the hash of {:?} is none", file.path));
+                }
+            }
+        }
+        for name in self.agent_names() {
+            if !self.agents.iter().any(|agent| agent.name == *name) {
+                return Err(format!("it does not say what the agent {name:?} is"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The agents that have to be there for it to go on.
+    pub(super) fn agent_names(&self) -> BTreeSet<&AgentName> {
+        let sessions = self.sessions.iter().map(|session| &session.agent);
+        let links = self.chain.iter().map(|link| &link.agent);
+        sessions.chain(links).chain([&self.conversation.agent]).collect()
+    }
+}
+
+/// Whether a name is one of a file in the folder beside the transcript, and leads nowhere else.
+fn is_beside(name: &str, id: &str) -> bool {
+    let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+    name.len() <= NAME_LIMIT_BYTES && below.is_some_and(|below| below.split('/').all(is_plain))
+}
+
+/// Reads exactly so many bytes, counts them, and knows their hash.
+struct Hashing<'a, R> {
+    reader: R,
+    left: u64,
+    hash: Sha256,
+    progress: &'a Progress,
+}
+
+impl<'a, R: Read> Hashing<'a, R> {
+    fn new(reader: R, bytes: u64, progress: &'a Progress) -> Self {
+        Self {
+            reader,
+            left: bytes,
+            hash: Sha256::new(),
+            progress,
+        }
+    }
+
+    /// The hash of what was read, in hexadecimal digits; none when there was less than there had to be.
+    fn digest(self) -> Option<String> {
+        let digits = self.hash.finalize();
+        (self.left == 0).then(|| digits.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl<R: Read> Read for Hashing<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.reader.read(&mut buffer[..most])?;
+        if count == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.hash.update(&buffer[..count]);
+        self.left -= count as u64;
+        self.progress.step_io(count as u64)?;
+        Ok(count)
+    }
+}
+
+/// What a failed read or write means: an end that was asked for, or else what `otherwise` makes of it.
+fn ended_or(error: io::Error, otherwise: impl FnOnce(io::Error) -> Trouble) -> Trouble {
+    let is_end = error.get_ref().is_some_and(|inner| inner.is::<EndedEarly>());
+    if is_end {
+        EndedEarly.into()
+    } else {
+        otherwise(error)
+    }
+}
+
+fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Trouble {
+    let path = path.to_owned();
+    move |source| {
+        ended_or(source, |source| {
+            TranscriptError::Io { action, path, source }.into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Writing a bundle.
+//!
+//! Owns how files get into the archive: each is read twice, once for the hash that the manifest begins with and once for
+//! the archive, and has to be the same both times. Memory is a few buffers. Blocks.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{
+    BUFFER_BYTES, BundledFile, Hashing, MANIFEST, MANIFEST_LIMIT_BYTES, Manifest, Trouble, ended_or,
+    file_trouble,
+};
+use crate::conversation::work::Progress;
+use crate::transcript::parts::Part;
+
+/// How much work goes into the compression: about as fast as a disk, and a transcript is a fifth then.
+const LEVEL: i32 = 3;
+
+/// The files of one session as the manifest names them. `number` tells sessions apart, from 1.
+///
+/// # Errors
+/// [`Trouble`] when one cannot be read or has become shorter.
+pub(in crate::conversation) fn hashed(
+    number: usize,
+    parts: &[Part],
+    progress: &Progress,
+) -> Result<Vec<BundledFile>, Trouble> {
+    let mut files = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let file = File::open(&part.path).map_err(file_trouble("open", &part.path))?;
+        let mut hashing = Hashing::new(file, part.bytes, progress);
+        drain(&mut hashing).map_err(|error| unreadable(&part.path, error))?;
+        let sha256 = hashing
+            .digest()
+            .ok_or_else(|| Trouble::Changed(part.path.clone()))?;
+        let readable = format!("sessions/{number}/{}", part.name);
+        // What does not fit into a plain header gets a plain name: the manifest has the real one.
+        let fits = tar::Header::new_ustar().set_path(&readable).is_ok();
+        files.push(BundledFile {
+            path: if fits {
+                readable
+            } else {
+                format!("sessions/{number}/file-{index}")
+            },
+            name: part.name.clone(),
+            bytes: part.bytes,
+            sha256,
+        });
+    }
+    Ok(files)
+}
+
+/// Writes a bundle. `sources` are the files of all sessions, in the order of the manifest.
+///
+/// # Errors
+/// [`Trouble`]; what was written then is no bundle.
+pub(in crate::conversation) fn pack(
+    writer: &mut dyn Write,
+    target: &Path,
+    manifest: &Manifest,
+    sources: &[PathBuf],
+    progress: &Progress,
+) -> Result<(), Trouble> {
+    let writing = |error| file_trouble("write", target)(error);
+    let text = serde_json::to_vec_pretty(manifest).map_err(|error| Trouble::Bad(error.to_string()))?;
+    if text.len() as u64 > MANIFEST_LIMIT_BYTES {
+        return Err(Trouble::Bad(format!(
+            "its manifest would have {} bytes, more than the limit of {MANIFEST_LIMIT_BYTES}",
+            text.len()
+        )));
+    }
+    let mut encoder = zstd::Encoder::new(writer, LEVEL).map_err(writing)?;
+    encoder.include_checksum(true).map_err(writing)?;
+    let mut archive = tar::Builder::new(encoder);
+    let at = u64::try_from(manifest.created_at.as_second()).unwrap_or_default();
+    let entry = header(MANIFEST, text.len() as u64, at).map_err(writing)?;
+    archive.append(&entry, text.as_slice()).map_err(writing)?;
+    let files = manifest.sessions.iter().flat_map(|session| &session.files);
+    for (file, source) in files.zip(sources) {
+        let entry = header(&file.path, file.bytes, at).map_err(writing)?;
+        let opened = File::open(source).map_err(file_trouble("open", source))?;
+        let mut hashing = Hashing::new(opened, file.bytes, progress);
+        archive
+            .append(&entry, &mut hashing)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => Trouble::Changed(source.clone()),
+                _ => writing(error),
+            })?;
+        if hashing.digest().as_ref() != Some(&file.sha256) {
+            return Err(Trouble::Changed(source.clone()));
+        }
+    }
+    let encoder = archive.into_inner().map_err(writing)?;
+    encoder.finish().map_err(writing)?;
+    Ok(())
+}
+
+fn header(path: &str, bytes: u64, at: u64) -> io::Result<tar::Header> {
+    let mut header = tar::Header::new_ustar();
+    header.set_path(path)?;
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_size(bytes);
+    header.set_mode(0o600);
+    header.set_mtime(at);
+    header.set_cksum();
+    Ok(header)
+}
+
+fn drain(reader: &mut impl io::Read) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Trouble {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Trouble::Changed(path.to_owned()),
+        _ => ended_or(error, |error| file_trouble("read", path)(error)),
+    }
+}

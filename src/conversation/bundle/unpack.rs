@@ -1,0 +1,215 @@
+//! Reading a bundle.
+//!
+//! Owns the distrust: a bundle may be torn, or made to do harm. Its entries have to be exactly those that the manifest
+//! names, in their order, as regular files of those sizes and hashes; no entry's name ever becomes a path. What is written
+//! is bounded by what the manifest says. Blocks.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{
+    BUFFER_BYTES, BUNDLE_VERSION, FORMAT, Hashing, MANIFEST, MANIFEST_LIMIT_BYTES, Manifest, Trouble,
+    ended_or, file_trouble,
+};
+use crate::conversation::work::Progress;
+
+/// How much memory the decompression may take, as a power of two in bytes: four times what a bundle is written with, and
+/// nothing that a file could hurt with.
+const WINDOW_LOG_LIMIT: u32 = 23;
+
+/// What may stand behind the last entry, all of it zero, in bytes: the end of an archive is filled up.
+const PADDING_LIMIT_BYTES: u64 = 1024 * 1024;
+
+/// The first bytes of what zstd compressed.
+const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+
+type Archive = tar::Archive<zstd::Decoder<'static, BufReader<File>>>;
+
+/// What a bundle says of itself, checked for sense.
+///
+/// # Errors
+/// [`Trouble`] when the file cannot be read, is no bundle or one of a newer version.
+pub(in crate::conversation) fn manifest(path: &Path) -> Result<Manifest, Trouble> {
+    let mut archive = open(path)?;
+    let mut entries = archive.entries().map_err(bad(path))?.raw(true);
+    let mut entry = next(path, &mut entries)?.ok_or_else(|| no_bundle(path))?;
+    if entry.path_bytes() != MANIFEST.as_bytes() || !is_plain(&entry) || entry.size() > MANIFEST_LIMIT_BYTES {
+        return Err(no_bundle(path));
+    }
+    let mut text = Vec::new();
+    entry.read_to_end(&mut text).map_err(bad(path))?;
+    read_manifest(&text).map_err(|trouble| match trouble {
+        Trouble::Bad(why) => Trouble::Bad(format!(
+            "the manifest of {} cannot be used: {why}",
+            path.display()
+        )),
+        other => other,
+    })
+}
+
+pub(super) fn read_manifest(text: &[u8]) -> Result<Manifest, Trouble> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: String,
+        version: u32,
+    }
+    let wrong = |error: serde_json::Error| Trouble::Bad(error.to_string());
+    let said: Version = serde_json::from_slice(text).map_err(wrong)?;
+    if said.format != FORMAT {
+        return Err(Trouble::Bad(format!("it says that it is a {:?}", said.format)));
+    }
+    if said.version > BUNDLE_VERSION {
+        return Err(Trouble::Newer(said.version));
+    }
+    let manifest: Manifest = serde_json::from_slice(text).map_err(wrong)?;
+    manifest.check().map_err(Trouble::Bad)?;
+    Ok(manifest)
+}
+
+/// Writes all files of a bundle into `folder`, which is empty, under numbers; gives their paths in the order of the
+/// manifest, which is the one that was read of this file before. All of them are checked when this returns.
+///
+/// # Errors
+/// [`Trouble`]; what was written so far is left to the caller.
+pub(in crate::conversation) fn unpack(
+    path: &Path,
+    manifest: &Manifest,
+    folder: &Path,
+    progress: &Progress,
+) -> Result<Vec<PathBuf>, Trouble> {
+    let mut archive = open(path)?;
+    let mut entries = archive.entries().map_err(bad(path))?.raw(true);
+    // Its size and its text were looked at before; what follows is held to what was read then.
+    next(path, &mut entries)?;
+    let mut written = Vec::new();
+    for file in manifest.sessions.iter().flat_map(|session| &session.files) {
+        let Some(mut entry) = next(path, &mut entries)? else {
+            return Err(Trouble::Bad(format!(
+                "{} ends before {}",
+                path.display(),
+                file.path
+            )));
+        };
+        let is_it = entry.path_bytes() == file.path.as_bytes() && is_plain(&entry);
+        if !is_it || entry.size() != file.bytes {
+            return Err(Trouble::Bad(format!(
+                "{} does not hold {} as its manifest says",
+                path.display(),
+                file.path
+            )));
+        }
+        let target = folder.join(written.len().to_string());
+        let mut output = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&target)
+            .map_err(file_trouble("create", &target))?;
+        let mut hashing = Hashing::new(&mut entry, file.bytes, progress);
+        copy(&mut hashing, &mut output).map_err(|failure| match failure {
+            CopyFailure::Reading(error) => ended_or(error, bad(path)),
+            CopyFailure::Writing(error) => file_trouble("write", &target)(error),
+        })?;
+        if hashing
+            .digest()
+            .is_none_or(|digest| !digest.eq_ignore_ascii_case(&file.sha256))
+        {
+            return Err(Trouble::Bad(format!(
+                "{} is damaged: {} is not what its manifest says",
+                path.display(),
+                file.path
+            )));
+        }
+        written.push(target);
+    }
+    if next(path, &mut entries)?.is_some() {
+        return Err(Trouble::Bad(format!(
+            "{} holds more than its manifest says",
+            path.display()
+        )));
+    }
+    drop(entries);
+    check_end(path, archive.into_inner())?;
+    Ok(written)
+}
+
+/// Reads to the very end, where the checksum is, and finds nothing there.
+fn check_end(path: &Path, decoder: impl Read) -> Result<(), Trouble> {
+    let mut rest = decoder.take(PADDING_LIMIT_BYTES);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = rest.read(&mut buffer).map_err(bad(path))?;
+        if count == 0 {
+            break;
+        }
+        if buffer[..count].iter().any(|byte| *byte != 0) {
+            return Err(Trouble::Bad(format!("{} goes on behind its end", path.display())));
+        }
+    }
+    if rest.limit() == 0 {
+        return Err(Trouble::Bad(format!("{} goes on behind its end", path.display())));
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<Archive, Trouble> {
+    let mut file = File::open(path).map_err(file_trouble("open", path))?;
+    let mut magic = [0; MAGIC.len()];
+    match file.read_exact(&mut magic) {
+        Ok(()) if magic == MAGIC => {}
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            return Err(file_trouble("read", path)(error));
+        }
+        _ => return Err(no_bundle(path)),
+    }
+    io::Seek::rewind(&mut file).map_err(file_trouble("read", path))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let mut decoder = zstd::Decoder::with_buffer(reader).map_err(bad(path))?;
+    decoder.window_log_max(WINDOW_LOG_LIMIT).map_err(bad(path))?;
+    Ok(tar::Archive::new(decoder))
+}
+
+/// The next entry as it stands in the archive: an extension of the format is an entry that the manifest does not name.
+fn next<'a, R: Read>(
+    path: &Path,
+    entries: &mut tar::Entries<'a, R>,
+) -> Result<Option<tar::Entry<'a, R>>, Trouble> {
+    entries.next().transpose().map_err(bad(path))
+}
+
+fn is_plain<R: Read>(entry: &tar::Entry<'_, R>) -> bool {
+    entry.header().entry_type() == tar::EntryType::Regular
+}
+
+enum CopyFailure {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+fn copy(reader: &mut impl Read, writer: &mut impl io::Write) -> Result<(), CopyFailure> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => writer.write_all(&buffer[..count]).map_err(CopyFailure::Writing)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(CopyFailure::Reading(error)),
+        }
+    }
+}
+
+fn no_bundle(path: &Path) -> Trouble {
+    Trouble::Bad(format!(
+        "{} is no bundle; conversation/export with the format bundle makes one",
+        path.display()
+    ))
+}
+
+fn bad(path: &Path) -> impl FnOnce(io::Error) -> Trouble + use<> {
+    let path = path.to_owned();
+    move |error| Trouble::Bad(format!("{} is damaged or cut off: {error}", path.display()))
+}

@@ -1,0 +1,313 @@
+//! Exporting a conversation: as plain JSON for other programs, or as a bundle with which it goes on elsewhere.
+//!
+//! Owns what is taken along and where the file goes. The agents' files are only read, and a live or busy conversation is
+//! exported as it stands. Blocks; called from threads that may.
+
+mod portable;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::export::{ExportAnswer, ExportFormat, ExportedFile, MissingSession};
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{AgentName, UpstreamId};
+
+use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
+use super::disk;
+use super::error::ConversationError;
+use super::registry::end_unfinished;
+use super::services::{Services, chain_text, now};
+use super::state::view_of_record;
+use super::work::Progress;
+use crate::store::ConversationRecord;
+use crate::transcript::copy;
+use crate::transcript::parts::{Parts, parts};
+use bridge_protocol::turn::FailureKind;
+
+/// The longest part of a title that goes into a file's name, in characters.
+const NAME_LIMIT_CHARS: usize = 60;
+
+/// How many files of one name and day are counted before that is given up.
+const SAME_NAME_LIMIT: u32 = 1_000;
+
+/// A conversation that is to be exported, as it stood at one moment.
+pub(super) struct Export {
+    pub(super) record: ConversationRecord,
+    /// As long as the record's chain knows it.
+    pub(super) lineage: Vec<LineageEntry>,
+    /// As it is shown, live or not.
+    pub(super) view: Conversation,
+    /// What the agent last reported of its usage.
+    pub(super) usage: Option<RawJson>,
+}
+
+/// Exports a conversation, to `path` when that is given.
+///
+/// # Errors
+/// When the path cannot be used, the history cannot be read or does not fit into an answer, or a file changes meanwhile.
+pub(super) fn export(
+    services: &Services,
+    export: Export,
+    format: ExportFormat,
+    path: Option<&str>,
+    progress: &Progress,
+) -> Result<ExportAnswer, ConversationError> {
+    let target = path.map(usable_target).transpose()?;
+    match (format, target) {
+        (ExportFormat::Json, None) => portable::answer(services, export, progress),
+        (ExportFormat::Json, Some(target)) => portable::file(services, export, &target, progress),
+        (ExportFormat::Bundle, target) => {
+            let target = match target {
+                Some(target) => target,
+                None => default_target(services, &export.view)?,
+            };
+            bundle(services, export, &target, progress)
+        }
+    }
+}
+
+fn bundle(
+    services: &Services,
+    export: Export,
+    target: &Path,
+    progress: &Progress,
+) -> Result<ExportAnswer, ConversationError> {
+    let (manifest, sources) = gather(services, export, progress)?;
+    // Each is read once more.
+    progress.expect(manifest.bytes());
+    copy::create(target, |writer| {
+        bundle::pack::pack(writer, target, &manifest, &sources, progress)
+    })?;
+    exported(target, manifest.missing, Vec::new())
+}
+
+/// The file as it is told.
+fn exported(
+    target: &Path,
+    missing: Vec<MissingSession>,
+    gaps: Vec<bridge_protocol::history::HistoryGap>,
+) -> Result<ExportAnswer, ConversationError> {
+    let metadata = fs::metadata(target);
+    let metadata = metadata.map_err(|error| unusable(target, &error.to_string()))?;
+    Ok(ExportAnswer::File(ExportedFile {
+        path: target.to_string_lossy().into_owned(),
+        bytes: metadata.len(),
+        missing,
+        gaps,
+    }))
+}
+
+/// What a bundle says, and where its files are.
+fn gather(
+    services: &Services,
+    export: Export,
+    progress: &Progress,
+) -> Result<(Manifest, Vec<PathBuf>), Trouble> {
+    let Export { record, lineage, .. } = export;
+    // As if the daemon ended now: a turn that runs has no agent where the bundle goes.
+    let why = "the conversation was exported while the turn ran";
+    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why);
+    let mut missing = Vec::new();
+    let mut found = Vec::new();
+    for held in held_sessions(&record, &lineage) {
+        match find(services, &held) {
+            Ok((folder, parts)) => {
+                missing.extend(parts.left_out.iter().map(|what| held.missing(what.clone())));
+                progress.expect(parts.files.iter().map(|part| part.bytes).sum());
+                found.push((held, folder, parts.files));
+            }
+            // A session that no turn has run on has no transcript with most agents.
+            Err(_) if !held.is_written => {}
+            Err(why) => missing.push(held.missing(why)),
+        }
+    }
+    let (mut sessions, mut sources) = (Vec::new(), Vec::new());
+    for (number, (held, folder, parts)) in (1..).zip(found) {
+        sessions.push(BundledSession {
+            files: bundle::pack::hashed(number, &parts, progress)?,
+            real_cwd: real(&held.cwd),
+            upstream_id: held.upstream_id,
+            agent: held.agent,
+            cwd: held.cwd,
+            folder,
+        });
+        sources.extend(parts.into_iter().map(|part| part.path));
+    }
+    let manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
+        let entry = services.catalog.get(name);
+        entry.map_or("generic", |entry| entry.kind.as_str()).to_owned()
+    });
+    Ok((manifest, sources))
+}
+
+impl Manifest {
+    fn new(
+        record: &ConversationRecord,
+        lineage: Vec<LineageEntry>,
+        sessions: Vec<BundledSession>,
+        missing: Vec<MissingSession>,
+        kind_of: impl Fn(&AgentName) -> String,
+    ) -> Self {
+        let mut manifest = Self {
+            format: bundle::FORMAT.to_owned(),
+            version: bundle::BUNDLE_VERSION,
+            created_at: now(),
+            by: concat!("sessiond ", env!("CARGO_PKG_VERSION")).to_owned(),
+            conversation: view_of_record(record),
+            settings: record.settings.clone(),
+            failure: record.failure.clone(),
+            chain: record.chain.links().to_vec(),
+            lineage,
+            agents: Vec::new(),
+            real_cwd: real(&record.cwd),
+            sessions,
+            missing,
+        };
+        let agents = manifest.agent_names().into_iter().map(|name| BundledAgent {
+            name: name.clone(),
+            kind: kind_of(name),
+        });
+        manifest.agents = agents.collect();
+        manifest
+    }
+}
+
+/// A session that a conversation has had.
+struct HeldSession {
+    upstream_id: UpstreamId,
+    agent: AgentName,
+    cwd: String,
+    is_written: bool,
+}
+
+impl HeldSession {
+    fn missing(&self, detail: String) -> MissingSession {
+        MissingSession {
+            upstream_id: self.upstream_id.clone(),
+            agent: self.agent.clone(),
+            detail,
+        }
+    }
+}
+
+/// The sessions that a conversation ever had, in the order in which they came, with what was last known of each.
+fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<HeldSession> {
+    let mut order: Vec<UpstreamId> = Vec::new();
+    let mut known: BTreeMap<UpstreamId, HeldSession> = BTreeMap::new();
+    let of_links = record.chain.links().iter();
+    let links = of_links.map(|link| (&link.upstream_id, &link.agent, &link.cwd, link.written));
+    let of_lineage = lineage.iter().filter(|entry| !entry.upstream_id.is_empty());
+    let entries = of_lineage.map(|entry| (&entry.upstream_id, &entry.agent, &entry.cwd, entry.written));
+    for (id, agent, cwd, is_written) in entries.chain(links) {
+        let session = known.entry(id.clone()).or_insert_with(|| {
+            order.push(id.clone());
+            HeldSession {
+                upstream_id: id.clone(),
+                agent: agent.clone(),
+                cwd: String::new(),
+                is_written: false,
+            }
+        });
+        session.agent.clone_from(agent);
+        session.cwd.clone_from(cwd);
+        session.is_written |= is_written;
+    }
+    order.iter().filter_map(|id| known.remove(id)).collect()
+}
+
+/// The files of a session, and the folder of its transcript below the agent's own; or why there are none.
+fn find(services: &Services, held: &HeldSession) -> Result<(String, Parts), String> {
+    let Some(entry) = services.catalog.get(&held.agent) else {
+        return Err(format!(
+            "there is no agent {:?} in the configuration",
+            held.agent.as_str()
+        ));
+    };
+    let Some(root) = entry.readable_transcripts() else {
+        return Err(format!(
+            "this version cannot take the transcripts of the agent {:?} along",
+            held.agent.as_str()
+        ));
+    };
+    let path = disk::find(root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
+    let parts = parts(&path).map_err(|error| chain_text(&error))?;
+    let folder = path.parent().and_then(|folder| folder.strip_prefix(root).ok());
+    let folder = folder.map(|folder| folder.to_string_lossy().into_owned());
+    Ok((folder.unwrap_or_default(), parts))
+}
+
+/// A folder without symbolic links, where that is another path.
+fn real(cwd: &str) -> Option<String> {
+    let real = fs::canonicalize(cwd).ok()?.into_os_string().into_string().ok()?;
+    (real != cwd).then_some(real)
+}
+
+/// The path that a caller names, as far as it can be said before it is written.
+fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
+    let target = PathBuf::from(path);
+    if !target.is_absolute() {
+        return Err(ConversationError::InvalidParams(format!(
+            "path must be absolute, not {path:?}"
+        )));
+    }
+    if target.file_name().is_none() || path.ends_with('/') {
+        return Err(unusable(&target, "it names no file"));
+    }
+    if target.symlink_metadata().is_ok() {
+        return Err(ConversationError::Conflict(format!(
+            "{path} exists already, and nothing is written over it; name another file"
+        )));
+    }
+    match target.parent().map(fs::metadata) {
+        Some(Ok(metadata)) if metadata.is_dir() => Ok(target),
+        Some(Err(error)) => Err(unusable(&target, &format!("its folder cannot be used ({error})"))),
+        _ => Err(unusable(&target, "what it is to be in is no folder")),
+    }
+}
+
+fn unusable(target: &Path, why: &str) -> ConversationError {
+    ConversationError::InvalidParams(format!("{} cannot be written: {why}", target.display()))
+}
+
+/// Where a bundle goes that nobody named a place for: a name that is free in the daemon's own folder.
+fn default_target(services: &Services, view: &Conversation) -> Result<PathBuf, ConversationError> {
+    let folder = services.data.join("exports");
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|error| unusable(&folder, &error.to_string()))?;
+    let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
+    let names = std::iter::once(format!("{stem}{}", bundle::SUFFIX))
+        .chain((2..=SAME_NAME_LIMIT).map(|number| format!("{stem}-{number}{}", bundle::SUFFIX)));
+    let free = names
+        .map(|name| folder.join(name))
+        .find(|path| path.symlink_metadata().is_err());
+    free.ok_or_else(|| {
+        ConversationError::Conflict(format!(
+            "{} holds {SAME_NAME_LIMIT} exports of this name of today; remove some, or name a file as path",
+            folder.display()
+        ))
+    })
+}
+
+/// A conversation's title as it can stand in a file's name on any system; the beginning of its id where nothing is left.
+fn file_stem(view: &Conversation) -> String {
+    let mut stem = String::new();
+    for character in view.title.chars() {
+        if character.is_alphanumeric() {
+            stem.extend(character.to_lowercase());
+        } else if !stem.is_empty() && !stem.ends_with('-') {
+            stem.push('-');
+        }
+        if stem.chars().count() >= NAME_LIMIT_CHARS {
+            break;
+        }
+    }
+    let stem = stem.trim_end_matches('-');
+    if stem.is_empty() {
+        return view.id.to_string().chars().take(8).collect();
+    }
+    stem.to_owned()
+}

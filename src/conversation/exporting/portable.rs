@@ -1,0 +1,228 @@
+//! A conversation as plain JSON: in an answer as far as that can hold it, or streamed into a file.
+
+use std::io::Write;
+use std::path::Path;
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
+use bridge_protocol::history::HistoryGap;
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::Interrupt;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Export, exported};
+use crate::conversation::bundle::Trouble;
+use crate::conversation::error::ConversationError;
+use crate::conversation::history::History;
+use crate::conversation::services::{Services, now};
+use crate::conversation::work::Progress;
+use crate::transcript::{TranscriptError, copy};
+
+/// The longest conversation that goes into an answer, in bytes: what every client of this daemon takes as one line.
+const ANSWER_LIMIT_BYTES: usize = 16 * 1024 * 1024;
+
+/// A conversation in an answer.
+///
+/// # Errors
+/// When its agent's transcripts cannot be read, or it is too long.
+pub(super) fn answer(
+    services: &Services,
+    export: Export,
+    progress: &Progress,
+) -> Result<ExportAnswer, ConversationError> {
+    let history = History::of_conversation(services, &export.record, &export.lineage)?;
+    let mut portable = begun(export);
+    let mut room = ANSWER_LIMIT_BYTES
+        .checked_sub(length(&portable))
+        .ok_or_else(too_long)?;
+    let mut messages = Vec::new();
+    let told = history.tell_all(|message| -> Result<(), ConversationError> {
+        let length = length(&message) + 1;
+        room = room.checked_sub(length).ok_or_else(too_long)?;
+        messages.push(message);
+        Ok(progress.step(length as u64).map_err(Trouble::from)?)
+    });
+    (portable.turns, portable.gaps) = told?;
+    portable.messages = messages;
+    Ok(ExportAnswer::Json(Box::new(portable)))
+}
+
+/// A conversation in a file, one message a line, in the memory of a few messages.
+///
+/// # Errors
+/// When its agent's transcripts cannot be read, or the file cannot be written.
+pub(super) fn file(
+    services: &Services,
+    export: Export,
+    target: &Path,
+    progress: &Progress,
+) -> Result<ExportAnswer, ConversationError> {
+    let history = History::of_conversation(services, &export.record, &export.lineage)?;
+    let mut portable = begun(export);
+    copy::create(target, |writer| -> Result<(), Failure> {
+        let mut output = Output {
+            writer,
+            target,
+            progress,
+        };
+        let head = json(&Head::of(&portable))?;
+        // The two ends are objects of their own; the messages go between them.
+        output.write(head.strip_suffix('}').unwrap_or(&head))?;
+        output.write(",\"messages\":[")?;
+        let mut before = "\n";
+        let told = history.tell_all(|message| -> Result<(), Failure> {
+            output.write(before)?;
+            before = ",\n";
+            output.write(&json(&message)?)
+        });
+        (portable.turns, portable.gaps) = told?;
+        output.write("\n],")?;
+        let tail = json(&Tail::of(&portable))?;
+        output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
+        output.write("\n")
+    })
+    .map_err(ConversationError::from)?;
+    exported(target, Vec::new(), portable.gaps)
+}
+
+/// What a file begins with: the members of [`PortableConversation`] before its messages.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    version: u32,
+    exported_at: Timestamp,
+    chain: &'a [Link],
+    lineage: &'a [LineageEntry],
+    conversation: &'a Conversation,
+}
+
+/// What a file ends with: the members behind its messages.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tail<'a> {
+    turns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: &'a Option<RawJson>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pending: &'a [Interrupt],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    gaps: &'a [HistoryGap],
+}
+
+/// Where the file is written, counted.
+struct Output<'a> {
+    writer: &'a mut dyn Write,
+    target: &'a Path,
+    progress: &'a Progress,
+}
+
+/// What goes wrong on the way into a file.
+enum Failure {
+    Conversation(ConversationError),
+    Trouble(Trouble),
+}
+
+impl<'a> Head<'a> {
+    fn of(portable: &'a PortableConversation) -> Self {
+        Self {
+            version: portable.version,
+            exported_at: portable.exported_at,
+            chain: &portable.chain,
+            lineage: &portable.lineage,
+            conversation: &portable.conversation,
+        }
+    }
+}
+
+impl<'a> Tail<'a> {
+    fn of(portable: &'a PortableConversation) -> Self {
+        Self {
+            turns: portable.turns,
+            usage: &portable.usage,
+            pending: &portable.pending,
+            gaps: &portable.gaps,
+        }
+    }
+}
+
+impl Output<'_> {
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.writer.write_all(text.as_bytes());
+        written.map_err(|source| {
+            Trouble::Transcript(TranscriptError::Io {
+                action: "write",
+                path: self.target.to_owned(),
+                source,
+            })
+        })?;
+        Ok(self.progress.step(text.len() as u64).map_err(Trouble::from)?)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+impl From<TranscriptError> for Failure {
+    fn from(error: TranscriptError) -> Self {
+        Self::Trouble(error.into())
+    }
+}
+
+impl From<ConversationError> for Failure {
+    fn from(error: ConversationError) -> Self {
+        Self::Conversation(error)
+    }
+}
+
+impl From<Failure> for ConversationError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Conversation(error) => error,
+            Failure::Trouble(trouble) => trouble.into(),
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, Failure> {
+    // Its types rule an error out.
+    serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
+}
+
+/// A conversation without its messages.
+fn begun(export: Export) -> PortableConversation {
+    let Export {
+        record,
+        lineage,
+        view,
+        usage,
+    } = export;
+    PortableConversation {
+        version: PORTABLE_VERSION,
+        exported_at: now(),
+        chain: record.chain.links().to_vec(),
+        lineage,
+        messages: Vec::new(),
+        turns: 0,
+        usage,
+        pending: view.interrupts.clone(),
+        gaps: Vec::new(),
+        conversation: view,
+    }
+}
+
+fn length(value: &impl Serialize) -> usize {
+    // What cannot be written as JSON has no length that would fit.
+    serde_json::to_vec(value).map_or(usize::MAX / 2, |text| text.len())
+}
+
+fn too_long() -> ConversationError {
+    ConversationError::InvalidParams(format!(
+        "the conversation is longer than the {} MiB that an answer may have; name a file for it as path",
+        ANSWER_LIMIT_BYTES / 1024 / 1024
+    ))
+}

@@ -1,0 +1,491 @@
+//! Importing a bundle: a conversation that was exported elsewhere goes on here.
+//!
+//! Owns what has to hold before anything is put in place, and where the files go. Everything is checked in a folder of the
+//! daemon's own first; what was put in place is taken away again unless the conversation is written down. Blocks; called
+//! from threads that may.
+
+mod placing;
+mod translation;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bridge_protocol::conversation::{ConversationState, Parent, Settings};
+use bridge_protocol::export::MissingSession;
+use bridge_protocol::link::{Fidelity, LineageEntry};
+use bridge_protocol::{AgentName, ConversationId, UpstreamId};
+use uuid::Uuid;
+
+use super::bundle::unpack::{manifest, unpack};
+use super::bundle::{BundledSession, Manifest, Trouble};
+use super::climbing::store_error;
+use super::error::ConversationError;
+use super::folder::usable_folder;
+use super::naming::{check_namespace, check_title};
+use super::registry::check_settings;
+use super::services::{Services, now};
+use super::work::Progress;
+use crate::agent::catalog::AgentEntry;
+use crate::agent::profile::AgentKind;
+use crate::chain::Chain;
+use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
+use crate::transcript::TranscriptError;
+use crate::transcript::locate::own_folder;
+use crate::transcript::relocate::Relocation;
+pub(super) use placing::Placed;
+use placing::place;
+use translation::{Translation, folder_in};
+
+/// A bundle that is to become a conversation of this machine.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The absolute path of the bundle.
+    pub path: String,
+    /// The conversation's folder; the one that it had when none is given.
+    pub cwd: Option<String>,
+    /// Whether the conversation and its sessions get new ids.
+    pub new_ids: bool,
+}
+
+/// A conversation whose files are in place, and that is not written down yet.
+pub(super) struct Imported {
+    pub(super) placed: Placed,
+    pub(super) record: ConversationRecord,
+    pub(super) change: Change,
+    pub(super) missing: Vec<MissingSession>,
+}
+
+/// Where everything of a bundle goes.
+struct Plan {
+    id: ConversationId,
+    /// The agents here, by their names there.
+    agents: BTreeMap<AgentName, Arc<AgentEntry>>,
+    cwd: String,
+    translation: Translation,
+}
+
+/// Checks a bundle and puts its files in place.
+///
+/// # Errors
+/// When it cannot be used here, its ids are held already, or it is damaged. Nothing is left behind then.
+pub(super) fn import(
+    services: &Services,
+    import: &Import,
+    progress: &Progress,
+) -> Result<Imported, ConversationError> {
+    let path = usable_path(&import.path)?;
+    let manifest = manifest(&path)?;
+    check_texts(&manifest)?;
+    let plan = plan(services, &manifest, import)?;
+    if !import.new_ids {
+        check_free(services, &manifest, &plan)?;
+    }
+    // Each file is read twice: out of the bundle, and into its place.
+    progress.expect(manifest.bytes().saturating_mul(2));
+    let staging = Staging::make(&services.data)?;
+    let files = unpack(&path, &manifest, &staging.folder, progress)?;
+    let mut placed = Placed::default();
+    let mut files = files.as_slice();
+    for session in &manifest.sessions {
+        let (own, rest) = files.split_at(session.files.len().min(files.len()));
+        files = rest;
+        put(
+            &mut placed,
+            &manifest,
+            session,
+            own,
+            (&plan, import.new_ids),
+            progress,
+        )?;
+    }
+    let (record, change) = written(services, &manifest, &plan)?;
+    Ok(Imported {
+        placed,
+        record,
+        change,
+        missing: manifest
+            .missing
+            .iter()
+            .map(|gone| translated(gone, &plan))
+            .collect(),
+    })
+}
+
+/// Whether its ids are still nobody's: somebody may have taken them meanwhile.
+///
+/// # Errors
+/// [`ConversationError::Conflict`] when they are.
+pub(super) fn still_free(services: &Services, imported: &Imported) -> Result<(), ConversationError> {
+    conversation_is_free(services, imported.record.id)?;
+    for (_, root, id) in &imported.change.upstream {
+        session_is_free(services, id, root)?;
+    }
+    Ok(())
+}
+
+fn usable_path(path: &str) -> Result<PathBuf, ConversationError> {
+    let path = PathBuf::from(path);
+    if !path.is_absolute() {
+        return Err(ConversationError::InvalidParams(format!(
+            "path must be absolute, not {path:?}"
+        )));
+    }
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() => Ok(path),
+        Ok(_) => Err(ConversationError::InvalidParams(format!(
+            "{} is no file",
+            path.display()
+        ))),
+        Err(error) => Err(ConversationError::InvalidParams(format!(
+            "{} cannot be read ({error})",
+            path.display()
+        ))),
+    }
+}
+
+/// Names and settings come from outside as those of a call do.
+fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
+    check_title(&manifest.conversation.title)?;
+    check_namespace(&manifest.conversation.namespace)?;
+    check_settings(&manifest.settings)
+}
+
+fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Plan, ConversationError> {
+    let mut agents = BTreeMap::new();
+    for name in manifest.agent_names() {
+        let here = agent_here(services, manifest, name)?;
+        let is_read = manifest.sessions.iter().any(|session| session.agent == *name);
+        if is_read && here.readable_transcripts().is_none() {
+            return Err(ConversationError::Unsupported(format!(
+                "this version cannot put transcripts where the agent {} keeps them",
+                here.name
+            )));
+        }
+        agents.insert(name.clone(), here);
+    }
+    let there = &manifest.conversation.cwd;
+    let cwd = usable_folder(import.cwd.as_ref().unwrap_or(there)).map_err(|error| match error {
+        ConversationError::InvalidCwd(why) if import.cwd.is_none() => ConversationError::InvalidCwd(format!(
+            "the folder that the conversation ran in cannot be used here: {why}; name another as cwd"
+        )),
+        other => other,
+    })?;
+    let is_folder = |folder: &str| Path::new(folder).is_dir();
+    let of_links = manifest.chain.iter().map(|link| &link.cwd);
+    let of_lineage = manifest.lineage.iter().map(|entry| &entry.cwd);
+    let of_sessions = manifest.sessions.iter().map(|session| &session.cwd);
+    let folders = of_links
+        .chain(of_lineage)
+        .chain(of_sessions)
+        .collect::<BTreeSet<_>>();
+    let folders = folders.into_iter().map(|old| {
+        let stays = import.cwd.is_none() && is_folder(old);
+        let new = if stays {
+            old.clone()
+        } else {
+            folder_in(old, there, &cwd, is_folder)
+        };
+        (old.clone(), new)
+    });
+    let held = manifest.lineage.iter().map(|entry| &entry.upstream_id);
+    let held = held.filter(|id| import.new_ids && !id.is_empty());
+    let translation = Translation {
+        folders: folders.collect(),
+        sessions: held
+            .map(|id| (id.clone(), UpstreamId::new(Uuid::new_v4().to_string())))
+            .collect(),
+        agents: agents
+            .iter()
+            .map(|(there, here)| (there.clone(), here.name.clone()))
+            .collect(),
+    };
+    let id = if import.new_ids {
+        ConversationId::mint()
+    } else {
+        manifest.conversation.id
+    };
+    Ok(Plan {
+        id,
+        agents,
+        cwd,
+        translation,
+    })
+}
+
+/// The agent of this machine that goes on where one of another did: of the same name and kind, else of the same kind.
+fn agent_here(
+    services: &Services,
+    manifest: &Manifest,
+    name: &AgentName,
+) -> Result<Arc<AgentEntry>, ConversationError> {
+    let agent = manifest.agents.iter().find(|agent| agent.name == *name);
+    let kind = agent.map_or("", |agent| agent.kind.as_str());
+    let same_kind = |entry: &&Arc<AgentEntry>| entry.kind.as_str() == kind;
+    if let Some(entry) = services.catalog.get(name).filter(same_kind) {
+        return Ok(Arc::clone(entry));
+    }
+    // Of what is known to speak the protocol and nothing more, one is not as good as another.
+    let entries = services.catalog.entries().iter();
+    let other = entries
+        .filter(|_| kind != AgentKind::Generic.as_str())
+        .find(same_kind);
+    other.cloned().ok_or_else(|| {
+        ConversationError::AgentUnavailable(format!(
+            "the conversation is one of the agent \"{name}\", of the kind {kind}, and there is no such agent here; known \
+             are: {}. Agents are configured in config.toml",
+            services.catalog.names()
+        ))
+    })
+}
+
+fn check_free(services: &Services, manifest: &Manifest, plan: &Plan) -> Result<(), ConversationError> {
+    conversation_is_free(services, plan.id)?;
+    for entry in manifest
+        .lineage
+        .iter()
+        .filter(|entry| !entry.upstream_id.is_empty())
+    {
+        session_is_free(
+            services,
+            &entry.upstream_id,
+            &root(services, &plan.translation.agent(&entry.agent)),
+        )?;
+    }
+    Ok(())
+}
+
+fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), ConversationError> {
+    let held = services
+        .store
+        .conversation(id)
+        .map_err(|error| store_error(&error))?;
+    match held {
+        None => Ok(()),
+        Some(record) => Err(ConversationError::Conflict(format!(
+            "conversation {id} {} here; import it with newIds to have it once more, under a new id",
+            if record.deleted_at.is_some() {
+                "was deleted"
+            } else {
+                "is"
+            }
+        ))),
+    }
+}
+
+fn session_is_free(
+    services: &Services,
+    id: &UpstreamId,
+    root: &TranscriptRoot,
+) -> Result<(), ConversationError> {
+    let owners = services
+        .store
+        .owners(id, Some(root))
+        .map_err(|error| store_error(&error))?;
+    match owners.first() {
+        None => Ok(()),
+        Some(owner) => Err(ConversationError::Conflict(format!(
+            "the session {id} is one of conversation {owner} here; import with newIds to have it once more, under a new id"
+        ))),
+    }
+}
+
+fn root(services: &Services, agent: &AgentName) -> TranscriptRoot {
+    match services.catalog.get(agent) {
+        Some(entry) => entry.transcript_root(),
+        // One that is not configured here and that only the lineage names.
+        None => TranscriptRoot::new(format!("agent:{agent}")),
+    }
+}
+
+fn put(
+    placed: &mut Placed,
+    manifest: &Manifest,
+    session: &BundledSession,
+    sources: &[PathBuf],
+    (plan, new_ids): (&Plan, bool),
+    progress: &Progress,
+) -> Result<(), ConversationError> {
+    let entry = plan.agents.get(&session.agent);
+    let root = entry.and_then(|entry| entry.readable_transcripts());
+    let root = root.ok_or(ConversationError::Lost)?;
+    let cwd = plan.translation.folder(&session.cwd);
+    let folder = own_folder(root, Path::new(&cwd));
+    let mut folders = moved(&session.cwd, session.real_cwd.as_deref(), &cwd);
+    folders.extend(moved(
+        &manifest.conversation.cwd,
+        manifest.real_cwd.as_deref(),
+        &plan.cwd,
+    ));
+    let sessions = plan.translation.sessions.iter();
+    let sessions = sessions.filter(|_| new_ids).map(|(old, new)| {
+        let text = |id: &UpstreamId| id.as_str().to_owned();
+        (text(old), text(new))
+    });
+    let relocation = Relocation {
+        folders,
+        sessions: sessions.collect(),
+    };
+    let new_id = plan.translation.session(&session.upstream_id);
+    place(
+        placed,
+        session,
+        sources,
+        (&folder, new_id.as_str()),
+        &relocation,
+        progress,
+    )?;
+    Ok(())
+}
+
+/// What the records of a session that ran in `old` say instead: agents write a folder as it was named or without its
+/// links.
+fn moved(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, String)> {
+    if old == new {
+        return Vec::new();
+    }
+    let new_real = fs::canonicalize(new)
+        .ok()
+        .and_then(|real| real.into_os_string().into_string().ok());
+    let new_real = new_real.unwrap_or_else(|| new.to_owned());
+    match old_real {
+        Some(old_real) => vec![(old.to_owned(), new.to_owned()), (old_real.to_owned(), new_real)],
+        None => vec![(old.to_owned(), new_real)],
+    }
+}
+
+/// The conversation as it is written down here.
+fn written(
+    services: &Services,
+    manifest: &Manifest,
+    plan: &Plan,
+) -> Result<(ConversationRecord, Change), ConversationError> {
+    let at = now();
+    let (there, words) = (&manifest.conversation, &plan.translation);
+    let links = manifest.chain.iter().map(|link| words.link(link)).collect();
+    let mut lineage: Vec<LineageEntry> = manifest.lineage.iter().map(|entry| words.entry(entry)).collect();
+    let chain = Chain::from_parts(links, &lineage);
+    let mut chain = chain.map_err(|fault| {
+        ConversationError::TranscriptDamaged(format!("the bundle cannot be used: {fault}"))
+    })?;
+    // It comes from a copy that was kept elsewhere. It was not adopted: chain and lineage came along.
+    lineage.extend(chain.note_restored(fidelity(manifest), at));
+    let mut record = ConversationRecord::new(plan.id, words.agent(&there.agent), plan.cwd.clone(), at);
+    record.namespace.clone_from(&there.namespace);
+    record.title.clone_from(&there.title);
+    record.chain = chain;
+    record.parent = there.parent.as_ref().map(|parent| Parent {
+        conversation_id: parent.conversation_id,
+        checkpoint_id: parent.checkpoint_id.as_ref().map(|id| words.checkpoint(id)),
+    });
+    record.settings = settings(manifest, plan);
+    record.limit.clone_from(&there.limit);
+    record.interrupts.clone_from(&there.interrupts);
+    for interrupt in &mut record.interrupts {
+        interrupt.orphaned = true;
+    }
+    record.resting = match there.state {
+        ConversationState::Idle => Resting::Idle,
+        ConversationState::Limited => Resting::Limited,
+        ConversationState::Failed => Resting::Failed,
+        _ => Resting::Interrupted,
+    };
+    record.failure.clone_from(&manifest.failure);
+    record.created_at = there.created_at;
+    record.revision = there.revision.saturating_add(1);
+    let held: BTreeSet<(AgentName, UpstreamId)> = lineage
+        .iter()
+        .filter(|entry| !entry.upstream_id.is_empty())
+        .map(|entry| (entry.agent.clone(), entry.upstream_id.clone()))
+        .collect();
+    let change = Change {
+        upstream: held
+            .into_iter()
+            .map(|(agent, id)| (record.id, root(services, &agent), id))
+            .collect(),
+        lineage: lineage.into_iter().map(|entry| (record.id, entry)).collect(),
+        conversation: Some(record.clone()),
+        ..Change::default()
+    };
+    Ok((record, change))
+}
+
+/// How much of the history came along.
+fn fidelity(manifest: &Manifest) -> Fidelity {
+    let Some(head) = manifest.chain.last() else {
+        return Fidelity::Full;
+    };
+    let is_here = manifest
+        .sessions
+        .iter()
+        .any(|session| session.upstream_id == head.upstream_id);
+    match (is_here, manifest.sessions.is_empty()) {
+        _ if !head.written => Fidelity::Full,
+        (true, _) => Fidelity::Full,
+        (false, false) => Fidelity::Partial,
+        (false, true) => Fidelity::None,
+    }
+}
+
+fn settings(manifest: &Manifest, plan: &Plan) -> Settings {
+    let mut settings = manifest.settings.clone();
+    let relocation = Relocation {
+        folders: vec![(manifest.conversation.cwd.clone(), plan.cwd.clone())],
+        ..Relocation::default()
+    };
+    for folder in settings.additional_directories.iter_mut().flatten() {
+        if let Some(moved) = relocation.folder(folder) {
+            *folder = moved;
+        }
+    }
+    settings
+}
+
+fn translated(gone: &MissingSession, plan: &Plan) -> MissingSession {
+    MissingSession {
+        upstream_id: plan.translation.session(&gone.upstream_id),
+        agent: plan.translation.agent(&gone.agent),
+        detail: gone.detail.clone(),
+    }
+}
+
+/// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it.
+struct Staging {
+    all: PathBuf,
+    folder: PathBuf,
+}
+
+impl Staging {
+    fn make(data: &Path) -> Result<Self, ConversationError> {
+        let all = data.join("imports");
+        let staging = Self {
+            folder: all.join(Uuid::new_v4().to_string()),
+            all,
+        };
+        // One import runs at a time: what lies there is of one that did not come to its end.
+        staging.clear();
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&staging.folder);
+        made.map_err(TranscriptError::io("make the folder", &staging.folder))
+            .map_err(Trouble::from)?;
+        Ok(staging)
+    }
+
+    fn clear(&self) {
+        if let Err(error) = fs::remove_dir_all(&self.all)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.all.display(), %error, "what an import unpacked could not be removed");
+        }
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

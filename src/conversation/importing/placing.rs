@@ -1,0 +1,107 @@
+//! The files of imported sessions in the agents' folders.
+//!
+//! Owns what was put there, and takes it away again unless somebody keeps it. Blocks.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::super::bundle::{BundledSession, Trouble};
+use super::super::work::{EndedEarly, Progress};
+use crate::transcript::relocate::{Relocation, relocate};
+use crate::transcript::{TranscriptError, copy, parts};
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Files and folders that were made. They are removed when this is dropped, but for [`Placed::keep`].
+#[derive(Debug, Default)]
+pub(in crate::conversation) struct Placed {
+    files: Vec<PathBuf>,
+    folders: Vec<PathBuf>,
+}
+
+impl Placed {
+    /// They stay.
+    pub(in crate::conversation) fn keep(mut self) {
+        self.files.clear();
+        self.folders.clear();
+    }
+
+    fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
+        let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+        // As the agents make them: nobody else may look in.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(TranscriptError::io("make the folder", folder))?;
+        self.folders.extend(missing.into_iter().rev().map(Path::to_owned));
+        Ok(())
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        for file in self.files.drain(..) {
+            if let Err(error) = fs::remove_file(&file) {
+                tracing::warn!(path = %file.display(), %error, "a file of an import that failed could not be removed");
+            }
+        }
+        for folder in self.folders.drain(..).rev() {
+            // What somebody else has put something into stays.
+            if let Err(error) = fs::remove_dir(&folder) {
+                tracing::debug!(path = %folder.display(), %error, "a folder of an import that failed stays");
+            }
+        }
+    }
+}
+
+/// Puts the files of one session into the folder of its transcript: `sources` are those of the bundle, in its order.
+///
+/// # Errors
+/// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what else cannot be read or written.
+pub(super) fn place(
+    placed: &mut Placed,
+    session: &BundledSession,
+    sources: &[PathBuf],
+    (folder, new_id): (&Path, &str),
+    relocation: &Relocation,
+    progress: &Progress,
+) -> Result<(), Trouble> {
+    let old_id = session.upstream_id.as_str();
+    for (file, source) in session.files.iter().zip(sources) {
+        // The manifest was checked: a name is the id and what follows it, and leads nowhere else.
+        let rest = file.name.strip_prefix(old_id).unwrap_or_default();
+        let target = folder.join(format!("{new_id}{rest}"));
+        placed.make_folder(target.parent().unwrap_or(folder))?;
+        let is_new = copy::create_or_find(&target, |writer| -> Result<(), Trouble> {
+            write(source, &target, relocation, writer, progress)
+        })?;
+        if is_new {
+            placed.files.push(target);
+        }
+    }
+    Ok(())
+}
+
+fn write(
+    source: &Path,
+    target: &Path,
+    relocation: &Relocation,
+    writer: &mut dyn Write,
+    progress: &Progress,
+) -> Result<(), Trouble> {
+    let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let stays = relocation.is_nothing() || !parts::is_lines(target);
+    let nothing = Relocation::default();
+    let relocation = if stays { &nothing } else { relocation };
+    relocate(reader, writer, relocation, |bytes| progress.step_io(bytes)).map_err(|error: io::Error| {
+        if error.get_ref().is_some_and(|inner| inner.is::<EndedEarly>()) {
+            return EndedEarly.into();
+        }
+        TranscriptError::io("write", target)(error).into()
+    })
+}

@@ -1,0 +1,140 @@
+//! What is called otherwise where a conversation goes: its sessions, its agents, its folders. Pure.
+
+use std::collections::BTreeMap;
+
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
+
+use crate::transcript::checkpoint::CheckpointRef;
+
+/// New words for old ones; what is in none of the lists stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Translation {
+    pub(super) sessions: BTreeMap<UpstreamId, UpstreamId>,
+    pub(super) agents: BTreeMap<AgentName, AgentName>,
+    pub(super) folders: BTreeMap<String, String>,
+}
+
+impl Translation {
+    pub(super) fn session(&self, id: &UpstreamId) -> UpstreamId {
+        self.sessions.get(id).unwrap_or(id).clone()
+    }
+
+    pub(super) fn agent(&self, name: &AgentName) -> AgentName {
+        self.agents.get(name).unwrap_or(name).clone()
+    }
+
+    pub(super) fn folder(&self, cwd: &str) -> String {
+        self.folders.get(cwd).map_or(cwd, String::as_str).to_owned()
+    }
+
+    /// A place within a session; what is no such id stays as it is.
+    pub(super) fn checkpoint(&self, id: &CheckpointId) -> CheckpointId {
+        let Ok(place) = id.as_str().parse::<CheckpointRef>() else {
+            return id.clone();
+        };
+        let place = CheckpointRef {
+            agent: self.agent(&place.agent.as_str().into()).as_str().to_owned(),
+            upstream_id: self
+                .session(&place.upstream_id.as_str().into())
+                .as_str()
+                .to_owned(),
+            record_uuid: place.record_uuid,
+        };
+        CheckpointId::new(place.to_string())
+    }
+
+    pub(super) fn link(&self, link: &Link) -> Link {
+        Link {
+            upstream_id: self.session(&link.upstream_id),
+            agent: self.agent(&link.agent),
+            cwd: self.folder(&link.cwd),
+            from_upstream_id: link.from_upstream_id.as_ref().map(|id| self.session(id)),
+            from_checkpoint_id: link.from_checkpoint_id.as_ref().map(|id| self.checkpoint(id)),
+            ..link.clone()
+        }
+    }
+
+    pub(super) fn entry(&self, entry: &LineageEntry) -> LineageEntry {
+        LineageEntry {
+            upstream_id: self.session(&entry.upstream_id),
+            agent: self.agent(&entry.agent),
+            cwd: self.folder(&entry.cwd),
+            from_upstream_id: entry.from_upstream_id.as_ref().map(|id| self.session(id)),
+            from_checkpoint_id: entry.from_checkpoint_id.as_ref().map(|id| self.checkpoint(id)),
+            in_chain: false,
+            ..entry.clone()
+        }
+    }
+}
+
+/// Where the folder `old` of a conversation that ran in `from` is when that runs in `to`: what is below goes along where
+/// it is there, everything else is `to` itself.
+pub(super) fn folder_in(old: &str, from: &str, to: &str, is_folder: impl Fn(&str) -> bool) -> String {
+    let below = old
+        .strip_prefix(from.trim_end_matches('/'))
+        .filter(|rest| rest.starts_with('/'));
+    let moved = below.map(|rest| format!("{}{rest}", to.trim_end_matches('/')));
+    moved
+        .filter(|moved| is_folder(moved))
+        .unwrap_or_else(|| to.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::link::{LinkReason, Relation};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn references_follow_what_they_name() {
+        let words = Translation {
+            sessions: BTreeMap::from([("s1".into(), "n1".into()), ("s2".into(), "n2".into())]),
+            agents: BTreeMap::from([("claude".into(), "work".into())]),
+            folders: BTreeMap::from([("/a".to_owned(), "/b".to_owned())]),
+        };
+        let link = Link {
+            upstream_id: "s2".into(),
+            agent: "claude".into(),
+            cwd: "/a".to_owned(),
+            reason: LinkReason::Forked,
+            relation: Relation::Follows,
+            from_upstream_id: Some("s1".into()),
+            from_checkpoint_id: Some("cp.claude.s1.u9".into()),
+            turns: 2,
+            carried_turns: 1,
+            written: true,
+            at: Timestamp::UNIX_EPOCH,
+            cause: None,
+        };
+        let expected = Link {
+            upstream_id: "n2".into(),
+            agent: "work".into(),
+            cwd: "/b".to_owned(),
+            from_upstream_id: Some("n1".into()),
+            from_checkpoint_id: Some("cp.work.n1.u9".into()),
+            ..link.clone()
+        };
+        assert_eq!(words.link(&link), expected);
+        assert_eq!(Translation::default().link(&link), link);
+        for id in ["cp.other.x.u", "no place at all", "cp.claude"] {
+            assert_eq!(words.checkpoint(&id.into()).as_str(), id);
+        }
+    }
+
+    #[test]
+    fn folders_below_go_along_where_they_are_there() {
+        let table = [
+            ("/home/u/a", "/srv/b"),
+            ("/home/u/a/src", "/srv/b/src"),
+            ("/home/u/a/gone", "/srv/b"),
+            ("/home/u/ab", "/srv/b"),
+            ("/elsewhere", "/srv/b"),
+        ];
+        for (old, new) in table {
+            let told = folder_in(old, "/home/u/a", "/srv/b", |folder| folder == "/srv/b/src");
+            assert_eq!(told, new, "{old}");
+        }
+    }
+}

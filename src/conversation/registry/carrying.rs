@@ -1,0 +1,143 @@
+//! Carrying conversations out of this daemon and into it: exports and imports, on blocking threads.
+
+use std::sync::Arc;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::daemon::Work;
+use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
+use bridge_protocol::raw::RawJson;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::super::actor::Message;
+use super::super::answer::{Answer, Request};
+use super::super::climbing::store_error;
+use super::super::error::ConversationError;
+use super::super::exporting::{self, Export};
+use super::super::importing::{self, Import};
+use super::super::state::view_of_record;
+use super::super::work::Progress;
+use super::Registry;
+
+/// How many exports and imports run at once: each takes a core and what the disk gives for as long as it runs.
+pub(super) const CARRIED_AT_ONCE: usize = 1;
+
+impl Registry {
+    /// How far long calls have come.
+    #[must_use]
+    pub fn work(&self) -> Vec<Work> {
+        self.works.told()
+    }
+
+    /// Exports a conversation as it stands. The work ends when the caller leaves.
+    ///
+    /// # Errors
+    /// When there is no such conversation, the path cannot be used, or its transcripts cannot be read.
+    pub async fn export(
+        &self,
+        id: ConversationId,
+        format: ExportFormat,
+        path: Option<String>,
+    ) -> Result<ExportAnswer, ConversationError> {
+        let begun = self
+            .works
+            .begin("conversation/export", Some(id), self.stop.clone());
+        let _turn = self.carrying.acquire().await;
+        let usage = self.usage(id).await;
+        let (record, view) = (self.record(id)?, self.view(id)?);
+        let services = Arc::clone(&self.services);
+        let progress = begun.progress();
+        let work = move || {
+            let lineage = services.store.lineage_all(id);
+            let mut lineage = lineage.map_err(|error| store_error(&error))?;
+            // It may have gone on since the record was read.
+            lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
+            let export = Export {
+                record,
+                lineage,
+                view,
+                usage,
+            };
+            exporting::export(&services, export, format, path.as_deref(), &progress)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        drop(begun);
+        done.map_err(|_| ConversationError::Lost)?
+    }
+
+    /// Makes a conversation of a bundle. Its files are in place before it is written down, and it is written down before
+    /// anyone hears of it.
+    ///
+    /// # Errors
+    /// When the bundle cannot be used, or its ids are held here. Nothing is left behind then.
+    pub async fn import(
+        self: &Arc<Self>,
+        import: Import,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let registry = Arc::clone(self);
+        let work = || async move {
+            let begun = registry
+                .works
+                .begin("conversation/import", None, registry.stop.clone());
+            let (progress, own) = (begun.progress(), Arc::clone(&registry));
+            // A task of its own: what is in place when the caller leaves is taken away or written down, never neither.
+            let run = registry
+                .tasks
+                .spawn(async move { own.import_now(import, progress).await });
+            let done = run.await;
+            drop(begun);
+            done.map_err(|_| ConversationError::Lost)?
+        };
+        self.once(None, request, work).await
+    }
+
+    async fn import_now(
+        self: Arc<Self>,
+        import: Import,
+        progress: Arc<Progress>,
+    ) -> Result<Answer, ConversationError> {
+        if self.stop.is_cancelled() {
+            return Err(ConversationError::ShuttingDown);
+        }
+        let _carried = self.carrying.acquire().await;
+        let services = Arc::clone(&self.services);
+        let work = move || importing::import(&services, &import, &progress);
+        let done = tokio::task::spawn_blocking(work).await;
+        let imported = done.map_err(|_| ConversationError::Lost)??;
+        // One at a time from here on: an adoption of one of its transcripts may be on its way.
+        let _turn = self.creating.lock().await;
+        importing::still_free(&self.services, &imported)?;
+        let committed = self.services.store.commit(imported.change).await;
+        committed.map_err(|error| store_error(&error))?;
+        imported.placed.keep();
+        let conversation = view_of_record(&imported.record);
+        self.services.announce_new(conversation.clone());
+        Ok(Answer::Imported(Box::new(ImportAnswer {
+            conversation,
+            missing: imported.missing,
+        })))
+    }
+
+    /// What the agent last reported of a live conversation's usage.
+    async fn usage(&self, id: ConversationId) -> Option<RawJson> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            event: Snapshot,
+        }
+        #[derive(Deserialize)]
+        struct Snapshot {
+            session: Option<Session>,
+        }
+        #[derive(Deserialize)]
+        struct Session {
+            usage: Option<RawJson>,
+        }
+        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone())?;
+        let (reply, snapshot) = oneshot::channel();
+        mailbox.try_send(Message::Snapshot(reply)).ok()?;
+        let snapshot = snapshot.await.ok()?;
+        let envelope: Envelope = serde_json::from_str(&snapshot.text).ok()?;
+        envelope.event.session?.usage
+    }
+}

@@ -1,0 +1,150 @@
+//! How far calls have come that take long because of the files that they read or write.
+//!
+//! Owns the list of those that run, for whoever asks, and the sign by which such a call ends early: its caller left, or
+//! the daemon stops. Knows nothing of what is done.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::daemon::Work;
+use tokio_util::sync::CancellationToken;
+
+/// The calls that run.
+#[derive(Default)]
+pub struct Works {
+    list: Mutex<Vec<Arc<Progress>>>,
+}
+
+/// How far one call has come. Counted by the thread that works for it.
+pub struct Progress {
+    method: &'static str,
+    conversation: Option<ConversationId>,
+    done_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    is_over: AtomicBool,
+    stop: CancellationToken,
+}
+
+/// A call that is on the list for as long as this is held; its work ends early when this is let go of first.
+pub struct Begun {
+    works: Arc<Works>,
+    progress: Arc<Progress>,
+}
+
+/// The call is over before its work is: nobody waits for it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it was ended before it was done")]
+pub struct EndedEarly;
+
+impl Works {
+    /// Puts a call on the list.
+    #[must_use]
+    pub fn begin(
+        self: &Arc<Self>,
+        method: &'static str,
+        conversation: Option<ConversationId>,
+        stop: CancellationToken,
+    ) -> Begun {
+        let progress = Arc::new(Progress {
+            method,
+            conversation,
+            done_bytes: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            stop,
+        });
+        self.lock().push(Arc::clone(&progress));
+        Begun {
+            works: Arc::clone(self),
+            progress,
+        }
+    }
+
+    /// The calls that run, those that began first first.
+    #[must_use]
+    pub fn told(&self) -> Vec<Work> {
+        self.lock().iter().map(|progress| progress.told()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Progress>>> {
+        // Each change to the list is one call: it is whole after any panic.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Begun {
+    /// What the thread that does the work counts on.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.progress.is_over.store(true, Ordering::Relaxed);
+        self.works.lock().retain(|one| !Arc::ptr_eq(one, &self.progress));
+    }
+}
+
+impl Progress {
+    /// There are so many bytes more to do.
+    pub fn expect(&self, bytes: u64) {
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes more are done.
+    ///
+    /// # Errors
+    /// When it is to end.
+    pub fn step(&self, bytes: u64) -> Result<(), EndedEarly> {
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.is_over.load(Ordering::Relaxed) || self.stop.is_cancelled() {
+            return Err(EndedEarly);
+        }
+        Ok(())
+    }
+
+    /// As [`Progress::step`], among reads and writes.
+    ///
+    /// # Errors
+    /// When it is to end.
+    pub fn step_io(&self, bytes: u64) -> io::Result<()> {
+        self.step(bytes).map_err(io::Error::other)
+    }
+
+    fn told(&self) -> Work {
+        Work {
+            method: self.method.to_owned(),
+            conversation_id: self.conversation,
+            done_bytes: self.done_bytes.load(Ordering::Relaxed),
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_told_while_it_runs_and_ends_when_nobody_waits() {
+        let works = Arc::new(Works::default());
+        let stop = CancellationToken::new();
+        let first = works.begin("conversation/export", None, stop.clone());
+        let second = works.begin("conversation/import", None, stop.clone());
+        let progress = first.progress();
+        progress.expect(10);
+        assert_eq!(progress.step(4), Ok(()));
+        let told = works.told();
+        assert_eq!((told[0].done_bytes, told[0].total_bytes), (4, 10));
+        assert_eq!(told[1].method, "conversation/import");
+        drop(first);
+        assert_eq!(progress.step(1), Err(EndedEarly));
+        assert_eq!(works.told().len(), 1);
+        stop.cancel();
+        assert!(second.progress().step_io(0).is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! What belongs to a Claude session on disk: its transcript, and the files in the folder of its name beside it.
+//!
+//! Owns which files those are and how much of each counts while somebody still writes. Only reads names, sizes and the
+//! ends of files; follows no symbolic link. Blocks.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::TranscriptError;
+use super::fields::Fields;
+
+/// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
+const FILE_LIMIT: usize = 100_000;
+
+/// How deep folders are entered. The agents make two levels of them.
+const DEPTH_LIMIT: usize = 8;
+
+/// How much of the end of a file is read at once to find its last newline, in bytes.
+const TAIL_BYTES: u64 = 64 * 1024;
+
+/// The longest unended last line that is looked at; a longer one counts as not yet written, in bytes.
+const UNENDED_LIMIT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// One file of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its name below the folder that the transcript is in, with `/` between the folders.
+    pub name: String,
+    /// How much of it counts, in bytes: of lines, the whole ones.
+    pub bytes: u64,
+}
+
+/// The files of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// The transcript first, then the others in the order of their names.
+    pub files: Vec<Part>,
+    /// What lies there and is not taken, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// The files of the session with this transcript, as they are now.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when the transcript cannot be read.
+pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
+    let id = transcript.file_stem().unwrap_or_default().to_string_lossy();
+    let mut parts = Parts::default();
+    parts.files.push(Part {
+        bytes: whole_lines(transcript)?,
+        name: format!("{id}.jsonl"),
+        path: transcript.to_owned(),
+    });
+    let beside = transcript.with_extension("");
+    if beside.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        gather(&beside, &id, DEPTH_LIMIT, &mut parts);
+    }
+    parts.files[1..].sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(parts)
+}
+
+fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            parts
+                .left_out
+                .push(format!("{} cannot be read ({error})", folder.display()));
+            return;
+        }
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", path.display()));
+        let own = entry.file_name();
+        let Some(own) = own.to_str() else {
+            leave("has a name that is not UTF-8");
+            continue;
+        };
+        let name = format!("{name}/{own}");
+        // Not followed: a link may lead anywhere.
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            match depth.checked_sub(1) {
+                Some(depth) => gather(&path, &name, depth, parts),
+                None => leave("lies too deep"),
+            }
+        } else if !kind.is_file() {
+            leave("is no regular file");
+        } else if parts.files.len() > FILE_LIMIT {
+            leave("is one file too many");
+            return;
+        } else {
+            match size(&path) {
+                Ok(bytes) => parts.files.push(Part { path, name, bytes }),
+                Err(error) => leave(&format!("cannot be read ({error})")),
+            }
+        }
+    }
+}
+
+fn size(path: &Path) -> io::Result<u64> {
+    if is_lines(path) {
+        return ended(path);
+    }
+    Ok(path.symlink_metadata()?.len())
+}
+
+/// Whether a file is lines that are appended to.
+#[must_use]
+pub fn is_lines(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jsonl")
+}
+
+/// How many bytes of a file are whole lines. A last line without a newline counts when it is a whole record.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn whole_lines(path: &Path) -> Result<u64, TranscriptError> {
+    ended(path).map_err(TranscriptError::io("read", path))
+}
+
+fn ended(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut end = length;
+    let mut whole = 0;
+    let mut tail = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(TAIL_BYTES);
+        tail.clear();
+        file.seek(SeekFrom::Start(start))?;
+        file.by_ref().take(end - start).read_to_end(&mut tail)?;
+        if let Some(newline) = memchr::memrchr(b'\n', &tail) {
+            whole = start + newline as u64 + 1;
+            break;
+        }
+        end = start;
+    }
+    let unended = length - whole;
+    if unended == 0 || unended > UNENDED_LIMIT_BYTES {
+        return Ok(whole);
+    }
+    tail.clear();
+    file.seek(SeekFrom::Start(whole))?;
+    file.take(unended).read_to_end(&mut tail)?;
+    let is_record = std::str::from_utf8(&tail).is_ok_and(|text| Fields::parse(text.trim()).is_some());
+    Ok(if is_record { length } else { whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.jsonl");
+        let long = format!("{{\"a\":\"{}\"}}\n", "x".repeat(200_000));
+        for (text, whole) in [
+            ("", 0),
+            ("{\"a\":1}\n", 8),
+            ("{\"a\":1}\n{\"b\":", 8),
+            ("{\"a\":1}\n{\"b\":2}", 15),
+            ("{\"a\":1}\n\0\0\0", 8),
+            ("garbage", 0),
+            (&long, long.len() as u64),
+            (&format!("{long}{}", &long[..150_000]), long.len() as u64),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(whole_lines(&path).unwrap(), whole, "{:.40}", text);
+        }
+        assert!(whole_lines(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn the_files_of_a_session_are_found_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("s/subagents/deep")).unwrap();
+        fs::create_dir_all(at("s/tool-results")).unwrap();
+        fs::create_dir_all(at("other")).unwrap();
+        fs::write(at("s.jsonl"), "{}\n{").unwrap();
+        fs::write(at("s/tool-results/t.txt"), "no newline").unwrap();
+        fs::write(at("s/subagents/deep/agent-2.jsonl"), "{}\n").unwrap();
+        fs::write(at("s/subagents/agent-1.jsonl"), "{}\n{\"torn").unwrap();
+        fs::write(at("other/x"), "x").unwrap();
+        std::os::unix::fs::symlink(at("other"), at("s/link")).unwrap();
+        let found = parts(&at("s.jsonl")).unwrap();
+        let told: Vec<_> = found
+            .files
+            .iter()
+            .map(|part| (part.name.as_str(), part.bytes))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("s.jsonl", 3),
+                ("s/subagents/agent-1.jsonl", 3),
+                ("s/subagents/deep/agent-2.jsonl", 3),
+                ("s/tool-results/t.txt", 10),
+            ]
+        );
+        assert_eq!(found.left_out.len(), 1);
+        assert!(found.left_out[0].ends_with("s/link is no regular file"));
+    }
+}

@@ -1,0 +1,246 @@
+//! A transcript in another place: under another session id, in another folder.
+//!
+//! Of a record the tokens that name the folder and the session are replaced; every other byte stays, so that what was
+//! said, and what is not understood, stays what it was. Pure; knows no files and nothing of why a transcript moves.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::ops::Range;
+
+use super::fields::{Fields, lenient_text};
+use super::lines::trimmed;
+
+/// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
+/// pictures stay far below.
+const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
+
+/// What is to be replaced in the records of a transcript.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Relocation {
+    /// Folders and what they become, with everything below them. Of several that fit the longest counts.
+    pub folders: Vec<(String, String)>,
+    /// Session ids and what they become.
+    pub sessions: BTreeMap<String, String>,
+}
+
+impl Relocation {
+    /// Whether nothing is replaced.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.folders.iter().all(|(from, to)| from == to) && self.sessions.is_empty()
+    }
+
+    /// The folder in the new place; none when it is below none of those that move.
+    #[must_use]
+    pub fn folder(&self, path: &str) -> Option<String> {
+        let below = |from: &str| -> Option<usize> {
+            let rest = path.strip_prefix(from.trim_end_matches('/'))?;
+            (rest.is_empty() || rest.starts_with('/')).then_some(rest.len())
+        };
+        let (rest, to) = self
+            .folders
+            .iter()
+            .filter_map(|(from, to)| Some((below(from)?, to)))
+            .min_by_key(|(rest, _)| *rest)?;
+        Some(format!(
+            "{}{}",
+            to.trim_end_matches('/'),
+            &path[path.len() - rest..]
+        ))
+    }
+
+    /// A line, without its newline, as it stands in the new place.
+    #[must_use]
+    pub fn line<'a>(&self, line: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.replacements(line) {
+            Some(replacements) if !replacements.is_empty() => {
+                let mut written = Vec::with_capacity(line.len() + 64);
+                let mut at = 0;
+                for (place, text) in replacements {
+                    written.extend_from_slice(&line[at..place.start]);
+                    written.extend_from_slice(&serde_json::Value::from(text).to_string().into_bytes());
+                    at = place.end;
+                }
+                written.extend_from_slice(&line[at..]);
+                Cow::Owned(written)
+            }
+            _ => Cow::Borrowed(line),
+        }
+    }
+
+    /// The places of a line and what stands there then, in their order; none where the line is no record.
+    fn replacements(&self, line: &[u8]) -> Option<Vec<(Range<usize>, String)>> {
+        let record = trimmed(line);
+        // Places are those of the line, before whose record a mark may stand.
+        let start = record.as_ptr() as usize - line.as_ptr() as usize;
+        let text = std::str::from_utf8(record).ok()?;
+        let fields = Fields::parse(text)?;
+        let mut replacements = Vec::new();
+        let mut look = |fields: &Fields<'_>, name: &str, to: &dyn Fn(&str) -> Option<String>| {
+            let Some(place) = fields.place(text, name) else {
+                return;
+            };
+            let Some(old) = lenient_text(&text[place.clone()]) else {
+                return;
+            };
+            if let Some(new) = to(&old).filter(|new| *new != old) {
+                replacements.push((place.start + start..place.end + start, new));
+            }
+        };
+        let session = |id: &str| self.sessions.get(id).cloned();
+        look(&fields, "cwd", &|path| self.folder(path));
+        look(&fields, "sessionId", &session);
+        if let Some(from) = fields.object("forkedFrom") {
+            look(&from, "sessionId", &session);
+        }
+        replacements.sort_by_key(|(place, _)| place.start);
+        Some(replacements)
+    }
+}
+
+/// Writes lines as they stand in the new place. `step` is told how many bytes were read, and may end it.
+///
+/// # Errors
+/// What reader, writer or `step` answer.
+pub fn relocate(
+    reader: impl BufRead,
+    writer: &mut dyn Write,
+    relocation: &Relocation,
+    step: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    relocate_within(LINE_LIMIT_BYTES, reader, writer, relocation, step)
+}
+
+fn relocate_within(
+    limit_bytes: usize,
+    mut reader: impl BufRead,
+    writer: &mut dyn Write,
+    relocation: &Relocation,
+    mut step: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    // Whether the line is too long to be held, and what was held of it is written.
+    let mut passes = false;
+    loop {
+        let available = match reader.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if available.is_empty() {
+            writer.write_all(&relocation.line(&line))?;
+            return Ok(());
+        }
+        let newline = memchr::memchr(b'\n', available);
+        let taken = newline.map_or(available.len(), |newline| newline + 1);
+        if passes {
+            writer.write_all(&available[..taken])?;
+        } else {
+            line.extend_from_slice(&available[..taken]);
+        }
+        reader.consume(taken);
+        step(taken as u64)?;
+        if newline.is_some() {
+            if !passes {
+                line.pop();
+                writer.write_all(&relocation.line(&line))?;
+                writer.write_all(b"\n")?;
+            }
+            line.clear();
+            passes = false;
+        } else if line.len() > limit_bytes {
+            writer.write_all(&line)?;
+            line = Vec::new();
+            passes = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    fn relocation() -> Relocation {
+        Relocation {
+            folders: vec![
+                ("/home/u/a".to_owned(), "/srv/b".to_owned()),
+                ("/home/u/a/deep".to_owned(), "/other".to_owned()),
+            ],
+            sessions: BTreeMap::from([("s1".to_owned(), "n1".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn folders_move_with_what_is_below_them_and_no_other() {
+        let table = [
+            ("/home/u/a", Some("/srv/b")),
+            ("/home/u/a/", Some("/srv/b/")),
+            ("/home/u/a/src", Some("/srv/b/src")),
+            ("/home/u/a/deep/er", Some("/other/er")),
+            ("/home/u/ab", None),
+            ("/home/u", None),
+            ("", None),
+        ];
+        for (from, to) in table {
+            assert_eq!(relocation().folder(from).as_deref(), to, "{from}");
+        }
+        let root = Relocation {
+            folders: vec![("/".to_owned(), "/srv".to_owned())],
+            ..Relocation::default()
+        };
+        assert_eq!(root.folder("/x").as_deref(), Some("/srv/x"));
+    }
+
+    #[test]
+    fn only_the_tokens_that_name_the_place_change() {
+        let table = [
+            (
+                r#"{ "cwd" : "/home/u/a/src", "sessionId":"s1" ,"n":1.50,"message":{"cwd":"/home/u/a","content":"in /home/u/a s1"}}"#,
+                r#"{ "cwd" : "/srv/b/src", "sessionId":"n1" ,"n":1.50,"message":{"cwd":"/home/u/a","content":"in /home/u/a s1"}}"#,
+            ),
+            (
+                "\u{feff}{\"forkedFrom\":{\"sessionId\":\"s1\",\"messageUuid\":\"s1\"},\"sessionId\":\"s2\"}\r",
+                "\u{feff}{\"forkedFrom\":{\"sessionId\":\"n1\",\"messageUuid\":\"s1\"},\"sessionId\":\"s2\"}\r",
+            ),
+            (r#"{"cwd":7,"sessionId":null}"#, r#"{"cwd":7,"sessionId":null}"#),
+            (r#"{"cwd":"/home/u/a","torn"#, r#"{"cwd":"/home/u/a","torn"#),
+            (r#"{"c\u0077d":"\/home/u/a"}"#, r#"{"c\u0077d":"/srv/b"}"#),
+            ("", ""),
+        ];
+        for (line, expected) in table {
+            let written = relocation().line(line.as_bytes()).into_owned();
+            assert_eq!(String::from_utf8(written).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn whatever_stands_between_goes_through_byte_for_byte() {
+        let text = b"@@@\n\n{\"cwd\":\"/home/u/a\"}\n\xff\xfe\0\n{\"cwd\":\"/home/u/a\"}";
+        let expected = b"@@@\n\n{\"cwd\":\"/srv/b\"}\n\xff\xfe\0\n{\"cwd\":\"/srv/b\"}";
+        for size in [1, 7, 4096] {
+            let (mut written, mut told) = (Vec::new(), 0);
+            let reader = BufReader::with_capacity(size, &text[..]);
+            relocate(reader, &mut written, &relocation(), |bytes| {
+                told += bytes;
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(written, expected);
+            assert_eq!(told, text.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_line_too_long_to_be_held_goes_through_as_it_is() {
+        let long = format!("{{\"cwd\":\"/home/u/a\",\"x\":\"{}\"}}", "x".repeat(100));
+        let text = format!("{long}\n{{\"cwd\":\"/home/u/a\"}}\n{long}");
+        let expected = format!("{long}\n{{\"cwd\":\"/srv/b\"}}\n{long}");
+        let mut written = Vec::new();
+        let reader = BufReader::with_capacity(8, text.as_bytes());
+        relocate_within(32, reader, &mut written, &relocation(), |_| Ok(())).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
+}

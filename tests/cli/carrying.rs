@@ -1,0 +1,105 @@
+//! `export` and `import` with real daemons and the built-in agent.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+fn json(printed: &str) -> Value {
+    serde_json::from_str(printed).unwrap()
+}
+
+#[test]
+fn a_conversation_goes_on_in_another_home() {
+    let (there, here) = (Home::new(), Home::new());
+    let id = there.said(&["new", "--title", "Carried"]);
+    there.said(&["send", &id, "long ago"]);
+    // Without a place it goes into the daemon's own folder.
+    let own = there.said(&["export", &id]);
+    assert!(
+        own.ends_with(".session-bundle.tar.zst") && Path::new(&own).is_file(),
+        "{own}"
+    );
+    let told = json(&there.said(&["--json", "export", &id, "-o", "x.tar.zst"]));
+    let path = told["path"].as_str().unwrap();
+    assert!(
+        Path::new(path).is_absolute() && Path::new(path).is_file(),
+        "{told}"
+    );
+
+    let cwd = tempfile::tempdir().unwrap();
+    let imported = here.said(&["import", path, "--cwd", cwd.path().to_str().unwrap()]);
+    assert_eq!(imported, id);
+    let recalled = here.said(&["send", &imported, "[[recall]]"]);
+    assert!(recalled.contains("long ago"), "{recalled}");
+    // Once more is a conflict, and says what to do.
+    let output = here.run(&["import", path, "--cwd", cwd.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("--new-ids"), "{output:?}");
+    let again = here.said(&[
+        "--json",
+        "import",
+        path,
+        "--cwd",
+        cwd.path().to_str().unwrap(),
+        "--new-ids",
+    ]);
+    let again = json(&again);
+    assert_ne!(again["conversation"]["id"], Value::from(id));
+    assert_eq!(again["conversation"]["title"], "Carried");
+}
+
+#[test]
+fn plain_json_goes_to_a_file_or_to_standard_output() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "words"]);
+    let status = json(&home.said(&["--json", "status"]));
+    for arguments in [
+        &["export", &id, "-o", "-"][..],
+        &["export", &id, "--format", "json"],
+        &["--json", "export", &id, "-o", "-"],
+    ] {
+        let told = json(&home.said(arguments));
+        assert_eq!(told["messages"][0]["role"], "user", "{arguments:?}");
+        assert_eq!(told["turns"], 1, "{arguments:?}");
+    }
+    let path = home.said(&["export", &id, "-o", "./out.json"]);
+    assert_eq!(
+        Path::new(&path).canonicalize().unwrap().parent().unwrap(),
+        Path::new(status["home"].as_str().unwrap())
+            .canonicalize()
+            .unwrap()
+    );
+    assert_eq!(json(&fs::read_to_string(&path).unwrap())["turns"], 1);
+    // Never over a file that is there.
+    let output = home.run(&["export", &id, "-o", "out.json"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("exists already"), "{output:?}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let output = home.run(&["export", &id, "--format", "bundle", "-o", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("standard output"), "{output:?}");
+    let output = home.run(&["import", "nothing.tar.zst"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("cannot be read"), "{output:?}");
+    let bundle = home.said(&["export", &id]);
+    fs::write(
+        home.said(&["export", &id, "-o", "torn.tar.zst"]),
+        &fs::read(&bundle).unwrap()[..200],
+    )
+    .unwrap();
+    let output = home.run(&["--json", "import", "torn.tar.zst", "--new-ids"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(json(&text(&output.stderr))["error"]["kind"], "transcriptDamaged");
+    let output = home.run(&["import", &bundle, "--new-ids", "--cwd", "/nowhere/at/all"]);
+    assert!(text(&output.stderr).contains("/nowhere/at/all"), "{output:?}");
+}

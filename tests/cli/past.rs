@@ -1,0 +1,176 @@
+//! `history` and `checkpoints` with a real daemon and the built-in agent.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+fn lines(printed: &str) -> Vec<Value> {
+    printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Sends a prompt through standard input: it would be too long for an argument.
+#[track_caller]
+fn send(home: &Home, id: &str, prompt: &str) {
+    let mut child = home
+        .command(&["send", id, "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(prompt.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn history_is_what_was_said_with_tools_folded() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let output = home.run(&["history", &id]);
+    assert_eq!(
+        (text(&output.stdout).as_str(), output.status.code()),
+        ("", Some(0))
+    );
+    assert!(text(&output.stderr).contains("nothing was said yet"));
+
+    home.said(&[
+        "send",
+        &id,
+        "[[say First words]] [[tool read {\"path\":\"a.rs\"}]]",
+    ]);
+    home.said(&["send", &id, "second"]);
+    let told = home.said(&["history", &id]);
+    let at = |words: &str| told.find(words).unwrap_or_else(|| panic!("{words:?}: {told}"));
+    assert!(at("> [[say First words]]") < at("First words\n"));
+    assert!(at("[read {\"path\":\"a.rs\"}]") < at("> second") && at("> second") < at("echo: second"));
+    assert_eq!(home.said(&["history", &id, "-n", "1"]), "echo: second");
+
+    let pages = lines(&home.said(&["--json", "history", &id]));
+    assert_eq!(pages.len(), 1);
+    let messages = pages[0]["messages"].as_array().unwrap();
+    assert_eq!(messages[0]["role"], "user");
+    let last = lines(&home.said(&["--json", "history", &id, "-n", "2"]));
+    assert_eq!(
+        last[0]["messages"].as_array().unwrap()[..],
+        messages[messages.len() - 2..]
+    );
+}
+
+/// A page ends at so many bytes, and a count means messages all the same.
+#[test]
+fn a_count_is_kept_over_pages_that_hold_less() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let body = "x".repeat(700 * 1024);
+    for number in 1..=4 {
+        send(
+            &home,
+            &id,
+            &format!("prompt {number} [[say reply {number}]] {body}"),
+        );
+    }
+    let told = home.said(&["history", &id, "-n", "4"]);
+    let heads: Vec<String> = told
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| line.chars().take(10).collect())
+        .collect();
+    assert_eq!(heads, ["> prompt 3", "reply 3", "> prompt 4", "reply 4"]);
+    assert!(told.len() > 2 * body.len());
+
+    let pages = lines(&home.said(&["--json", "history", &id, "-n", "4"]));
+    assert!(pages.len() > 1, "one page holds no two such prompts");
+    let messages: usize = pages
+        .iter()
+        .map(|page| page["messages"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(messages, 4);
+    let all = home.said(&["history", &id]);
+    assert_eq!(all.matches("> prompt ").count(), 4);
+    let steps: Vec<String> = home
+        .said(&["checkpoints", &id, "-n", "3"])
+        .lines()
+        .step_by(2)
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect();
+    assert_eq!(steps, ["4", "3", "2"]);
+}
+
+#[test]
+fn checkpoints_have_their_steps_and_ids() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let output = home.run(&["checkpoints", &id]);
+    assert_eq!(
+        (text(&output.stdout).as_str(), output.status.code()),
+        ("", Some(0))
+    );
+    assert!(text(&output.stderr).contains("nothing was said yet"));
+
+    home.said(&["send", &id, "first"]);
+    home.said(&["send", &id, "second\nwith a line more"]);
+    let told = lines(&home.said(&["--json", "checkpoints", &id]));
+    let checkpoints = told[0]["checkpoints"].as_array().unwrap();
+    let steps: Vec<u64> = checkpoints
+        .iter()
+        .map(|one| one["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, [2, 1]);
+    assert_eq!(checkpoints[0]["parentId"], checkpoints[1]["id"]);
+
+    let shown = home.said(&["checkpoints", &id]);
+    let shown: Vec<&str> = shown.lines().collect();
+    assert_eq!(shown.len(), 4);
+    for (line, (step, prompt)) in [(0, ("2", "second")), (2, ("1", "first"))] {
+        let words: Vec<&str> = shown[line].split_whitespace().collect();
+        assert_eq!((words[0], words[3]), (step, prompt), "{shown:?}");
+        let own = &checkpoints[line / 2]["id"];
+        assert_eq!(shown[line + 1].trim(), own.as_str().unwrap());
+    }
+    assert_eq!(home.said(&["checkpoints", &id, "-n", "1"]).lines().count(), 2);
+    let one = lines(&home.said(&["--json", "checkpoints", &id, "-n", "1"]));
+    assert_eq!(one[0]["checkpoints"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_pipe_gets_no_pager() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "words"]);
+    let output = home
+        .command(&["history", &id])
+        .env("PATH", "/usr/bin:/bin")
+        .env("PAGER", "echo paged; cat >&2")
+        .output()
+        .unwrap();
+    let told = text(&output.stdout);
+    assert!(told.contains("echo: words") && !told.contains("paged"), "{told}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn a_conversation_that_is_not_there_is_told() {
+    let home = Home::new();
+    home.said(&["new"]);
+    for command in ["history", "checkpoints", "export"] {
+        let output = home.run(&[command, "nothing"]);
+        assert_eq!(output.status.code(), Some(4), "{command}");
+        assert_eq!(text(&output.stdout), "");
+        assert!(
+            text(&output.stderr).contains("no conversation \"nothing\""),
+            "{command}"
+        );
+        let output = home.run(&["--json", command, "nothing"]);
+        assert_eq!(output.status.code(), Some(4), "{command}");
+        let told: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
+        assert_eq!(told["error"]["kind"], "notFound", "{command}");
+    }
+    let output = home.run(&["history", "nothing", "-n", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,466 @@
+//! Bundles that are torn, tampered with or made to do harm are refused in words, and nothing of them is left behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+use tar::{EntryType, Header};
+
+use crate::carrying::{bundle, files_below, import};
+use crate::home::Home;
+use crate::support::refused;
+
+/// An entry of an archive.
+type Entry = (Header, Vec<u8>);
+
+fn read(bundle: &[u8]) -> Vec<Entry> {
+    let mut archive = tar::Archive::new(zstd::Decoder::new(bundle).unwrap());
+    let entries = archive.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+        (entry.header().clone(), content)
+    });
+    entries.collect()
+}
+
+/// Writes entries as they are, whatever their headers say.
+fn written(entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (header, content) in entries {
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    zstd::encode_all(bytes.as_slice(), 3).unwrap()
+}
+
+fn entry(name: &str, kind: EntryType, size: u64, content: &[u8]) -> Entry {
+    let mut header = Header::new_ustar();
+    // As they stand: the library would refuse some of these names.
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(0o600);
+    header.set_cksum();
+    (header, content.to_vec())
+}
+
+/// The bundle with another manifest.
+fn with_manifest(good: &[Entry], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let mut entries = good.to_vec();
+    let mut manifest: Value = serde_json::from_slice(&entries[0].1).unwrap();
+    edit(&mut manifest);
+    let text = serde_json::to_vec(&manifest).unwrap();
+    entries[0] = entry("manifest.json", EntryType::Regular, text.len() as u64, &text);
+    written(&entries)
+}
+
+fn with_entries(good: &[Entry], edit: impl FnOnce(&mut Vec<Entry>)) -> Vec<u8> {
+    let mut entries = good.to_vec();
+    edit(&mut entries);
+    written(&entries)
+}
+
+/// A home in which nothing was imported, and the bytes of a good bundle.
+struct Bench {
+    here: Home,
+    good: Vec<u8>,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let there = Home::new();
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        app.close(id).await;
+        let head = app.get(id).await.head.unwrap();
+        let beside = there.transcript(head.as_str()).unwrap().with_extension("");
+        fs::create_dir_all(beside.join("tool-results")).unwrap();
+        fs::write(beside.join("tool-results/t.txt"), "long").unwrap();
+        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+        drop(app);
+        drop(daemon);
+        let good = fs::read(path).unwrap();
+        Self {
+            here: Home::new(),
+            good,
+        }
+    }
+
+    /// Each is refused in this way, and nothing is left behind.
+    async fn refuses(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+        let daemon = self.here.start();
+        let app = daemon.app().await;
+        let path = self.here.path().join("bundle");
+        for (what, bytes, kind, words) in table {
+            fs::write(&path, bytes).unwrap();
+            let answer = import(&app, json!({"path": path, "cwd": self.here.project()})).await;
+            assert!(answer.is_err(), "{what} was taken");
+            let message = &answer.as_ref().unwrap_err().message;
+            assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");
+            refused(answer, kind, words);
+            for folder in ["loopback/projects", "imports"] {
+                let left = files_below(&self.here.data().join(folder));
+                assert_eq!(left, [] as [PathBuf; 0], "{what}");
+            }
+            assert!(!Path::new(&self.here.path().join("escaped")).exists(), "{what}");
+        }
+        let all = app.call("conversation/list", json!({})).await.unwrap();
+        assert_eq!(all["conversations"], json!([]));
+        // The bundle itself is a good one.
+        fs::write(&path, &self.good).unwrap();
+        import(&app, json!({"path": path, "cwd": self.here.project()}))
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_torn_or_damaged_is_refused() {
+    let bench = Bench::new().await;
+    let damaged = ErrorKind::TranscriptDamaged;
+    let good = &bench.good;
+    let mut table = vec![
+        ("nothing", Vec::new(), damaged, "is no bundle"),
+        ("garbage", b"garbage".to_vec(), damaged, "is no bundle"),
+        (
+            "compressed garbage",
+            zstd::encode_all(&b"garbage"[..], 3).unwrap(),
+            damaged,
+            "",
+        ),
+        ("an empty archive", written(&[]), damaged, "is no bundle"),
+        (
+            "a compressed nothing",
+            zstd::encode_all(&b""[..], 3).unwrap(),
+            damaged,
+            "is no bundle",
+        ),
+        (
+            "another archive",
+            written(&[entry("x", EntryType::Regular, 1, b"x")]),
+            damaged,
+            "is no bundle",
+        ),
+    ];
+    for cut in [5, good.len() / 4, good.len() / 2, good.len() - 5, good.len() - 1] {
+        table.push(("a torn one", good[..cut].to_vec(), damaged, ""));
+    }
+    let whole = zstd::decode_all(good.as_slice()).ok();
+    for at in (8..good.len()).step_by(good.len() / 12) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 0x10;
+        // Some bits mean nothing.
+        if zstd::decode_all(flipped.as_slice()).ok() != whole {
+            table.push(("a flipped bit", flipped, damaged, ""));
+        }
+    }
+    let mut longer = good.clone();
+    longer.extend(zstd::encode_all(&b"more"[..], 3).unwrap());
+    table.push((
+        "one with something behind it",
+        longer,
+        damaged,
+        "goes on behind its end",
+    ));
+    bench.refuses(table).await;
+}
+
+#[tokio::test]
+async fn a_manifest_that_makes_no_sense_is_refused() {
+    let bench = Bench::new().await;
+    let damaged = ErrorKind::TranscriptDamaged;
+    let entries = read(&bench.good);
+    let manifest: Value = serde_json::from_slice(&entries[0].1).unwrap();
+    let id = manifest["sessions"][0]["upstreamId"].as_str().unwrap().to_owned();
+    let mut table = vec![
+        (
+            "a newer version",
+            with_manifest(&entries, |manifest| manifest["version"] = json!(2)),
+            ErrorKind::Unsupported,
+            "version 2",
+        ),
+        (
+            "something else",
+            with_manifest(&entries, |manifest| manifest["format"] = json!("other")),
+            damaged,
+            "it says that it is a \"other\"",
+        ),
+        (
+            "no conversation",
+            with_manifest(&entries, |manifest| manifest["conversation"] = json!(null)),
+            damaged,
+            "the manifest of",
+        ),
+        (
+            "a hole in the lineage",
+            with_manifest(&entries, |manifest| manifest["lineage"][0]["seq"] = json!(2)),
+            damaged,
+            "hole",
+        ),
+        (
+            "an endless chain",
+            with_manifest(&entries, |manifest| {
+                let link = manifest["chain"][0].clone();
+                manifest["chain"] = json!(vec![link; 17]);
+            }),
+            damaged,
+            "more than 16 links",
+        ),
+        (
+            "a session of somebody else",
+            with_manifest(&entries, |manifest| {
+                manifest["sessions"][0]["upstreamId"] = json!("other")
+            }),
+            damaged,
+            "none of this conversation",
+        ),
+        (
+            "an id that is a path",
+            with_manifest(&entries, |manifest| {
+                for part in ["sessions", "chain", "lineage"] {
+                    manifest[part][0]["upstreamId"] = json!("../../escaped");
+                }
+            }),
+            damaged,
+            "cannot be the name",
+        ),
+        (
+            "a session twice",
+            with_manifest(&entries, |manifest| {
+                let session = manifest["sessions"][0].clone();
+                manifest["sessions"] = json!([session, session]);
+            }),
+            damaged,
+            "comes twice",
+        ),
+        (
+            "no agents",
+            with_manifest(&entries, |manifest| manifest["agents"] = json!([])),
+            damaged,
+            "what the agent",
+        ),
+        (
+            "a title without end",
+            with_manifest(&entries, |manifest| {
+                manifest["conversation"]["title"] = json!("x".repeat(5_000))
+            }),
+            ErrorKind::InvalidParams,
+            "title may be",
+        ),
+        (
+            "another size",
+            with_manifest(&entries, |manifest| {
+                manifest["sessions"][0]["files"][0]["bytes"] = json!(1)
+            }),
+            damaged,
+            "does not hold",
+        ),
+        (
+            "another hash",
+            with_manifest(&entries, |manifest| {
+                manifest["sessions"][0]["files"][0]["sha256"] = json!("0".repeat(64));
+            }),
+            damaged,
+            "is not what its manifest says",
+        ),
+        (
+            "no transcript",
+            with_manifest(&entries, |manifest| {
+                manifest["sessions"][0]["files"].as_array_mut().unwrap().remove(0);
+            }),
+            damaged,
+            "does not begin with its transcript",
+        ),
+    ];
+    let names = [
+        "/tmp/escaped".to_owned(),
+        "../escaped".to_owned(),
+        format!("{id}/../../escaped"),
+        format!("{id}//x"),
+        format!("{id}/./x"),
+        format!("{id}/"),
+        format!("{id}/\u{0}"),
+        format!("{id}.jsonl"),
+        format!("{id}x/escaped"),
+        "other.jsonl".to_owned(),
+        String::new(),
+        format!("{id}/{}", "x".repeat(2_000)),
+    ];
+    for name in names {
+        let bytes = with_manifest(&entries, |manifest| {
+            manifest["sessions"][0]["files"][1]["name"] = json!(name);
+        });
+        table.push((
+            "a name that leads elsewhere",
+            bytes,
+            damaged,
+            "is no name of a file",
+        ));
+    }
+    bench.refuses(table).await;
+}
+
+#[tokio::test]
+async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
+    let bench = Bench::new().await;
+    let damaged = ErrorKind::TranscriptDamaged;
+    let entries = read(&bench.good);
+    let name = String::from_utf8(entries[1].0.path_bytes().into_owned()).unwrap();
+    let content = entries[1].1.clone();
+    let replaced = |kind: EntryType, size: u64, content: &[u8]| {
+        let other = entry(&name, kind, size, content);
+        with_entries(&entries, |entries| entries[1] = other)
+    };
+    let length = content.len() as u64;
+    let mut changed = content.clone();
+    changed[10] ^= 1;
+    let said = "does not hold";
+    let mut table = vec![
+        (
+            "another content",
+            replaced(EntryType::Regular, length, &changed),
+            damaged,
+            "is damaged",
+        ),
+        (
+            "more content",
+            replaced(EntryType::Regular, length + 600, &vec![b'x'; content.len() + 600]),
+            damaged,
+            said,
+        ),
+        (
+            "a bomb",
+            replaced(EntryType::Regular, 1 << 40, &content),
+            damaged,
+            said,
+        ),
+        (
+            "missing",
+            with_entries(&entries, |entries| drop(entries.remove(1))),
+            damaged,
+            said,
+        ),
+        (
+            "missing at the end",
+            with_entries(&entries, |entries| drop(entries.pop())),
+            damaged,
+            "ends before",
+        ),
+        (
+            "doubled",
+            with_entries(&entries, |entries| entries.insert(1, entries[1].clone())),
+            damaged,
+            said,
+        ),
+        (
+            "in another order",
+            with_entries(&entries, |entries| entries.swap(1, 2)),
+            damaged,
+            said,
+        ),
+        (
+            "more than is said",
+            with_entries(&entries, |entries| {
+                entries.push(entry("../escaped", EntryType::Regular, 1, b"x"))
+            }),
+            damaged,
+            "holds more",
+        ),
+        (
+            "a manifest without end",
+            with_entries(&entries, |entries| {
+                entries[0] = entry("manifest.json", EntryType::Regular, 1 << 40, b"{");
+            }),
+            damaged,
+            "is no bundle",
+        ),
+        (
+            "no manifest first",
+            with_entries(&entries, |entries| entries.swap(0, 1)),
+            damaged,
+            "is no bundle",
+        ),
+    ];
+    for kind in [
+        EntryType::Symlink,
+        EntryType::Link,
+        EntryType::Char,
+        EntryType::Block,
+        EntryType::Fifo,
+        EntryType::Directory,
+        EntryType::GNULongName,
+        EntryType::XHeader,
+        EntryType::XGlobalHeader,
+        EntryType::GNUSparse,
+    ] {
+        table.push(("no regular file", replaced(kind, length, &content), damaged, said));
+    }
+    // The manifest agrees with the bomb, and the content does not come.
+    let bomb = entry(&name, EntryType::Regular, 1 << 40, &content);
+    let mut agreeing = entries.clone();
+    agreeing[1] = bomb;
+    let agreeing = with_manifest(&agreeing, |manifest| {
+        manifest["sessions"][0]["files"][0]["bytes"] = json!(1_u64 << 40);
+    });
+    table.push((
+        "a bomb that is announced and cut off",
+        agreeing,
+        damaged,
+        "damaged or cut off",
+    ));
+    bench.refuses(table).await;
+}
+
+#[tokio::test]
+async fn paths_that_cannot_be_used_are_refused() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let invalid = ErrorKind::InvalidParams;
+    let project = home.project();
+    for (path, words) in [
+        (json!("x"), "must be absolute"),
+        (json!(""), "must be absolute"),
+        (json!("/nowhere/at/all"), "cannot be read"),
+        (json!(project), "is no file"),
+    ] {
+        refused(import(&app, json!({"path": path})).await, invalid, words);
+    }
+    let taken = home.path().join("taken");
+    fs::write(&taken, "mine").unwrap();
+    std::os::unix::fs::symlink("/nowhere", home.path().join("link")).unwrap();
+    for format in ["json", "bundle"] {
+        for (path, kind, words) in [
+            (json!("x"), invalid, "must be absolute"),
+            (json!("/nowhere/at/all"), invalid, "its folder cannot be used"),
+            (
+                json!(format!("{}/x", taken.display())),
+                invalid,
+                "cannot be written",
+            ),
+            (json!(format!("{project}/")), invalid, "names no file"),
+            (json!(project), ErrorKind::Conflict, "exists already"),
+            (json!(taken), ErrorKind::Conflict, "exists already"),
+            (
+                json!(home.path().join("link")),
+                ErrorKind::Conflict,
+                "exists already",
+            ),
+        ] {
+            let params = json!({"conversationId": id, "format": format, "path": path});
+            refused(app.call("conversation/export", params).await, kind, words);
+        }
+    }
+    let params = json!({"conversationId": id, "format": "other"});
+    refused(app.call("conversation/export", params).await, invalid, "");
+    assert_eq!(fs::read_to_string(&taken).unwrap(), "mine");
+    assert_eq!(files_below(Path::new(&project)), [] as [PathBuf; 0]);
+}

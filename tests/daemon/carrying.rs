@@ -1,0 +1,556 @@
+//! Conversations go from one daemon to another in a file, and on there with all that was said.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::link::{Fidelity, LineageReason, Via};
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, refused};
+
+/// Exports a conversation as a bundle and gives the answer.
+pub(crate) async fn bundle(app: &App, id: ConversationId) -> Value {
+    let params = json!({"conversationId": id, "format": "bundle"});
+    app.call("conversation/export", params).await.unwrap()
+}
+
+pub(crate) async fn import(app: &App, params: Value) -> Result<Conversation, BridgeError> {
+    let answer = app.call("conversation/import", params).await?;
+    Ok(serde_json::from_value(answer["conversation"].clone()).unwrap())
+}
+
+/// All files below a folder.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The cwd of every record of a transcript that has one.
+fn folders_in(transcript: &Path) -> Vec<String> {
+    let text = fs::read_to_string(transcript).unwrap();
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    records
+        .filter_map(|record| record["cwd"].as_str().map(str::to_owned))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_bundle_goes_on_in_another_home_and_folder() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path, head) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let made = app
+            .make_with(&there.project(), json!({"title": "Fix: the  Build!"}))
+            .await;
+        app.send(made.id, "one [[tool read {\"a\":1}]]").await;
+        app.send(made.id, "two").await;
+        let exported = bundle(&app, made.id).await;
+        assert_eq!(exported["missing"], Value::Null);
+        let path = exported["path"].as_str().unwrap().to_owned();
+        assert_eq!(exported["bytes"], json!(fs::metadata(&path).unwrap().len()));
+        (made.id, path, app.get(made.id).await.head.unwrap())
+    };
+    let name = Path::new(&path).file_name().unwrap().to_str().unwrap();
+    assert!(
+        name.starts_with("fix-the-build-2") && name.ends_with(".session-bundle.tar.zst"),
+        "{name}"
+    );
+    assert_eq!(Path::new(&path).parent().unwrap(), there.data().join("exports"));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let mut events = app.events_of(None, None).await;
+    let imported = import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    events.until("snapshot").await;
+    assert_eq!((imported.id, imported.head.as_ref()), (id, Some(&head)));
+    assert_eq!(
+        (imported.title.as_str(), &imported.cwd),
+        ("Fix: the  Build!", &here.project())
+    );
+    let link = &app.chain(id).await[0];
+    assert_eq!((link.turns, link.written, &link.cwd), (2, true, &here.project()));
+    let lineage = app.lineage(id).await;
+    let last = lineage.last().unwrap();
+    assert_eq!(
+        (last.reason, last.fidelity),
+        (LineageReason::Restored, Fidelity::Full)
+    );
+    let transcript = here.transcript(head.as_str()).unwrap();
+    let folders = folders_in(&transcript);
+    assert!(
+        !folders.is_empty() && folders.iter().all(|cwd| *cwd == here.project()),
+        "{folders:?}"
+    );
+
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Full, 0)
+    );
+    assert_eq!(
+        app.remembered(id).await,
+        ["one [[tool read {\"a\":1}]]", "two", "go on"]
+    );
+    // Any id that it ever had leads to it, as it did there.
+    let found = app
+        .call("conversation/get", json!({"conversationId": head}))
+        .await
+        .unwrap();
+    assert_eq!(found["conversation"]["id"], json!(id));
+    drop(app);
+    daemon.kill();
+    let daemon = here.start();
+    let app = daemon.app().await;
+    assert_eq!(app.remembered(id).await.len(), 4);
+    assert_eq!(files_below(&here.data().join("imports")), [] as [PathBuf; 0]);
+}
+
+/// A chain with a fork in place and a roll: every session comes along, and the way back through them.
+#[tokio::test]
+async fn a_chain_comes_along_whole() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path, chain, told) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        app.fork(id, true).await.unwrap();
+        app.send(id, "two [[forget]]").await;
+        app.close(id).await;
+        app.send(id, "three").await;
+        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+        let told = app
+            .call("conversation/history", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        (id, path, app.chain(id).await, told)
+    };
+    assert!(chain.len() >= 3, "{chain:?}");
+    let daemon = here.start();
+    let app = daemon.app().await;
+    import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    let here_chain = app.chain(id).await;
+    assert_eq!(here_chain.len(), chain.len());
+    for (link, old) in here_chain.iter().zip(&chain) {
+        assert_eq!(
+            (
+                &link.upstream_id,
+                link.reason,
+                link.relation,
+                &link.from_upstream_id,
+                &link.from_checkpoint_id
+            ),
+            (
+                &old.upstream_id,
+                old.reason,
+                old.relation,
+                &old.from_upstream_id,
+                &old.from_checkpoint_id
+            )
+        );
+        assert!(here.transcript(link.upstream_id.as_str()).is_some(), "{link:?}");
+    }
+    let again = app
+        .call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(again, told);
+    assert_eq!(app.remembered(id).await, ["one", "two [[forget]]", "three"]);
+}
+
+#[tokio::test]
+async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.fork(id, true).await.unwrap();
+    app.send(id, "two").await;
+    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let held = refused(
+        import(&app, json!({"path": path})).await,
+        ErrorKind::Conflict,
+        "import it with newIds",
+    );
+    assert!(held.message.contains(&id.to_string()), "{held:?}");
+
+    let params = json!({"path": path, "newIds": true, "cwd": home.folder_named("other")});
+    let second = import(&app, params).await.unwrap();
+    assert_ne!(second.id, id);
+    let (old, new) = (app.chain(id).await, app.chain(second.id).await);
+    assert_eq!(old.len(), new.len());
+    for (old, new) in old.iter().zip(&new) {
+        assert_ne!(old.upstream_id, new.upstream_id);
+    }
+    assert_eq!(new[1].from_upstream_id.as_ref(), Some(&new[0].upstream_id));
+    let place = new[1].from_checkpoint_id.as_ref().unwrap();
+    assert!(place.as_str().contains(new[0].upstream_id.as_str()), "{place:?}");
+    // Each record says the session that it is in, and where it was copied from.
+    let transcript = fs::read_to_string(home.transcript(new[1].upstream_id.as_str()).unwrap()).unwrap();
+    for link in &old {
+        assert!(!transcript.contains(link.upstream_id.as_str()), "{link:?}");
+    }
+    assert!(transcript.contains(new[0].upstream_id.as_str()), "its fork");
+    app.send(second.id, "here").await;
+    app.send(id, "there").await;
+    assert_eq!(app.remembered(second.id).await, ["one", "two", "here"]);
+    assert_eq!(app.remembered(id).await, ["one", "two", "there"]);
+    // A place that is told of is found under its new name.
+    let told = app
+        .call("conversation/checkpoints", json!({"conversationId": second.id}))
+        .await
+        .unwrap();
+    let checkpoint = &told["checkpoints"][1];
+    let got = app
+        .call("checkpoint/get", json!({"checkpointId": checkpoint["id"]}))
+        .await
+        .unwrap();
+    assert_eq!(got["checkpoint"]["prompt"], checkpoint["prompt"]);
+}
+
+/// What runs is not disturbed, and the copy has the turn cut short.
+#[tokio::test]
+async fn a_busy_conversation_is_exported_as_it_stands() {
+    let (there, here) = (Home::new(), Home::new());
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let id = app.make(&there.project()).await;
+    app.send(id, "one").await;
+    let mut raw = daemon.raw().await;
+    let (_, turn) = raw.hang(id).await;
+    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let portable = app
+        .call("conversation/export", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(portable["conversation"]["state"], json!("prompting"));
+    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
+
+    let other = here.start();
+    let far = other.app().await;
+    let imported = import(&far, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert_eq!(imported.state, ConversationState::Interrupted);
+    assert_eq!(far.remembered(id).await[0], "one");
+    let cancelled = raw
+        .ask(
+            "conversation/cancel",
+            json!({"conversationId": id, "turnId": turn}),
+        )
+        .await;
+    assert_eq!(cancelled["result"]["cancelled"], json!(true));
+}
+
+#[tokio::test]
+async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
+    let (there, here) = (Home::new(), Home::new());
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let id = app.make(&there.project()).await;
+    let mut raw = daemon.raw().await;
+    raw.run(id, "[[ask Really?]] [[say Done]]").await;
+    raw.event("interruptRaised").await;
+    let portable = app
+        .call("conversation/export", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(portable["pending"].as_array().unwrap().len(), 1);
+    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let other = here.start();
+    let far = other.app().await;
+    let imported = import(&far, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert!(imported.interrupts[0].orphaned);
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+}
+
+/// Whole lines only, as of the start; and what lies beside the transcript.
+#[tokio::test]
+async fn side_files_come_along_and_a_torn_line_does_not() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path, head) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        app.close(id).await;
+        let head = app.get(id).await.head.unwrap();
+        let transcript = there.transcript(head.as_str()).unwrap();
+        let mut text = fs::read_to_string(&transcript).unwrap();
+        text.push_str("{\"type\":\"user\",\"uuid\":\"torn");
+        fs::write(&transcript, text).unwrap();
+        let beside = transcript.with_extension("");
+        fs::create_dir_all(beside.join("subagents")).unwrap();
+        fs::create_dir_all(beside.join("tool-results")).unwrap();
+        let line = json!({"cwd": there.project(), "sessionId": head, "text": there.project()});
+        fs::write(beside.join("subagents/agent-1.jsonl"), format!("{line}\n{{\"to")).unwrap();
+        fs::write(beside.join("tool-results/long.txt"), there.project()).unwrap();
+        let long = "x".repeat(150);
+        fs::write(beside.join("tool-results").join(&long), "long").unwrap();
+        std::os::unix::fs::symlink("/etc", beside.join("link")).unwrap();
+        let exported = bundle(&app, id).await;
+        let missing = exported["missing"][0]["detail"].as_str().unwrap();
+        assert!(missing.contains("link is no regular file"), "{missing}");
+        (id, exported["path"].as_str().unwrap().to_owned(), head)
+    };
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let params = json!({"path": path, "cwd": here.project(), "newIds": true});
+    let imported = import(&app, params).await.unwrap();
+    assert_ne!(imported.id, id);
+    let new = imported.head.unwrap();
+    let transcript = here.transcript(new.as_str()).unwrap();
+    let text = fs::read_to_string(&transcript).unwrap();
+    assert!(text.ends_with("}\n") && !text.contains("torn"), "{text}");
+    let beside = transcript.with_extension("");
+    let moved = json!({"cwd": here.project(), "sessionId": new, "text": there.project()});
+    assert_eq!(
+        fs::read_to_string(beside.join("subagents/agent-1.jsonl")).unwrap(),
+        format!("{moved}\n")
+    );
+    // What is no record is nobody's to change.
+    assert_eq!(
+        fs::read_to_string(beside.join("tool-results/long.txt")).unwrap(),
+        there.project()
+    );
+    assert_eq!(
+        fs::read_to_string(beside.join("tool-results").join("x".repeat(150))).unwrap(),
+        "long"
+    );
+    assert!(here.transcript(head.as_str()).is_none());
+    assert_eq!(app.remembered(imported.id).await, ["one"]);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_named() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path, lost) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        app.fork(id, true).await.unwrap();
+        app.send(id, "two").await;
+        let lost = app.chain(id).await[0].upstream_id.clone();
+        fs::remove_file(there.transcript(lost.as_str()).unwrap()).unwrap();
+        let exported = bundle(&app, id).await;
+        assert_eq!(exported["missing"][0]["upstreamId"], json!(lost));
+        (id, exported["path"].as_str().unwrap().to_owned(), lost)
+    };
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let answer = app
+        .call(
+            "conversation/import",
+            json!({"path": path, "cwd": here.project()}),
+        )
+        .await
+        .unwrap();
+    assert_eq!(answer["missing"][0]["upstreamId"], json!(lost));
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn a_conversation_that_nobody_spoke_in_comes_along_too() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        (id, bundle(&app, id).await["path"].as_str().unwrap().to_owned())
+    };
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let imported = import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (imported.id, imported.head, imported.state),
+        (id, None, ConversationState::Idle)
+    );
+    app.send(id, "first").await;
+    assert_eq!(app.remembered(id).await, ["first"]);
+}
+
+#[tokio::test]
+async fn a_repeated_import_is_answered_with_what_it_was() {
+    let (there, here) = (Home::new(), Home::new());
+    let path = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        bundle(&app, id).await["path"].as_str().unwrap().to_owned()
+    };
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let params = json!({"path": path, "cwd": here.project(), "requestId": "key"});
+    let (first, second) = tokio::join!(import(&app, params.clone()), import(&app, params.clone()));
+    assert_eq!(first.unwrap().id, second.unwrap().id);
+    drop(app);
+    daemon.kill();
+    let daemon = here.start();
+    let app = daemon.app().await;
+    import(&app, params.clone()).await.unwrap();
+    let mut other = params;
+    other["newIds"] = json!(true);
+    refused(import(&app, other).await, ErrorKind::Conflict, "another content");
+}
+
+/// An import that was killed before it was written down leaves files that nobody refers to: the next one finds them.
+#[tokio::test]
+async fn an_import_that_was_killed_is_taken_up_again() {
+    let (there, here, third) = (Home::new(), Home::new(), Home::new());
+    let (id, path, head) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+        (id, path, app.get(id).await.head.unwrap())
+    };
+    let shared = third.folder_named("shared");
+    let placed = {
+        let daemon = here.start();
+        let app = daemon.app().await;
+        import(&app, json!({"path": path, "cwd": shared})).await.unwrap();
+        here.transcript(head.as_str()).unwrap()
+    };
+    // What a kill leaves: a transcript in its place, and what was unpacked.
+    let relative = placed.strip_prefix(here.data()).unwrap();
+    let target = third.data().join(relative);
+    fs::create_dir_all(target.parent().unwrap()).unwrap();
+    fs::copy(&placed, &target).unwrap();
+    fs::create_dir_all(third.data().join("imports/old")).unwrap();
+    fs::write(third.data().join("imports/old/0"), "x").unwrap();
+    let daemon = third.start();
+    let app = daemon.app().await;
+    import(&app, json!({"path": path, "cwd": shared})).await.unwrap();
+    assert_eq!(files_below(&third.data().join("imports")), [] as [PathBuf; 0]);
+    assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+#[tokio::test]
+async fn nothing_is_written_over_a_transcript_that_differs() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path, head) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.make(&there.project()).await;
+        app.send(id, "one").await;
+        app.fork(id, true).await.unwrap();
+        app.send(id, "two").await;
+        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+        (id, path, app.get(id).await.head.unwrap())
+    };
+    let project = here.project();
+    let folder: String = project
+        .chars()
+        .map(|character| {
+            if character.is_ascii_alphanumeric() {
+                character
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let taken = here
+        .data()
+        .join(format!("loopback/projects/{folder}/{head}.jsonl"));
+    fs::create_dir_all(taken.parent().unwrap()).unwrap();
+    fs::write(&taken, "{}\n").unwrap();
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let params = json!({"path": path, "cwd": project});
+    refused(import(&app, params).await, ErrorKind::Conflict, "exists already");
+    // The session before it had been put in place, and was taken away again.
+    assert_eq!(files_below(&here.data().join("loopback")), [taken.clone()]);
+    assert_eq!(fs::read_to_string(&taken).unwrap(), "{}\n");
+    assert!(
+        app.call("conversation/get", json!({"conversationId": id}))
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn a_folder_or_an_agent_that_is_not_here_is_named() {
+    let config =
+        "[agents.helper]\nkind = \"claude\"\ncommand = \"/nowhere/claude\"\ntranscripts = \"/nowhere/t\"\n";
+    let (there, here) = (Home::with_config(config), Home::new());
+    let (plain, other) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let plain = app.make(&there.folder_named("gone")).await;
+        let other = app
+            .make_with(&there.project(), json!({"agent": "helper"}))
+            .await
+            .id;
+        (
+            bundle(&app, plain).await["path"].as_str().unwrap().to_owned(),
+            bundle(&app, other).await["path"].as_str().unwrap().to_owned(),
+        )
+    };
+    fs::remove_dir(there.path().join("gone")).unwrap();
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let error = refused(
+        import(&app, json!({"path": plain})).await,
+        ErrorKind::InvalidCwd,
+        "name another as cwd",
+    );
+    assert!(error.message.contains("/gone"), "{error:?}");
+    refused(
+        import(&app, json!({"path": plain, "cwd": "/nowhere/at/all"})).await,
+        ErrorKind::InvalidCwd,
+        "/nowhere/at/all",
+    );
+    refused(
+        import(&app, json!({"path": other, "cwd": here.project()})).await,
+        ErrorKind::AgentUnavailable,
+        "\"helper\", of the kind claude",
+    );
+    drop(app);
+    drop(daemon);
+    // An agent of the kind goes on, whatever it is called here.
+    here.configure(&format!(
+        "default_agent = \"loopback\"\n{}",
+        config.replace("helper", "work")
+    ));
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let imported = import(&app, json!({"path": other, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert_eq!(imported.agent.as_str(), "work");
+}

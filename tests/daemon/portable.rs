@@ -1,0 +1,159 @@
+//! Conversations as plain JSON for other programs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::support::{App, refused};
+
+async fn export(app: &App, params: Value) -> Value {
+    app.call("conversation/export", params).await.unwrap()
+}
+
+#[tokio::test]
+async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make_with(&home.project(), json!({"title": "Mine"})).await.id;
+    app.send(id, "one [[tool read {\"a\":1}]]").await;
+    app.fork(id, true).await.unwrap();
+    app.send(id, "two \u{1f600} \"quoted\"").await;
+
+    let portable = export(&app, json!({"conversationId": id})).await;
+    let history = app
+        .call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(portable["messages"], history["messages"]);
+    assert_eq!((&portable["version"], &portable["turns"]), (&json!(1), &json!(2)));
+    assert_eq!(portable["conversation"]["title"], json!("Mine"));
+    assert_eq!(portable["chain"].as_array().unwrap().len(), 2);
+    assert_eq!(portable["lineage"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&portable["pending"], &portable["gaps"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert!(portable["usage"].is_object(), "{}", portable["usage"]);
+
+    let path = home.path().join("out.json");
+    let params = json!({"conversationId": id, "format": "json", "path": path});
+    let told = export(&app, params).await;
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(told, json!({"path": path, "bytes": text.len()}));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    file["exportedAt"] = portable["exportedAt"].clone();
+    assert_eq!(file, portable);
+}
+
+#[tokio::test]
+async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let portable = export(&app, json!({"conversationId": id})).await;
+    assert_eq!(
+        (&portable["messages"], &portable["turns"]),
+        (&json!([]), &json!(0))
+    );
+    let path = home.path().join("out.json");
+    export(&app, json!({"conversationId": id, "path": path})).await;
+    let file: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(file["messages"], json!([]));
+}
+
+#[tokio::test]
+async fn gaps_are_told() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    fs::remove_file(home.transcript(head.as_str()).unwrap()).unwrap();
+    let path = home.path().join("out.json");
+    let told = export(&app, json!({"conversationId": id, "path": path})).await;
+    assert_eq!(told["gaps"][0]["kind"], json!("missing"));
+    let file: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(file["gaps"], told["gaps"]);
+}
+
+/// What an answer cannot hold is refused with what to do, and a file holds it.
+#[tokio::test]
+async fn a_long_conversation_needs_a_file() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for _ in 0..3 {
+        app.send(id, &"x".repeat(6 * 1024 * 1024)).await;
+    }
+    refused(
+        app.call("conversation/export", json!({"conversationId": id}))
+            .await,
+        ErrorKind::InvalidParams,
+        "name a file for it as path",
+    );
+    let path = home.path().join("out.json");
+    let told = export(&app, json!({"conversationId": id, "path": path})).await;
+    assert!(told["bytes"].as_u64().unwrap() > 18 * 1024 * 1024, "{told}");
+    let file: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(file["turns"], json!(3));
+}
+
+/// A call that takes long says how far it has come, and ends when whoever asked for it has left.
+#[tokio::test]
+async fn long_work_is_told_and_ends_with_its_caller() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let head = app.get(id).await.head.unwrap();
+    let beside = home.transcript(head.as_str()).unwrap().with_extension("");
+    fs::create_dir_all(&beside).unwrap();
+    // Holes only: on the disk it takes nothing, and to read it takes longer than any test.
+    let endless = fs::File::create(beside.join("endless")).unwrap();
+    endless.set_len(1 << 42).unwrap();
+    assert_eq!(
+        app.call("daemon/work", json!({})).await.unwrap(),
+        json!({"work": []})
+    );
+    let mut raw = daemon.raw().await;
+    raw.send(
+        "conversation/export",
+        json!({"conversationId": id, "format": "bundle"}),
+    )
+    .await;
+    let mut last = 0;
+    while last < 1024 * 1024 {
+        let told = app.call("daemon/work", json!({})).await.unwrap();
+        let Some(work) = told["work"].get(0) else { continue };
+        assert_eq!(
+            (&work["method"], &work["conversationId"]),
+            (&json!("conversation/export"), &json!(id))
+        );
+        let done = work["doneBytes"].as_u64().unwrap();
+        assert!(
+            done >= last && (done == 0 || work["totalBytes"].as_u64().unwrap() > 1 << 42),
+            "{work}"
+        );
+        last = done;
+    }
+    drop(raw);
+    while app.call("daemon/work", json!({})).await.unwrap() != json!({"work": []}) {}
+    drop(app);
+    // The daemon stops at once, which it could not while the work goes on; nothing half is left behind.
+    drop(daemon);
+    assert_eq!(
+        files_below(&home.data().join("exports")),
+        [] as [std::path::PathBuf; 0]
+    );
+}
