@@ -445,5 +445,6 @@ fn file_number(path: &Path) -> Option<FileNumber> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

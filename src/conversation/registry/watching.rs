@@ -86,7 +86,7 @@ impl Registry {
             // Behind the watching, so that each change is either in the size or told.
             for root in &roots {
                 for (path, metadata) in sizes(&root.folder, root.format) {
-                    ears.begin(&path, metadata);
+                    ears.begin(&path, &metadata);
                 }
             }
             (watch.waker(), ears)
@@ -168,10 +168,10 @@ async fn listen(registry: Weak<Registry>, waker: AsyncFd<OwnedFd>, mut ears: Ear
             return;
         };
         let round = tokio::task::spawn_blocking(move || {
-            let told = ears.round(&registry);
-            (ears, told)
+            ears.round(&registry);
+            ears
         });
-        let Ok((again, ())) = round.await else {
+        let Ok(again) = round.await else {
             tracing::error!("watching transcripts failed; nothing more is told of what is saved in them");
             return;
         };
@@ -196,10 +196,10 @@ impl Default for Ears {
 
 impl Ears {
     /// Notes a file that is there at the start: all that stands in it is old.
-    fn begin(&mut self, path: &Path, metadata: std::fs::Metadata) {
+    fn begin(&mut self, path: &Path, metadata: &std::fs::Metadata) {
         let seen = Seen {
             judged: metadata.len(),
-            ..Seen::new(&metadata)
+            ..Seen::new(metadata)
         };
         self.seen.insert(self.hasher.hash_one(path), seen);
     }

@@ -207,32 +207,32 @@ fn what_the_watch_tells_is_enough_to_be_up_to_date() {
         ("new", &|| write(root, "projects/-a/s3.jsonl", PROMPT)),
         ("in a new folder", &|| write(root, "projects/-b/s4.jsonl", PROMPT)),
         ("renamed", &|| {
-            fs::rename(path("-a/s3.jsonl"), path("-b/s5.jsonl")).expect("a new name")
+            fs::rename(path("-a/s3.jsonl"), path("-b/s5.jsonl")).expect("a new name");
         }),
         ("removed", &|| {
-            fs::remove_file(path("-a/s2.jsonl")).expect("it is gone")
+            fs::remove_file(path("-a/s2.jsonl")).expect("it is gone");
         }),
         ("folder renamed", &|| {
-            fs::rename(path("-b"), path("-c")).expect("a new name")
+            fs::rename(path("-b"), path("-c")).expect("a new name");
         }),
         ("empty", &|| write(root, "projects/-c/s4.jsonl", "")),
         ("a folder of that name", &|| {
-            fs::create_dir(path("-c/s6.jsonl")).expect("a folder")
+            fs::create_dir(path("-c/s6.jsonl")).expect("a folder");
         }),
         ("a second name", &|| {
             fs::hard_link(path("-c/s5.jsonl"), path("-a/s5.jsonl")).expect("a second name");
         }),
         ("the first name gone", &|| {
-            fs::remove_file(path("-a/s5.jsonl")).expect("it is gone")
+            fs::remove_file(path("-a/s5.jsonl")).expect("it is gone");
         }),
         ("a linked file", &|| {
-            symlink(path("-a/s1.jsonl"), path("-a/s7.jsonl")).expect("a link")
+            symlink(path("-a/s1.jsonl"), path("-a/s7.jsonl")).expect("a link");
         }),
         ("a linked folder", &|| {
-            symlink(path("-c"), path("-d")).expect("a link")
+            symlink(path("-c"), path("-d")).expect("a link");
         }),
         ("folder removed", &|| {
-            fs::remove_dir_all(path("-a")).expect("it is gone")
+            fs::remove_dir_all(path("-a")).expect("it is gone");
         }),
     ];
     for (what, step) in steps {
