@@ -8,6 +8,7 @@ pub(super) mod pack;
 pub(super) mod unpack;
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -259,7 +260,9 @@ impl<R: Read> Read for Hashing<'_, R> {
 
 /// What a failed read or write means: an end that was asked for, or else what `otherwise` makes of it.
 fn ended_or(error: io::Error, otherwise: impl FnOnce(io::Error) -> Trouble) -> Trouble {
-    let is_end = error.get_ref().is_some_and(|inner| inner.is::<EndedEarly>());
+    let is_end = error
+        .get_ref()
+        .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>);
     if is_end {
         EndedEarly.into()
     } else {
@@ -275,6 +278,3 @@ fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> 
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,6 +11,8 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::daemon::Work;
 use tokio_util::sync::CancellationToken;
 
+use crate::transcript::meter::{Meter, metered};
+
 /// The calls that run.
 #[derive(Default)]
 pub struct Works {
@@ -75,6 +77,13 @@ impl Works {
 }
 
 impl Begun {
+    /// Does work that reads transcripts on a blocking thread, and counts what it reads; none when it panicked.
+    pub async fn reading<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let meter: Arc<dyn Meter> = self.progress();
+        let done = tokio::task::spawn_blocking(move || metered(meter, work)).await;
+        done.ok()
+    }
+
     /// What the thread that does the work counts on.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
@@ -125,9 +134,22 @@ impl Progress {
     }
 }
 
+impl Meter for Progress {
+    fn expect(&self, bytes: u64) {
+        Progress::expect(self, bytes);
+    }
+
+    fn read(&self, bytes: u64) {
+        // Who only reads is let come to its end.
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::library::Library;
+    use crate::transcript::reading;
 
     #[test]
     fn a_call_is_told_while_it_runs_and_ends_when_nobody_waits() {
@@ -146,5 +168,31 @@ mod tests {
         assert_eq!(works.told().len(), 1);
         stop.cancel();
         assert!(second.progress().step_io(0).is_err());
+    }
+
+    /// Each way of reading a transcript counts, whatever asks for it.
+    #[tokio::test]
+    async fn what_is_read_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, "{\"type\":\"mode\"}\n".repeat(10_000)).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let ways: [fn(&std::path::Path); 3] = [
+            |path| drop(reading::check(path).unwrap()),
+            |path| drop(reading::origin(path).unwrap()),
+            |path| drop(Library::default().index(path).unwrap()),
+        ];
+        for way in ways {
+            let works = Arc::new(Works::default());
+            let begun = works.begin("transcript/check", None, CancellationToken::new());
+            let (path, seen) = (path.clone(), Arc::clone(&works));
+            let read = move || {
+                way(&path);
+                seen.told()
+            };
+            let told = begun.reading(read).await.unwrap();
+            assert_eq!((told[0].done_bytes, told[0].total_bytes), (bytes, bytes));
+            assert_eq!(works.told(), []);
+        }
     }
 }

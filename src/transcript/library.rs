@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::TranscriptError;
 use super::claude::Index;
 use super::claude::book::Book;
+use super::meter::Metered;
 use super::reading::{OpenBook, READ_BYTES};
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
@@ -351,7 +352,8 @@ impl Identity {
 /// The bytes from `start` to `end`: what is appended while they are read belongs to the next reading.
 fn piece(mut file: &File, start: u64, end: u64) -> io::Result<impl io::BufRead> {
     file.seek(SeekFrom::Start(start))?;
-    let reader = file.take(end.saturating_sub(start));
+    let length = end.saturating_sub(start);
+    let reader = Metered::new(file.take(length), length);
     Ok(BufReader::with_capacity(READ_BYTES, reader))
 }
 

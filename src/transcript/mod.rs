@@ -18,6 +18,7 @@ pub mod library;
 pub mod lines;
 pub mod locate;
 pub mod message;
+pub mod meter;
 pub mod opened;
 pub mod origin;
 pub mod parts;

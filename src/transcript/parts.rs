@@ -171,7 +171,7 @@ mod tests {
             (&format!("{long}{}", &long[..150_000]), long.len() as u64),
         ] {
             fs::write(&path, text).unwrap();
-            assert_eq!(whole_lines(&path).unwrap(), whole, "{:.40}", text);
+            assert_eq!(whole_lines(&path).unwrap(), whole, "{text:.40}");
         }
         assert!(whole_lines(&folder.path().join("none")).is_err());
     }

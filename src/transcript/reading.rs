@@ -11,6 +11,7 @@ use super::TranscriptError;
 use super::check::{self, Report, SideFile};
 use super::claude::book::{Book, BookMessage};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
+use super::meter::Metered;
 use super::origin::Origin;
 
 /// How much is read at once, in bytes.
@@ -154,9 +155,13 @@ impl OpenBook {
     }
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, TranscriptError> {
+fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
     let file = File::open(path).map_err(TranscriptError::io("open", path))?;
-    Ok(BufReader::with_capacity(READ_BYTES, file))
+    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+    Ok(BufReader::with_capacity(
+        READ_BYTES,
+        Metered::new(file, metadata.len()),
+    ))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::codex::{self, check};
 use super::codex::{Meta, read_meta, rollout_name};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
+use super::meter::Metered;
 use super::origin::{ForkedFrom, Origin};
 use super::reading::READ_BYTES;
 use super::summary::END_BYTES;
@@ -212,8 +213,8 @@ struct OpenFile {
 /// The text of a rollout.
 #[derive(Debug)]
 enum Text {
-    Plain(BufReader<File>),
-    Packed(Box<Unpacked<File>>),
+    Plain(BufReader<Metered<File>>),
+    Packed(Box<Unpacked<Metered<File>>>),
 }
 
 /// Whether the last turn of a rollout is over, and how many bytes it has. A compressed one says nothing: nobody writes to
@@ -419,7 +420,8 @@ impl Text {
             if !fs::metadata(path)?.is_file() {
                 return Err(io::Error::other("it is not a file"));
             }
-            let file = File::open(path)?;
+            // How much of it will be read is not known: of some only the first line.
+            let file = Metered::new(File::open(path)?, 0);
             if path.extension().is_some_and(|extension| extension == "zst") {
                 return Ok(Self::Packed(Box::new(Unpacked::new(file)?)));
             }

@@ -132,7 +132,6 @@ pub(in crate::conversation) fn unpack(
             path.display()
         )));
     }
-    drop(entries);
     check_end(path, archive.into_inner())?;
     Ok(written)
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns what was put there, and takes it away again unless somebody keeps it. Blocks.
 
+use std::error::Error;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -99,7 +100,10 @@ fn write(
     let nothing = Relocation::default();
     let relocation = if stays { &nothing } else { relocation };
     relocate(reader, writer, relocation, |bytes| progress.step_io(bytes)).map_err(|error: io::Error| {
-        if error.get_ref().is_some_and(|inner| inner.is::<EndedEarly>()) {
+        if error
+            .get_ref()
+            .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
+        {
             return EndedEarly.into();
         }
         TranscriptError::io("write", target)(error).into()

@@ -19,6 +19,7 @@ use super::super::folder::usable_folder;
 use super::super::naming::{check_title, shortened_title};
 use super::super::services::{chain_text, now};
 use super::super::state::view_of_record;
+use super::super::work::Begun;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
@@ -101,7 +102,8 @@ impl Registry {
             };
             Ok((held.entry, cwd, origin))
         };
-        let (entry, cwd, origin) = blocking(read).await?;
+        let begun = self.begun("conversation/adopt", None);
+        let (entry, cwd, origin) = blocking(begun, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let _turn = self.creating.lock().await;
         if let Some(holder) = self.holder(&adoption)? {
@@ -128,7 +130,8 @@ impl Registry {
         let (root, format) = read_root(&entry)?;
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
-        blocking(move || match format {
+        let begun = self.begun("transcript/check", Some(record.id));
+        blocking(begun, move || match format {
             Format::Claude => {
                 let path = disk::find(&root, &cwd, &id).map_err(|error| unusable(&error))?;
                 check_answer(reading::check(&path))
@@ -156,7 +159,8 @@ impl Registry {
             roots.push(root);
             is_new
         });
-        blocking(move || {
+        let begun = self.begun("transcript/check", None);
+        blocking(begun, move || {
             let held = find(&entries, &id)?;
             match (held.format, held.paths.as_slice()) {
                 (Format::Codex, _) => check_answer(rollouts::check(&held.root, held.id.as_str())),
@@ -204,11 +208,11 @@ impl Registry {
 }
 
 async fn blocking<T: Send + 'static>(
+    begun: Begun,
     work: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
 ) -> Result<T, ConversationError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or(Err(ConversationError::Lost))
+    let done = begun.reading(work).await;
+    done.unwrap_or(Err(ConversationError::Lost))
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.

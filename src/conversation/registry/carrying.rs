@@ -16,7 +16,7 @@ use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Import};
 use super::super::state::view_of_record;
-use super::super::work::Progress;
+use super::super::work::{Begun, Progress};
 use super::Registry;
 
 /// How many exports and imports run at once: each takes a core and what the disk gives for as long as it runs.
@@ -29,6 +29,11 @@ impl Registry {
         self.works.told()
     }
 
+    /// Puts a call on the list of those that take long.
+    pub(super) fn begun(&self, method: &'static str, conversation: Option<ConversationId>) -> Begun {
+        self.works.begin(method, conversation, self.stop.clone())
+    }
+
     /// Exports a conversation as it stands. The work ends when the caller leaves.
     ///
     /// # Errors
@@ -39,9 +44,7 @@ impl Registry {
         format: ExportFormat,
         path: Option<String>,
     ) -> Result<ExportAnswer, ConversationError> {
-        let begun = self
-            .works
-            .begin("conversation/export", Some(id), self.stop.clone());
+        let begun = self.begun("conversation/export", Some(id));
         let _turn = self.carrying.acquire().await;
         let usage = self.usage(id).await;
         let (record, view) = (self.record(id)?, self.view(id)?);
@@ -77,9 +80,7 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let registry = Arc::clone(self);
         let work = || async move {
-            let begun = registry
-                .works
-                .begin("conversation/import", None, registry.stop.clone());
+            let begun = registry.begun("conversation/import", None);
             let (progress, own) = (begun.progress(), Arc::clone(&registry));
             // A task of its own: what is in place when the caller leaves is taken away or written down, never neither.
             let run = registry

@@ -26,8 +26,10 @@ impl Registry {
         before: Option<CheckpointId>,
         limit: usize,
     ) -> Result<CheckpointPage, ConversationError> {
-        self.reading(move |services| history(services, id)?.checkpoints(before.as_ref(), limit))
-            .await
+        self.reading("conversation/checkpoints", Some(id), move |services| {
+            history(services, id)?.checkpoints(before.as_ref(), limit)
+        })
+        .await
     }
 
     /// A page of a conversation's messages, oldest first.
@@ -40,8 +42,10 @@ impl Registry {
         part: Part,
         limit: usize,
     ) -> Result<HistoryPage, ConversationError> {
-        self.reading(move |services| history(services, id)?.page(&part, limit))
-            .await
+        self.reading("conversation/history", Some(id), move |services| {
+            history(services, id)?.page(&part, limit)
+        })
+        .await
     }
 
     /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it.
@@ -53,18 +57,23 @@ impl Registry {
         checkpoint: CheckpointId,
         conversation: Option<ConversationId>,
     ) -> Result<CheckpointAnswer, ConversationError> {
-        self.reading(move |services| one(services, &checkpoint, conversation))
-            .await
+        self.reading("checkpoint/get", conversation, move |services| {
+            one(services, &checkpoint, conversation)
+        })
+        .await
     }
 
     async fn reading<T: Send + 'static>(
         &self,
+        method: &'static str,
+        conversation: Option<ConversationId>,
         read: impl FnOnce(&Services) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         let _turn = self.readings.acquire().await;
         let services = Arc::clone(&self.services);
-        let read = tokio::task::spawn_blocking(move || read(&services));
-        read.await.map_err(|_| ConversationError::Lost)?
+        let begun = self.begun(method, conversation);
+        let read = begun.reading(move || read(&services)).await;
+        read.unwrap_or(Err(ConversationError::Lost))
     }
 }
 

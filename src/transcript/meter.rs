@@ -1,0 +1,102 @@
+//! How much a thread reads of transcripts, for whoever waits for it.
+//!
+//! Owns the way from the readers of this room to a counter that somebody outside has set up for the work of one thread.
+//! Knows neither who that is nor what the work is.
+
+use std::cell::RefCell;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+/// What counts.
+pub trait Meter: Send + Sync {
+    /// There are so many bytes more to read.
+    fn expect(&self, bytes: u64);
+    /// So many bytes more were read.
+    fn read(&self, bytes: u64);
+}
+
+thread_local! {
+    static METER: RefCell<Option<Arc<dyn Meter>>> = const { RefCell::new(None) };
+}
+
+/// Does some work whose reading is counted, on this thread.
+pub fn metered<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
+    /// Puts back what was there, also when the work panics: blocking threads are used again.
+    struct Before(Option<Arc<dyn Meter>>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            METER.with(|current| current.replace(self.0.take()));
+        }
+    }
+    let _before = Before(METER.with(|current| current.replace(Some(meter))));
+    work()
+}
+
+/// A reader whose bytes are counted where this thread's work is.
+#[derive(Debug)]
+pub struct Metered<R>(R);
+
+impl<R> Metered<R> {
+    /// Counts what is read of `reader`, of which `bytes` are expected; 0 where that is not known.
+    pub fn new(reader: R, bytes: u64) -> Self {
+        with(|meter| meter.expect(bytes));
+        Self(reader)
+    }
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        with(|meter| meter.read(count as u64));
+        Ok(count)
+    }
+}
+
+impl<R: Seek> Seek for Metered<R> {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.0.seek(position)
+    }
+}
+
+fn with(tell: impl FnOnce(&dyn Meter)) {
+    METER.with_borrow(|meter| meter.as_deref().map(tell));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicU64, AtomicU64);
+
+    impl Meter for Counter {
+        fn expect(&self, bytes: u64) {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+
+        fn read(&self, bytes: u64) {
+            self.1.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_read_within_the_work_counts_and_nothing_else() {
+        let counter = Arc::new(Counter::default());
+        let read = || {
+            let mut text = String::new();
+            Metered::new(&b"twelve bytes"[..], 12)
+                .read_to_string(&mut text)
+                .unwrap();
+        };
+        read();
+        metered(Arc::clone(&counter) as Arc<dyn Meter>, read);
+        let panicked =
+            std::panic::catch_unwind(|| metered(Arc::new(Counter::default()), || panic!("within")));
+        assert!(panicked.is_err());
+        read();
+        assert_eq!(counter.0.load(Ordering::Relaxed), 12);
+        assert_eq!(counter.1.load(Ordering::Relaxed), 12);
+    }
+}
