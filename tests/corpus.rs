@@ -401,11 +401,11 @@ fn what_codex_wrote_is_read_as_pinned() {
         let mut open = Opened::codex(root.path(), one.upstream_id, None).unwrap();
         assert_eq!(open.losses(), [], "{}", one.name);
         let mut prompts = vec![String::new(); open.turns()];
-        for turn in 0..open.turns() {
+        for (turn, prompt) in prompts.iter_mut().enumerate() {
             for message in open.turn(turn) {
                 let message = open.message(message).unwrap().unwrap();
                 if message.sort == Sort::Prompt {
-                    prompts[turn].extend(texts(&message));
+                    prompt.extend(texts(&message));
                 }
             }
         }
