@@ -38,22 +38,27 @@ pub const LINEAGE_LIMIT: usize = 256;
 /// ones, then the one that was written last. Empty when there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when a folder is there and cannot be read.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder is there that cannot be read.
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     file_name(upstream_id)?;
-    let mut found = Vec::new();
+    let (mut found, mut failure) = (Vec::new(), None);
     for (place, folder) in FOLDERS.iter().enumerate() {
         let mut seen = HashSet::new();
         let mut left = vec![root.join(folder)];
         while let Some(folder) = left.pop() {
-            look_into(&folder, &mut seen, &mut left, &mut |path, name| {
+            let looked = look_into(&folder, &mut seen, &mut left, &mut |path, name| {
                 let Some(name) = rollout_name(name).filter(|name| name.upstream_id == upstream_id) else {
                     return;
                 };
                 let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
                 found.push((place, name.compressed, std::cmp::Reverse(written), path));
-            })?;
+            });
+            // It costs what is in it, which may be nothing of this session.
+            failure = looked.err().or(failure);
         }
+    }
+    if let (true, Some(error)) = (found.is_empty(), failure) {
+        return Err(error);
     }
     found.sort();
     Ok(found.into_iter().map(|(.., path)| path).collect())

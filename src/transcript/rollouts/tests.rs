@@ -118,6 +118,12 @@ fn what_can_be_resumed_is_taken_before_what_cannot() {
         locate(broken.path(), ROOT_ID),
         Err(TranscriptError::Io { .. })
     ));
+    let archived = broken.path().join(ARCHIVE);
+    fs::create_dir(&archived).expect("a folder");
+    let path = archived.join(format!("rollout-{ROOT_ID}.jsonl"));
+    fs::write(&path, ROOT).expect("a file");
+    let found = locate(broken.path(), ROOT_ID).expect("what can be read");
+    assert_eq!(found, [path]);
 }
 
 #[test]
