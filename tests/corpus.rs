@@ -398,7 +398,13 @@ fn what_codex_wrote_is_read_as_pinned() {
         fs::write(folder.join(name), bytes("codex", one.name)).unwrap();
     }
     for one in CODEX {
-        let mut open = Opened::codex(root.path(), one.upstream_id, None).unwrap();
+        let mut open = Opened::codex(
+            &session_bridge::transcript::library::Library::default(),
+            root.path(),
+            one.upstream_id,
+            None,
+        )
+        .unwrap();
         assert_eq!(open.losses(), [], "{}", one.name);
         let mut prompts = vec![String::new(); open.turns()];
         for (turn, prompt) in prompts.iter_mut().enumerate() {

@@ -10,12 +10,13 @@ use crate::raw::RawJson;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checkpoint {
-    /// Names the place, whatever becomes of the conversation: it says the agent, the session and the turn's last record.
+    /// Names the place, whatever becomes of the conversation: it says the agent, the session and the turn's last record, or
+    /// the turn itself where the agent gives turns names of their own (Codex).
     /// While the turn runs, it is the place that the turn has come to.
     pub id: CheckpointId,
     /// The number of the turn in the current history, from 1; in its own transcript when no conversation holds it.
     pub step: u64,
-    /// The session whose transcript holds it.
+    /// The session whose transcript holds it; of a fork by reference (Codex) that is another one for the earlier turns.
     pub upstream_id: UpstreamId,
     /// The checkpoint before it; absent at the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +32,8 @@ pub struct Checkpoint {
     pub tools: Vec<String>,
     /// How many bytes of the transcript the turn's messages take.
     pub bytes: u64,
-    /// The checkpoint that this one is a copy of, where the transcript was branched off or copied from another.
+    /// The checkpoint that this one is a copy of, where the transcript was branched off or copied from another. A fork by
+    /// reference has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<CheckpointId>,
 }
@@ -91,7 +93,7 @@ pub enum MessageKind {
 
 /// One part of a message. `kind` (on the wire `type`) says which of the other members are there: `text`, `thought` and
 /// `retelling` (of an earlier session, by this daemon) have `text`; `image` has `mimeType` and `data`; `toolCall` has
-/// `toolCallId`, `name` and `input`; `toolResult` has `toolCallId`, `text` and `isError`. Any other kind is the agent's
+/// `toolCallId`, `name` and `input`; `toolResult` has `toolCallId`, `text` and, where the agent says so, `isError`. Any other kind is the agent's
 /// own, with the whole block in `raw`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -199,7 +199,11 @@ fn tried(attempts: &[Attempt]) -> String {
         [] => "no way to bring it back was tried because the agent can neither resume nor load a session and what can \
                be read keeps too little"
             .to_owned(),
-        [_] => "1 way was tried".to_owned(),
+        // A single reason is all that there is to say, as that a session was archived.
+        [only] => match &only.error {
+            Some(error) => format!("1 way was tried: {error}"),
+            None => "1 way was tried".to_owned(),
+        },
         several => format!("{} ways were tried", several.len()),
     }
 }

@@ -144,7 +144,7 @@ impl History {
             }
             Format::Codex => {
                 let until = Some((place.upstream_id.as_str(), place.record_uuid.as_str()));
-                Opened::codex(root, &place.upstream_id, until).ok()
+                Opened::codex(&services.library, root, &place.upstream_id, until).ok()
             }
         };
         let mut history = Self::default();
@@ -542,7 +542,7 @@ fn open_source(
             let until = until.and_then(|until| until.as_str().parse::<CheckpointRef>().ok());
             let place = until.as_ref();
             let place = place.map(|place| (place.upstream_id.as_str(), place.record_uuid.as_str()));
-            Opened::codex(root, id.as_str(), place)
+            Opened::codex(&services.library, root, id.as_str(), place)
         }
     };
     let open = opened.map_err(|error| {

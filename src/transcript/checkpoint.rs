@@ -14,7 +14,7 @@ pub struct CheckpointRef {
     pub agent: String,
     /// The upstream session that holds the record.
     pub upstream_id: String,
-    /// The uuid of the turn's last record.
+    /// The uuid of the turn's last record, or the agent's own name of the turn, as Codex has it.
     pub record_uuid: String,
 }
 
@@ -23,7 +23,7 @@ pub struct CheckpointRef {
 pub struct MessageRef {
     /// The upstream session that holds the record.
     pub upstream_id: String,
-    /// The record's uuid.
+    /// The record's uuid, or what names it where there are none (`codex::book`).
     pub record_uuid: String,
 }
 

@@ -24,6 +24,7 @@ use super::claude::Index;
 use super::claude::book::Book;
 use super::meter::Metered;
 use super::reading::{OpenBook, READ_BYTES};
+use super::rollouts::RolloutBooks;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
 pub const LIBRARY_BYTES: usize = 64 * 1024 * 1024;
@@ -43,6 +44,8 @@ pub struct Library {
     limit_bytes: usize,
     hasher: RandomState,
     shelf: Mutex<Shelf>,
+    /// The same for the rollouts of Codex, which keep their own count.
+    pub(super) rollouts: RolloutBooks,
 }
 
 /// How a transcript stands, for one who watches it.
@@ -109,6 +112,7 @@ impl Library {
             limit_bytes,
             hasher: RandomState::new(),
             shelf: Mutex::default(),
+            rollouts: RolloutBooks::default(),
         }
     }
 

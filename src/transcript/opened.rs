@@ -50,11 +50,12 @@ impl Opened {
     /// # Errors
     /// As [`OpenRollout::open`].
     pub fn codex(
+        library: &Library,
         root: &Path,
         upstream_id: &str,
         until: Option<(&str, &str)>,
     ) -> Result<Self, TranscriptError> {
-        let open = OpenRollout::open(root, upstream_id, until)?;
+        let open = OpenRollout::open(&library.rollouts, root, upstream_id, until)?;
         Ok(Self::Codex(Box::new(open)))
     }
 

@@ -3,11 +3,14 @@
 //! A thin edge: finds and opens files, hands them to `codex`, adds the path to what goes wrong. Blocks. Knows neither
 //! conversations nor who asks.
 
+mod kept;
+
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::Report;
@@ -21,6 +24,9 @@ use super::meter::Metered;
 use super::origin::{ForkedFrom, Origin};
 use super::reading::READ_BYTES;
 use super::summary::END_BYTES;
+use kept::{Identity, Key, Volume};
+
+pub use kept::{KEPT_BYTES, RolloutBooks};
 
 /// The folders, below Codex' own, in which rollouts are, and the one for those that were archived.
 const FOLDERS: [&str; 2] = ["sessions", ARCHIVE];
@@ -33,22 +39,27 @@ pub const LINEAGE_LIMIT: usize = 256;
 /// ones, then the one that was written last. Empty when there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when a folder is there and cannot be read.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder is there that cannot be read.
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     file_name(upstream_id)?;
-    let mut found = Vec::new();
+    let (mut found, mut failure) = (Vec::new(), None);
     for (place, folder) in FOLDERS.iter().enumerate() {
         let mut seen = HashSet::new();
         let mut left = vec![root.join(folder)];
         while let Some(folder) = left.pop() {
-            look_into(&folder, &mut seen, &mut left, &mut |path, name| {
+            let looked = look_into(&folder, &mut seen, &mut left, &mut |path, name| {
                 let Some(name) = rollout_name(name).filter(|name| name.upstream_id == upstream_id) else {
                     return;
                 };
                 let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
                 found.push((place, name.compressed, std::cmp::Reverse(written), path));
-            })?;
+            });
+            // It costs what is in it, which may be nothing of this session.
+            failure = looked.err().or(failure);
         }
+    }
+    if let (true, Some(error)) = (found.is_empty(), failure) {
+        return Err(error);
     }
     found.sort();
     Ok(found.into_iter().map(|(.., path)| path).collect())
@@ -197,7 +208,7 @@ fn with_cause(error: &TranscriptError) -> String {
 #[derive(Debug)]
 pub struct OpenRollout {
     /// Where its messages stand.
-    pub book: Book,
+    pub book: Arc<Book>,
     /// What is missing from its beginning.
     pub missing: Option<MissingSource>,
     /// One for each part of the book.
@@ -207,7 +218,8 @@ pub struct OpenRollout {
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    text: Text,
+    /// None before it is first needed.
+    text: Option<Text>,
 }
 
 /// The text of a rollout.
@@ -244,15 +256,51 @@ impl OpenRollout {
     }
 
     /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
-    /// its name there) or all.
+    /// its name there) or all; from `books` where that was read before.
     ///
     /// # Errors
     /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when there is no such turn.
     pub fn open(
+        books: &RolloutBooks,
         root: &Path,
         upstream_id: &str,
         until: Option<(&str, &str)>,
     ) -> Result<Self, TranscriptError> {
+        let key = Key {
+            root: root.to_owned(),
+            upstream_id: upstream_id.to_owned(),
+            until: until.map(|(owner, turn)| (owner.to_owned(), turn.to_owned())),
+        };
+        if let Some(volume) = books.get(&key) {
+            let unopened = |(path, _): &(PathBuf, Identity)| OpenFile {
+                path: path.clone(),
+                text: None,
+            };
+            return Ok(Self {
+                book: Arc::clone(&volume.book),
+                missing: None,
+                files: volume.files.iter().map(unopened).collect(),
+            });
+        }
+        let (open, identities) = Self::read(root, upstream_id, until)?;
+        // What is missing may be there the next time, in a place that is not known yet.
+        if open.missing.is_none() {
+            let paths = open.files.iter().map(|file| file.path.clone());
+            let volume = Volume {
+                book: Arc::clone(&open.book),
+                files: paths.zip(identities).collect(),
+            };
+            books.put(key, volume);
+        }
+        Ok(open)
+    }
+
+    /// The session as it is now, and what its files were before they were read.
+    fn read(
+        root: &Path,
+        upstream_id: &str,
+        until: Option<(&str, &str)>,
+    ) -> Result<(Self, Vec<Identity>), TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
         let own_path = sources
             .last()
@@ -271,22 +319,24 @@ impl OpenRollout {
             None => None,
         };
         let mut builder = BookBuilder::new(until);
-        let mut files = Vec::with_capacity(sources.len());
+        let (mut files, mut identities) = (Vec::new(), Vec::new());
         for source in &sources {
-            let mut text = Text::open(&source.path)?;
+            let (mut text, identity) = Text::open(&source.path)?;
+            identities.push(identity);
             builder
                 .part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
             files.push(OpenFile {
                 path: source.path.clone(),
-                text,
+                text: Some(text),
             });
         }
-        Ok(Self {
-            book: builder.finish().ok_or_else(not_found)?,
+        let open = Self {
+            book: Arc::new(builder.finish().ok_or_else(not_found)?),
             missing,
             files,
-        })
+        };
+        Ok((open, identities))
     }
 
     /// Reads a message; none when its file was changed meanwhile.
@@ -297,7 +347,11 @@ impl OpenRollout {
         let Some(file) = self.files.get_mut(self.book.part_of(message)) else {
             return Ok(None);
         };
-        let read = self.book.message(&mut file.text, message);
+        let text = match &mut file.text {
+            Some(text) => text,
+            unopened => unopened.insert(Text::open(&file.path)?.0),
+        };
+        let read = self.book.message(text, message);
         read.map_err(TranscriptError::io("read", &file.path))
     }
 }
@@ -307,7 +361,7 @@ impl OpenRollout {
 /// # Errors
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
-    let open = OpenRollout::open(root, upstream_id, None)?;
+    let (open, _) = OpenRollout::read(root, upstream_id, None)?;
     let book = &open.book;
     let own_turns = |turn: &usize| {
         book.turn_name(*turn)
@@ -345,7 +399,7 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
 pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> {
     let path = find(root, upstream_id)?;
     let sources = sources_of(root, upstream_id, &path);
-    let text = Text::open(&path)?;
+    let (text, _) = Text::open(&path)?;
     let standing = check::Standing {
         upstream_id,
         archived: is_archived(root, &path),
@@ -395,7 +449,7 @@ fn look_at_source(path: &Path, end: &Option<u64>) -> Result<(Meta, bool), Transc
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
         return Ok((meta, true));
     };
-    let mut text = Text::open(path)?;
+    let (mut text, _) = Text::open(path)?;
     let mut byte = [0];
     let read = text
         .seek(SeekFrom::Start(last))
@@ -405,7 +459,7 @@ fn look_at_source(path: &Path, end: &Option<u64>) -> Result<(Meta, bool), Transc
 }
 
 fn meta(path: &Path) -> Result<Meta, TranscriptError> {
-    match read_meta(Text::open(path)?) {
+    match read_meta(Text::open(path)?.0) {
         Ok(meta) => Ok(meta.unwrap_or_default()),
         // A compressed file that breaks off says as much as could be decoded of it.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Meta::default()),
@@ -414,18 +468,22 @@ fn meta(path: &Path) -> Result<Meta, TranscriptError> {
 }
 
 impl Text {
-    fn open(path: &Path) -> Result<Self, TranscriptError> {
-        let open = || -> io::Result<Self> {
+    /// The text, and what its file is before any of it is read.
+    fn open(path: &Path) -> Result<(Self, Identity), TranscriptError> {
+        let open = || -> io::Result<(Self, Identity)> {
             // A pipe in a file's place would never open.
             if !fs::metadata(path)?.is_file() {
                 return Err(io::Error::other("it is not a file"));
             }
+            let file = File::open(path)?;
+            let identity = Identity::of(&file.metadata()?);
             // How much of it will be read is not known: of some only the first line.
-            let file = Metered::new(File::open(path)?, 0);
+            let file = Metered::new(file, 0);
             if path.extension().is_some_and(|extension| extension == "zst") {
-                return Ok(Self::Packed(Box::new(Unpacked::new(file)?)));
+                return Ok((Self::Packed(Box::new(Unpacked::new(file)?)), identity));
             }
-            Ok(Self::Plain(BufReader::with_capacity(READ_BYTES, file)))
+            let text = BufReader::with_capacity(READ_BYTES, file);
+            Ok((Self::Plain(text), identity))
         };
         open().map_err(TranscriptError::io("open", path))
     }

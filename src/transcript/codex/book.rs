@@ -300,6 +300,13 @@ impl BookBuilder {
 }
 
 impl Book {
+    /// About how much memory this takes, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let turns: usize = self.turns.iter().map(|turn| turn.id.len()).sum();
+        turns + self.turns.capacity() * size_of::<Turn>() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// How many messages there are.
     #[must_use]
     pub fn messages(&self) -> usize {

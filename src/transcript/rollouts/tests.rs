@@ -39,7 +39,7 @@ fn archive(home: &Path, path: &Path) -> PathBuf {
 }
 
 fn deep(home: &Path) -> OpenRollout {
-    OpenRollout::open(home, DEEP_ID, None).expect("an open rollout")
+    OpenRollout::open(&RolloutBooks::default(), home, DEEP_ID, None).expect("an open rollout")
 }
 
 /// What each message is named, and what it says.
@@ -118,6 +118,12 @@ fn what_can_be_resumed_is_taken_before_what_cannot() {
         locate(broken.path(), ROOT_ID),
         Err(TranscriptError::Io { .. })
     ));
+    let archived = broken.path().join(ARCHIVE);
+    fs::create_dir(&archived).expect("a folder");
+    let path = archived.join(format!("rollout-{ROOT_ID}.jsonl"));
+    fs::write(&path, ROOT).expect("a file");
+    let found = locate(broken.path(), ROOT_ID).expect("what can be read");
+    assert_eq!(found, [path]);
 }
 
 #[test]
@@ -214,7 +220,7 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     let bytes = fs::read(&packed).expect("a file");
     fs::write(&packed, &bytes[..bytes.len() - 9]).expect("a file");
     assert_eq!(
-        OpenRollout::open(home.path(), EARLY_ID, None)
+        OpenRollout::open(&RolloutBooks::default(), home.path(), EARLY_ID, None)
             .expect("a rollout")
             .book
             .damages,
@@ -227,7 +233,7 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     );
     fs::write(&packed, "no such thing").expect("a file");
     assert!(matches!(
-        OpenRollout::open(home.path(), EARLY_ID, None),
+        OpenRollout::open(&RolloutBooks::default(), home.path(), EARLY_ID, None),
         Err(TranscriptError::Io { .. })
     ));
     assert!(check(home.path(), EARLY_ID).is_err());
@@ -237,4 +243,59 @@ fn a_circle_and_what_is_no_rollout_are_told() {
         find(home.path(), EARLY_ID),
         Err(TranscriptError::NotFound { .. })
     ));
+}
+
+#[test]
+fn what_was_read_is_kept_until_one_of_its_files_changes() {
+    let (home, [root, _, deep_path]) = family();
+    let books = RolloutBooks::default();
+    let open = |until| OpenRollout::open(&books, home.path(), DEEP_ID, until).expect("an open rollout");
+    let first = open(None);
+    let mut again = open(None);
+    assert!(Arc::ptr_eq(&first.book, &again.book));
+    assert_eq!(told(&mut again), told(&mut deep(home.path())));
+    // A shorter one beside it, and both are kept.
+    assert_eq!(open(Some((ROOT_ID, FIRST_TURN))).book.turns(), 1);
+    assert!(Arc::ptr_eq(&first.book, &open(None).book));
+    // The last of its files grows, the first is written anew, and then goes away and comes back elsewhere.
+    let grown = format!("{DEEP}{}\n", DEEP.lines().nth(5).expect("a prompt"));
+    fs::write(&deep_path, grown).expect("a file");
+    let longer = open(None);
+    assert_eq!(longer.book.messages(), first.book.messages() + 1);
+    fs::write(&root, ROOT.replacen("hi one", "ho one", 2)).expect("a file");
+    assert!(!Arc::ptr_eq(&longer.book, &open(None).book));
+    fs::remove_file(&root).expect("a file");
+    assert!(open(None).missing.is_some());
+    fs::write(
+        home.path()
+            .join("sessions")
+            .join(root.file_name().expect("a name")),
+        ROOT,
+    )
+    .expect("a file");
+    assert_eq!((open(None).missing, open(None).book.turns()), (None, 3));
+}
+
+#[test]
+fn no_more_is_kept_than_was_allowed() {
+    let (home, _) = family();
+    let books = RolloutBooks::with_limit(1);
+    let open = |id| {
+        OpenRollout::open(&books, home.path(), id, None)
+            .expect("an open rollout")
+            .book
+    };
+    assert!(!Arc::ptr_eq(&open(DEEP_ID), &open(DEEP_ID)));
+    let books = RolloutBooks::with_limit(10_000);
+    let open = |id| {
+        OpenRollout::open(&books, home.path(), id, None)
+            .expect("an open rollout")
+            .book
+    };
+    let (deep, root) = (open(DEEP_ID), open(ROOT_ID));
+    assert!(Arc::ptr_eq(&deep, &open(DEEP_ID)));
+    // The one that was used least recently makes room.
+    open(EARLY_ID);
+    assert!(Arc::ptr_eq(&deep, &open(DEEP_ID)));
+    assert!(!Arc::ptr_eq(&root, &open(ROOT_ID)));
 }
