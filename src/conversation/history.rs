@@ -225,7 +225,8 @@ impl History {
     pub(super) fn step_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
             let own = session.upstream_id.as_str();
-            let is_it = session.agent.as_str() == place.agent && session.open.may_hold(own, &place.upstream_id);
+            let is_it =
+                session.agent.as_str() == place.agent && session.open.may_hold(own, &place.upstream_id);
             let find = || session.open.find(&place.upstream_id, &place.record_uuid);
             let message = is_it.then(find).flatten()?;
             Some(session.turns_before + session.open.turn_of(message)?)

@@ -49,7 +49,11 @@ impl Opened {
     ///
     /// # Errors
     /// As [`OpenRollout::open`].
-    pub fn codex(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Self, TranscriptError> {
+    pub fn codex(
+        root: &Path,
+        upstream_id: &str,
+        until: Option<(&str, &str)>,
+    ) -> Result<Self, TranscriptError> {
         let open = OpenRollout::open(root, upstream_id, until)?;
         Ok(Self::Codex(Box::new(open)))
     }

@@ -221,9 +221,16 @@ impl OpenRollout {
     ///
     /// # Errors
     /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when there is no such turn.
-    pub fn open(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Self, TranscriptError> {
+    pub fn open(
+        root: &Path,
+        upstream_id: &str,
+        until: Option<(&str, &str)>,
+    ) -> Result<Self, TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
-        let own_path = sources.last().map(|source| source.path.clone()).unwrap_or_default();
+        let own_path = sources
+            .last()
+            .map(|source| source.path.clone())
+            .unwrap_or_default();
         let not_found = || TranscriptError::RecordNotFound {
             path: own_path.clone(),
             uuid: until.map(|(_, turn)| turn.to_owned()).unwrap_or_default(),
@@ -275,7 +282,10 @@ impl OpenRollout {
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
     let open = OpenRollout::open(root, upstream_id, None)?;
     let book = &open.book;
-    let own_turns = |turn: &usize| book.turn_name(*turn).is_some_and(|(_, owner)| owner != upstream_id);
+    let own_turns = |turn: &usize| {
+        book.turn_name(*turn)
+            .is_some_and(|(_, owner)| owner != upstream_id)
+    };
     let last_carried = (0..book.turns()).rev().find(own_turns);
     let place = last_carried.and_then(|turn| book.turn_name(turn));
     let source = || book.meta.base.as_ref().map(|base| base.upstream_id.clone());
@@ -285,10 +295,12 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
             record_uuid: Some(turn.to_owned()),
         }),
         // Its file is missing, or the fork was made before anything was said; or the version copied what was said.
-        None => source().or_else(|| book.meta.forked_from.clone()).map(|session_id| ForkedFrom {
-            session_id,
-            record_uuid: None,
-        }),
+        None => source()
+            .or_else(|| book.meta.forked_from.clone())
+            .map(|session_id| ForkedFrom {
+                session_id,
+                record_uuid: None,
+            }),
     };
     Ok(Origin {
         cwd: book.cwd.clone().or_else(|| book.meta.cwd.clone()),

@@ -334,13 +334,18 @@ impl Book {
     /// The name of a message's record within its file; empty when it is not there.
     #[must_use]
     pub fn record_id(&self, message: usize) -> String {
-        self.entries.get(message).map(Entry::record_id).unwrap_or_default()
+        self.entries
+            .get(message)
+            .map(Entry::record_id)
+            .unwrap_or_default()
     }
 
     /// The part that a message stands in.
     #[must_use]
     pub fn part_of(&self, message: usize) -> usize {
-        self.entries.get(message).map_or(0, |entry| usize::from(entry.part))
+        self.entries
+            .get(message)
+            .map_or(0, |entry| usize::from(entry.part))
     }
 
     /// The session whose file holds a message.
@@ -369,9 +374,12 @@ impl Book {
         }
         let (mark, number) = record_id.split_at_checked(1)?;
         let number: u32 = number.parse().ok()?;
-        self.entries.iter().position(|entry| {
-            entry.number == number && (mark == "o") == entry.is_ordinal && is_owner(entry.part)
-        }).filter(|_| matches!(mark, "o" | "l"))
+        self.entries
+            .iter()
+            .position(|entry| {
+                entry.number == number && (mark == "o") == entry.is_ordinal && is_owner(entry.part)
+            })
+            .filter(|_| matches!(mark, "o" | "l"))
     }
 
     /// Reads a message from the file of its part. None when the file was changed meanwhile and something else stands there.

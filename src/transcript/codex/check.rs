@@ -54,11 +54,7 @@ pub enum SourceState {
 ///
 /// # Errors
 /// What the reader answers, but for a compressed file that breaks off, which is a finding.
-pub fn check(
-    reader: impl BufRead,
-    standing: Standing<'_>,
-    sources: &[SourceStanding],
-) -> io::Result<Report> {
+pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStanding]) -> io::Result<Report> {
     let mut checker = Checker {
         standing,
         report: ReportBuilder::default(),
@@ -167,7 +163,8 @@ impl Checker<'_> {
         if kind.ends_with("_output") {
             if self.calls.remove(&hash_of(&call_id)).is_none() {
                 let detail = "a tool's result whose call is not there: a resume leaves it out";
-                self.report.find(number, FindingKind::ResultWithoutToolUse, detail);
+                self.report
+                    .find(number, FindingKind::ResultWithoutToolUse, detail);
             }
         } else if kind.ends_with("_call") {
             let name = record.payload.text("name").unwrap_or(kind);

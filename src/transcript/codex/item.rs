@@ -83,7 +83,11 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<Transc
     let (speaker, sort, parts) = match entry {
         EntrySort::Summary => {
             let text = payload.text("message").filter(|text| !text.is_empty());
-            (Speaker::User, Sort::Summary, text.map(Part::Text).into_iter().collect())
+            (
+                Speaker::User,
+                Sort::Summary,
+                text.map(Part::Text).into_iter().collect(),
+            )
         }
         EntrySort::Failure => {
             let error = payload.object("error");
@@ -91,7 +95,11 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<Transc
                 Some(error) => error.text("message"),
                 None => payload.text("message"),
             };
-            (Speaker::Model, Sort::Error, text.map(Part::Text).into_iter().collect())
+            (
+                Speaker::Model,
+                Sort::Error,
+                text.map(Part::Text).into_iter().collect(),
+            )
         }
         EntrySort::Prompt => (Speaker::User, Sort::Prompt, parts(payload)?),
         EntrySort::Item | EntrySort::Aside => {
@@ -149,7 +157,10 @@ fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
         "local_shell_call" => {
             let action = item.raw("action").map_or("null", |action| action.get());
             vec![Part::ToolCall {
-                id: item.text("call_id").or_else(|| item.text("id")).unwrap_or_default(),
+                id: item
+                    .text("call_id")
+                    .or_else(|| item.text("id"))
+                    .unwrap_or_default(),
                 name: "local_shell".to_owned(),
                 input_json: action.to_owned(),
             }]
@@ -235,7 +246,9 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
     } else if let Some(parts) = item.array("output") {
         text_of_parts(parts)
     } else if let Some(output) = item.object("output") {
-        success = output.raw("success").and_then(|raw| raw.get().parse::<bool>().ok());
+        success = output
+            .raw("success")
+            .and_then(|raw| raw.get().parse::<bool>().ok());
         match output.text("content") {
             Some(text) => text,
             None => text_of_parts(output.array("content").unwrap_or_default()),
@@ -246,7 +259,10 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
     // Older versions put the output of a command into an object that is written as text.
     let wrapped = Fields::parse(&text).and_then(|wrapped| {
         let metadata = wrapped.object("metadata")?;
-        Some((wrapped.text("output")?, super::line::number(&metadata, "exit_code")))
+        Some((
+            wrapped.text("output")?,
+            super::line::number(&metadata, "exit_code"),
+        ))
     });
     let (text, exit_code) = wrapped.unwrap_or_else(|| {
         let code = exit_code(&text);
@@ -255,7 +271,9 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
     let mut parts = vec![Part::ToolResult {
         call_id,
         text,
-        is_error: success.map(|success| !success).or(exit_code.map(|code| code != 0)),
+        is_error: success
+            .map(|success| !success)
+            .or(exit_code.map(|code| code != 0)),
     }];
     parts.append(&mut pictures);
     parts
@@ -263,7 +281,10 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
 
 /// The exit code that the agent wrote above a command's output. A signal's is negative, and not 0 either.
 fn exit_code(text: &str) -> Option<u64> {
-    let header = text.lines().take(HEADER_LINES).take_while(|line| *line != "Output:");
+    let header = text
+        .lines()
+        .take(HEADER_LINES)
+        .take_while(|line| *line != "Output:");
     let mut codes = header.filter_map(|line| line.strip_prefix(EXIT_CODE));
     codes.next().map(|code| code.trim().parse().unwrap_or(1))
 }

@@ -115,7 +115,10 @@ impl<'a> RolloutLine<'a> {
             let passed = self.payload.object("internal_chat_message_metadata_passthrough");
             passed.and_then(|passed| passed.text("turn_id"))
         };
-        self.payload.text("turn_id").or_else(passed).filter(|id| !id.is_empty())
+        self.payload
+            .text("turn_id")
+            .or_else(passed)
+            .filter(|id| !id.is_empty())
     }
 }
 

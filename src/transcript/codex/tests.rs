@@ -129,7 +129,10 @@ fn a_rollout_of_today() {
     assert_eq!(turns, [0..3, 3..7, 7..9, 9..11, 11..15, 15..17]);
     assert_eq!(book.turn_name(0), Some((FIRST_TURN, "s")));
     assert_eq!(book.find("s", FIRST_TURN), Some(2));
-    assert_eq!((book.record_id(1), book.find("s", "o7")), ("o7".to_owned(), Some(1)));
+    assert_eq!(
+        (book.record_id(1), book.find("s", "o7")),
+        ("o7".to_owned(), Some(1))
+    );
     for nowhere in ["o8", "l7", "x7", "", "é", "o", "7"] {
         assert_eq!(book.find("s", nowhere), None, "{nowhere}");
     }
@@ -153,7 +156,10 @@ fn a_fork_begins_in_the_files_that_it_continues() {
     assert_eq!(forked.find("f", own_turn), Some(forked.messages() - 1));
     // The same by offsets alone, and of a source that lost its end.
     let offset = forked.meta.base.as_ref().and_then(|base| base.end_offset);
-    let by_offset = Cut { ordinal: None, offset };
+    let by_offset = Cut {
+        ordinal: None,
+        offset,
+    };
     let parts = [(ROOT_ID, ROOT, by_offset), ("f", FORK, Cut::default())];
     assert_eq!(book(&parts, None).expect("a book").turns(), 6);
     let short: String = ROOT.lines().take(20).map(|line| format!("{line}\n")).collect();
@@ -164,7 +170,12 @@ fn a_fork_begins_in_the_files_that_it_continues() {
     // Up to a turn of the first file, of the last, and to none that is there.
     let parts = [(ROOT_ID, ROOT, cut_at(14)), (EARLY_ID, EARLY, Cut::default())];
     assert_eq!(book(&parts, Some((0, FIRST_TURN))).expect("a book").messages(), 3);
-    assert_eq!(book(&parts, Some((1, "01a1fcbf-e918-7c53-9884-4d4940b79587"))).expect("a book").turns(), 2);
+    assert_eq!(
+        book(&parts, Some((1, "01a1fcbf-e918-7c53-9884-4d4940b79587")))
+            .expect("a book")
+            .turns(),
+        2
+    );
     assert!(book(&parts, Some((1, FIRST_TURN))).is_none());
     assert!(book(&parts, Some((0, "nowhere"))).is_none());
 }
@@ -173,74 +184,132 @@ fn a_fork_begins_in_the_files_that_it_continues() {
 fn rollouts_of_older_versions() {
     let context = user("<environment_context>\n</environment_context>");
     let meta = line(None, "session_meta", json!({"id": "s", "cwd": "/home/u/project"}));
-    let old = [meta.as_str(), &context, &user("one"), &model("1"), &user("<b>two</b>"), &model("2")].concat();
+    let old = [
+        meta.as_str(),
+        &context,
+        &user("one"),
+        &model("1"),
+        &user("<b>two</b>"),
+        &model("2"),
+    ]
+    .concat();
     let book = whole(&old);
     assert_eq!(
         told(&book, &[&old]),
-        ["aside: <environment_context>\n</", "prompt: one", "reply: 1", "prompt: <b>two</b>", "reply: 2"]
+        [
+            "aside: <environment_context>\n</",
+            "prompt: one",
+            "reply: 1",
+            "prompt: <b>two</b>",
+            "reply: 2"
+        ]
     );
     assert_eq!(book.turn_name(1), Some(("t2", "s")));
-    assert_eq!((book.record_id(1), book.find("s", "l3")), ("l3".to_owned(), Some(1)));
+    assert_eq!(
+        (book.record_id(1), book.find("s", "l3")),
+        ("l3".to_owned(), Some(1))
+    );
     assert_eq!(book.find("s", "t1"), Some(2));
     let first = self::book(&[("s", &old, Cut::default())], Some((0, "t1"))).expect("a book");
     assert_eq!((first.turns(), first.messages()), (1, 3));
 
     // The first ones had no envelope; the reasoning is told as far as it is there.
     let bare = concat!(
-        r#"{"id":"s","timestamp":"2025-05-03T12:00:00.000Z","instructions":null}"#, "\n",
-        r#"{"record_type":"state"}"#, "\n",
-        r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}"#, "\n",
-        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"}"#, "\n",
-        r#"{"type":"function_call","name":"shell","arguments":"not json","call_id":"c1"}"#, "\n",
-        r#"{"type":"function_call_output","call_id":"c1","output":"{\"output\":\"no\\n\",\"metadata\":{\"exit_code\":2}}"}"#, "\n",
+        r#"{"id":"s","timestamp":"2025-05-03T12:00:00.000Z","instructions":null}"#,
+        "\n",
+        r#"{"record_type":"state"}"#,
+        "\n",
+        r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}"#,
+        "\n",
+        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"}"#,
+        "\n",
+        r#"{"type":"function_call","name":"shell","arguments":"not json","call_id":"c1"}"#,
+        "\n",
+        r#"{"type":"function_call_output","call_id":"c1","output":"{\"output\":\"no\\n\",\"metadata\":{\"exit_code\":2}}"}"#,
+        "\n",
     );
     let book = whole(bare);
     assert_eq!(book.meta.upstream_id.as_deref(), Some("s"));
     assert_eq!(
         told(&book, &[bare]),
-        ["prompt: one", "reply: (hm)", r#"reply: shell "not json""#, "result: = no Some(true)"]
+        [
+            "prompt: one",
+            "reply: (hm)",
+            r#"reply: shell "not json""#,
+            "result: = no Some(true)"
+        ]
     );
 }
 
 #[test]
 fn items_in_each_form() {
-    let output = |output: Value| item(json!({"type": "function_call_output", "call_id": "c", "output": output}));
+    let output =
+        |output: Value| item(json!({"type": "function_call_output", "call_id": "c", "output": output}));
     let table = [
         (output(json!("plain")), "result: = plain None"),
-        (output(json!({"content": "no", "success": false})), "result: = no Some(true)"),
         (
-            output(json!([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:image/png;base64,QUJD"}])),
+            output(json!({"content": "no", "success": false})),
+            "result: = no Some(true)",
+        ),
+        (
+            output(
+                json!([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:image/png;base64,QUJD"}]),
+            ),
             "result: = a None | image/png QUJD",
         ),
         (
-            output(json!("Chunk ID: 1\nProcess exited with code 1\nOutput:\nProcess exited with code 0")),
+            output(json!(
+                "Chunk ID: 1\nProcess exited with code 1\nOutput:\nProcess exited with code 0"
+            )),
             "result: = Process exited with code 0 Some(true)",
         ),
-        (output(json!("Output:\nProcess exited with code 1")), "result: = Process exited with code 1 None"),
+        (
+            output(json!("Output:\nProcess exited with code 1")),
+            "result: = Process exited with code 1 None",
+        ),
         (output(json!(7)), "result: =  None"),
         (
-            item(json!({"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** x"})),
+            item(
+                json!({"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** x"}),
+            ),
             r#"reply: apply_patch "*** x""#,
         ),
         (
             item(json!({"type": "local_shell_call", "call_id": "c", "action": {"type": "exec"}})),
             r#"reply: local_shell {"type":"exec"}"#,
         ),
-        (item(json!({"type": "web_search_call", "action": {"query": "x"}})), "reply: <web_search_call>"),
-        (item(json!({"type": "brand_new", "x": 1.50})), "reply: <brand_new>"),
+        (
+            item(json!({"type": "web_search_call", "action": {"query": "x"}})),
+            "reply: <web_search_call>",
+        ),
+        (
+            item(json!({"type": "brand_new", "x": 1.50})),
+            "reply: <brand_new>",
+        ),
         (
             item(json!({"type": "reasoning", "content": [{"text": "all"}], "summary": [{"text": "short"}]})),
             "reply: (all)",
         ),
         (
-            item(json!({"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]})),
+            item(
+                json!({"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}),
+            ),
             "reply: <refusal>",
         ),
         (
-            item(json!({"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]})),
+            item(
+                json!({"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}),
+            ),
             "prompt: <input_image>",
         ),
-        (line(None, "event_msg", json!({"type": "error", "message": "went wrong"})), "error: went wrong"),
+        (
+            line(
+                None,
+                "event_msg",
+                json!({"type": "error", "message": "went wrong"}),
+            ),
+            "error: went wrong",
+        ),
         (line(None, "compacted", json!({"message": ""})), "summary: "),
     ];
     for (text, expected) in table {
@@ -255,7 +324,11 @@ fn items_in_each_form() {
     for left_out in [
         item(json!({"type": "message", "role": "developer", "content": []})),
         item(json!({"type": "ghost_snapshot"})),
-        line(None, "event_msg", json!({"type": "agent_message", "message": "twice"})),
+        line(
+            None,
+            "event_msg",
+            json!({"type": "agent_message", "message": "twice"}),
+        ),
         line(None, "brand_new", json!({})),
         "{}\n[]\n7\n".to_owned(),
     ] {
@@ -265,7 +338,13 @@ fn items_in_each_form() {
 
 #[test]
 fn a_turn_that_was_taken_back_is_left_out_and_can_still_be_named() {
-    let back = |turns: u64| line(None, "event_msg", json!({"type": "thread_rolled_back", "num_turns": turns}));
+    let back = |turns: u64| {
+        line(
+            None,
+            "event_msg",
+            json!({"type": "thread_rolled_back", "num_turns": turns}),
+        )
+    };
     let said = [user("one"), model("1"), user("two"), model("2")].concat();
     let gone = format!("{said}{}{}{}", back(1), user("three"), model("3"));
     let book = whole(&gone);
@@ -281,8 +360,22 @@ fn a_turn_that_was_taken_back_is_left_out_and_can_still_be_named() {
 
 #[test]
 fn a_second_prompt_within_a_turn_begins_no_other() {
-    let started = |id: &str| line(Some(1), "event_msg", json!({"type": "task_started", "turn_id": id}));
-    let text = [started("a"), user("one"), user("and this"), model("1"), started("b"), user("two")].concat();
+    let started = |id: &str| {
+        line(
+            Some(1),
+            "event_msg",
+            json!({"type": "task_started", "turn_id": id}),
+        )
+    };
+    let text = [
+        started("a"),
+        user("one"),
+        user("and this"),
+        model("1"),
+        started("b"),
+        user("two"),
+    ]
+    .concat();
     let book = whole(&text);
     assert_eq!((book.turns(), book.turn(0)), (2, 0..3));
     // Where the beginning of a turn is lost, its items say where they belong.
@@ -318,7 +411,10 @@ fn no_damage_is_more_than_what_it_hit() {
         let told = prompts(&book, &[&text]);
         assert_eq!(book.damages, 1);
         let lost: Vec<_> = all.iter().filter(|prompt| !told.contains(prompt)).collect();
-        assert!(lost.len() <= 1 && told.len() + lost.len() == all.len(), "line {hit}: {lost:?}");
+        assert!(
+            lost.len() <= 1 && told.len() + lost.len() == all.len(),
+            "line {hit}: {lost:?}"
+        );
     }
 }
 
@@ -327,9 +423,15 @@ fn a_file_that_changed_meanwhile_gives_nothing() {
     let book = whole(ROOT);
     let moved = ROOT.replacen("\"ordinal\":7,", "\"ordinal\":8,", 1);
     for changed in ["", &ROOT[1..], &"x".repeat(ROOT.len()), &moved] {
-        assert_eq!(book.message(Cursor::new(changed), 1).expect("bytes are read"), None);
+        assert_eq!(
+            book.message(Cursor::new(changed), 1).expect("bytes are read"),
+            None
+        );
     }
-    assert_eq!(book.message(Cursor::new(ROOT), 999).expect("bytes are read"), None);
+    assert_eq!(
+        book.message(Cursor::new(ROOT), 999).expect("bytes are read"),
+        None
+    );
 }
 
 fn found(text: &str, id: &str, sources: &[SourceStanding]) -> Vec<(u64, FindingKind)> {
@@ -339,7 +441,11 @@ fn found(text: &str, id: &str, sources: &[SourceStanding]) -> Vec<(u64, FindingK
     };
     let report = check(text.as_bytes(), standing, sources).expect("bytes are read");
     assert!(report.findings.iter().all(|finding| !finding.detail.is_empty()));
-    report.findings.iter().map(|finding| (finding.line, finding.kind)).collect()
+    report
+        .findings
+        .iter()
+        .map(|finding| (finding.line, finding.kind))
+        .collect()
 }
 
 #[test]
@@ -353,13 +459,22 @@ fn each_damage_is_found_in_its_line() {
     let table: Vec<(String, Vec<(u64, FindingKind)>)> = vec![
         (ROOT.to_owned(), vec![]),
         (format!("{ROOT}{{\"timest"), vec![(76, FindingKind::TornLine)]),
-        (with(&|lines| lines[7] = "{@@@".into()), vec![(8, FindingKind::GarbageLine)]),
+        (
+            with(&|lines| lines[7] = "{@@@".into()),
+            vec![(8, FindingKind::GarbageLine)],
+        ),
         (
             with(&|lines| lines[0] = "{@@@".into()),
             vec![(1, FindingKind::GarbageLine), (2, FindingKind::NothingToResume)],
         ),
-        (with(&|lines| drop(lines.remove(22))), vec![(20, FindingKind::ToolUseWithoutResult)]),
-        (with(&|lines| drop(lines.remove(19))), vec![(22, FindingKind::ResultWithoutToolUse)]),
+        (
+            with(&|lines| drop(lines.remove(22))),
+            vec![(20, FindingKind::ToolUseWithoutResult)],
+        ),
+        (
+            with(&|lines| drop(lines.remove(19))),
+            vec![(22, FindingKind::ResultWithoutToolUse)],
+        ),
         (
             with(&|lines| lines.insert(11, lines[10].clone())),
             vec![(12, FindingKind::BrokenOrder)],
@@ -374,10 +489,18 @@ fn each_damage_is_found_in_its_line() {
         ),
         (String::new(), vec![(0, FindingKind::NothingToResume)]),
         (format!("{}\n", lines[0]), vec![(0, FindingKind::NothingToResume)]),
-        ("\n\u{feff}\n\0\0\n".to_owned(), vec![(0, FindingKind::NothingToResume)]),
+        (
+            "\n\u{feff}\n\0\0\n".to_owned(),
+            vec![(0, FindingKind::NothingToResume)],
+        ),
     ];
     for (text, expected) in table {
-        assert_eq!(found(&text, ROOT_ID, &[]), expected, "{}", &text[..text.len().min(200)]);
+        assert_eq!(
+            found(&text, ROOT_ID, &[]),
+            expected,
+            "{}",
+            &text[..text.len().min(200)]
+        );
     }
     let many = format!("{ROOT}{}", "garbage\n".repeat(300));
     let standing = Standing {
@@ -385,7 +508,10 @@ fn each_damage_is_found_in_its_line() {
         archived: true,
     };
     let report = check(many.as_bytes(), standing, &[]).expect("bytes are read");
-    assert_eq!((report.findings[0].kind, report.findings[0].line), (FindingKind::Archived, 0));
+    assert_eq!(
+        (report.findings[0].kind, report.findings[0].line),
+        (FindingKind::Archived, 0)
+    );
     assert_eq!((report.findings.len(), report.more), (101, 200));
 }
 

@@ -133,7 +133,10 @@ impl<R: Read + Seek> Seek for Unpacked<R> {
             SeekFrom::End(_) => None,
         };
         self.position = place.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "compressed text is found from its beginning on")
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "compressed text is found from its beginning on",
+            )
         })?;
         Ok(self.position)
     }
@@ -146,7 +149,9 @@ mod tests {
     use super::*;
 
     fn text() -> Vec<u8> {
-        (0..1_000_000_u32).flat_map(|number| (number / 3).to_le_bytes()).collect()
+        (0..1_000_000_u32)
+            .flat_map(|number| (number / 3).to_le_bytes())
+            .collect()
     }
 
     #[test]
@@ -154,7 +159,9 @@ mod tests {
         let text = text();
         let packed = zstd::encode_all(&text[..], 1).expect("packed");
         let mut unpacked = Unpacked::with_window(Cursor::new(packed), 256 * 1024).expect("a decoder");
-        for place in [0_usize, 3_999_990, 5, 2_000_000, 1_999_000, 1_999_001, 0, 4_000_000, 9_000_000] {
+        for place in [
+            0_usize, 3_999_990, 5, 2_000_000, 1_999_000, 1_999_001, 0, 4_000_000, 9_000_000,
+        ] {
             unpacked.seek(SeekFrom::Start(place as u64)).expect("a place");
             let mut read = Vec::new();
             unpacked.by_ref().take(40).read_to_end(&mut read).expect("text");
