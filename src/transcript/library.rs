@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +35,12 @@ pub const TAIL_BYTES: u64 = 64 * 1024;
 /// How many books of one transcript are kept: that of the live branch, and those of forks from it.
 const BOOKS_OF_ONE: usize = 4;
 
+/// From this length on a transcript is read in two halves at once: below it a second thread gains little.
+const HALVES_BYTES: u64 = 32 * 1024 * 1024;
+
+/// How much is read at once of a transcript as a whole, in bytes.
+const PIECE_BYTES: usize = 256 * 1024;
+
 /// What one place in the library takes beside what was read, in bytes, roughly: its path and what stands around it.
 const PLACE_BYTES: usize = 1024;
 
@@ -42,6 +48,7 @@ const PLACE_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Library {
     limit_bytes: usize,
+    halves_bytes: u64,
     hasher: RandomState,
     shelf: Mutex<Shelf>,
     /// The same for the rollouts of Codex, which keep their own count.
@@ -110,6 +117,7 @@ impl Library {
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
             limit_bytes,
+            halves_bytes: HALVES_BYTES,
             hasher: RandomState::new(),
             shelf: Mutex::default(),
             rollouts: RolloutBooks::default(),
@@ -285,12 +293,20 @@ impl Library {
         // The books of before the growth would only keep the index from being changed where it is.
         volume.books.clear();
         let mut index = Arc::unwrap_or_clone(volume.index);
-        index.extend(piece(file, index.whole_bytes(), identity.bytes)?)?;
+        index.extend(piece(file, index.whole_bytes(), identity.bytes))?;
         self.volume(index, identity, file)
     }
 
     fn read(&self, identity: Identity, file: &File) -> io::Result<Volume> {
-        let index = Index::read(piece(file, 0, identity.bytes)?)?;
+        let end = identity.bytes;
+        let middle = match end < self.halves_bytes {
+            true => None,
+            false => line_behind(file, end / 2, end)?,
+        };
+        let index = match middle {
+            None => Index::read(piece(file, 0, end))?,
+            Some(middle) => Index::read_parts(piece(file, 0, middle), piece(file, middle, end), middle)?,
+        };
         self.volume(index, identity, file)
     }
 
@@ -354,11 +370,35 @@ impl Identity {
 }
 
 /// The bytes from `start` to `end`: what is appended while they are read belongs to the next reading.
-fn piece(mut file: &File, start: u64, end: u64) -> io::Result<impl io::BufRead> {
-    file.seek(SeekFrom::Start(start))?;
+fn piece(file: &File, start: u64, end: u64) -> BufReader<Metered<Piece<'_>>> {
     let length = end.saturating_sub(start);
-    let reader = Metered::new(file.take(length), length);
-    Ok(BufReader::with_capacity(READ_BYTES, reader))
+    let capacity = usize::try_from(length).unwrap_or(PIECE_BYTES);
+    let piece = Piece { file, at: start, end };
+    BufReader::with_capacity(capacity.clamp(1, PIECE_BYTES), Metered::new(piece, length))
+}
+
+/// Where the first line begins that begins behind `start`; none before `end`.
+fn line_behind(file: &File, start: u64, end: u64) -> io::Result<Option<u64>> {
+    let mut reader = BufReader::new(Piece { file, at: start, end });
+    let skipped = reader.skip_until(b'\n')? as u64;
+    Ok(Some(start + skipped).filter(|line| *line < end))
+}
+
+/// A part of a file, whatever others read of it.
+struct Piece<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Piece<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let wanted = buffer.len().min(left);
+        let read = self.file.read_at(&mut buffer[..wanted], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 #[cfg(test)]

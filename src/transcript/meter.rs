@@ -4,6 +4,7 @@
 //! Knows neither who that is nor what the work is.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
@@ -32,34 +33,43 @@ pub fn metered<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// A reader whose bytes are counted where this thread's work is.
-#[derive(Debug)]
-pub struct Metered<R>(R);
+/// A reader whose bytes are counted for the work that was under way on the thread that made it, whichever thread reads.
+pub struct Metered<R> {
+    reader: R,
+    meter: Option<Arc<dyn Meter>>,
+}
 
 impl<R> Metered<R> {
     /// Counts what is read of `reader`, of which `bytes` are expected; 0 where that is not known.
     pub fn new(reader: R, bytes: u64) -> Self {
-        with(|meter| meter.expect(bytes));
-        Self(reader)
+        let meter = METER.with_borrow(Clone::clone);
+        if let Some(meter) = &meter {
+            meter.expect(bytes);
+        }
+        Self { reader, meter }
     }
 }
 
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.0.read(buffer)?;
-        with(|meter| meter.read(count as u64));
+        let count = self.reader.read(buffer)?;
+        if let Some(meter) = &self.meter {
+            meter.read(count as u64);
+        }
         Ok(count)
     }
 }
 
 impl<R: Seek> Seek for Metered<R> {
     fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
-        self.0.seek(position)
+        self.reader.seek(position)
     }
 }
 
-fn with(tell: impl FnOnce(&dyn Meter)) {
-    METER.with_borrow(|meter| meter.as_deref().map(tell));
+impl<R: fmt::Debug> fmt::Debug for Metered<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reader.fmt(formatter)
+    }
 }
 
 #[cfg(test)]
@@ -95,8 +105,12 @@ mod tests {
         let panicked =
             std::panic::catch_unwind(|| metered(Arc::new(Counter::default()), || panic!("within")));
         assert!(panicked.is_err());
+        let mut elsewhere = metered(Arc::clone(&counter) as Arc<dyn Meter>, || Metered::new(&b"more"[..], 4));
+        std::thread::scope(|scope| {
+            scope.spawn(move || elsewhere.read_to_end(&mut Vec::new()).unwrap());
+        });
         read();
-        assert_eq!(counter.0.load(Ordering::Relaxed), 12);
-        assert_eq!(counter.1.load(Ordering::Relaxed), 12);
+        assert_eq!(counter.0.load(Ordering::Relaxed), 16);
+        assert_eq!(counter.1.load(Ordering::Relaxed), 16);
     }
 }

@@ -41,6 +41,15 @@ struct Entry {
     logical_parent: u32,
 }
 
+/// A record that comes in.
+struct Made {
+    place: u64,
+    uuid: RecordId,
+    message: u64,
+    parent: Option<RecordId>,
+    logical_parent: Option<RecordId>,
+}
+
 /// A parent as a record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parent<'a> {
@@ -71,18 +80,56 @@ const ROLES: [Role; 6] = [
 ];
 
 impl Entries {
+    /// None yet, of a transcript of which others were taken already: they can be [appended](Self::append) to those.
+    pub(super) fn beside(&self) -> Self {
+        Self {
+            hasher: self.hasher.clone(),
+            ..Self::default()
+        }
+    }
+
     /// Takes one more record, which begins at `offset`, behind all that were taken.
     pub(super) fn push(&mut self, offset: u64, note: Note) {
+        let mut place = offset | (note.role as u64) << ROLE_SHIFT;
+        if note.is_sidechain {
+            place |= SIDECHAIN_BIT;
+        }
+        self.push_made(Made {
+            place,
+            message: note.message_id.map_or(0, |id| self.message_hash(&id)),
+            uuid: note.uuid,
+            parent: note.parent,
+            logical_parent: note.logical_parent,
+        });
+    }
+
+    /// Takes the records of a later part of the transcript, which was begun [beside](Self::beside) this.
+    pub(super) fn append(&mut self, later: &Self) {
+        self.entries.reserve_exact(later.len());
+        let parent = |parent: u32, unknown: Option<&RecordId>| match parent {
+            NO_PARENT => None,
+            UNKNOWN_PARENT => unknown.cloned(),
+            first => Some(later.id(first as usize).to_owned()),
+        };
+        for (position, entry) in (0u32..).zip(&later.entries) {
+            self.push_made(Made {
+                place: entry.place & !TEXT_BIT,
+                uuid: later.id(position as usize).to_owned(),
+                message: entry.message,
+                parent: parent(entry.parent, later.unknown_parents.get(&position)),
+                logical_parent: parent(entry.logical_parent, later.unknown_logical_parents.get(&position)),
+            });
+        }
+    }
+
+    fn push_made(&mut self, note: Made) {
         let Some(position) = u32::try_from(self.entries.len())
             .ok()
             .filter(|position| *position < UNKNOWN_PARENT)
         else {
             return;
         };
-        let mut place = offset | (note.role as u64) << ROLE_SHIFT;
-        if note.is_sidechain {
-            place |= SIDECHAIN_BIT;
-        }
+        let mut place = note.place;
         let hash = self.hash(note.uuid.as_ref());
         let first = self.first(hash, note.uuid.as_ref());
         let id = match (note.uuid, first) {
@@ -97,11 +144,10 @@ impl Entries {
                 (self.texts.len() as u128 - 1).to_be_bytes()
             }
         };
-        let message = note.message_id.map_or(0, |id| self.message_hash(&id));
         self.entries.push(Entry {
             place,
             id,
-            message,
+            message: note.message,
             parent: NO_PARENT,
             logical_parent: NO_PARENT,
         });

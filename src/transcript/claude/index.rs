@@ -37,6 +37,38 @@ impl Index {
         Ok(index)
     }
 
+    /// Reads a transcript in two parts at once, of which the later begins with the line at `middle`.
+    ///
+    /// # Errors
+    /// What the readers answer.
+    pub fn read_parts(earlier: impl BufRead, later: impl BufRead + Send, middle: u64) -> io::Result<Self> {
+        let mut index = Self::default();
+        let mut behind = Self {
+            entries: index.entries.beside(),
+            bytes: middle,
+            whole_bytes: middle,
+            ..Self::default()
+        };
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| behind.extend(later));
+            index.extend(earlier)?;
+            let panicked = |_| Err(io::Error::other("the reader of the later part panicked"));
+            reading.join().unwrap_or_else(panicked)
+        })?;
+        // The file became shorter meanwhile; what stood behind is of another time.
+        if index.whole_bytes != middle {
+            return Ok(index);
+        }
+        index.entries.append(&behind.entries);
+        index.entries.shrink();
+        Ok(Self {
+            entries: index.entries,
+            garbage_lines: index.garbage_lines + behind.garbage_lines,
+            prompts: index.prompts + behind.prompts,
+            ..behind
+        })
+    }
+
     /// Reads the lines that were appended; the reader's next byte is the one at [`Index::whole_bytes`].
     ///
     /// Only for an index that [`Index::can_extend`].

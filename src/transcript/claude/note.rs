@@ -69,10 +69,7 @@ impl Role {
 
 impl RecordId {
     pub(super) fn new(text: &str) -> Self {
-        match IdRef::new(text) {
-            IdRef::Uuid(value) => Self::Uuid(value),
-            IdRef::Text(text) => Self::Text(text.into()),
-        }
+        IdRef::new(text).to_owned()
     }
 
     pub(super) fn as_ref(&self) -> IdRef<'_> {
@@ -89,10 +86,17 @@ impl<'a> IdRef<'a> {
         folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
     }
 
+    pub(super) fn to_owned(self) -> RecordId {
+        match self {
+            Self::Uuid(value) => RecordId::Uuid(value),
+            Self::Text(text) => RecordId::Text(text.into()),
+        }
+    }
+
     pub(super) fn text(self) -> String {
         match self {
             Self::Uuid(value) => Uuid::from_u128(value).hyphenated().to_string(),
-            Self::Text(text) => text.to_owned(),
+            Self::Text(text) => text.into(),
         }
     }
 }

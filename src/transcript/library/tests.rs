@@ -132,6 +132,40 @@ fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
 }
 
 #[test]
+fn a_long_file_is_read_in_two_halves_and_is_the_same() {
+    let mut text = prompt("u0", "");
+    for number in 1..200 {
+        text += &reply(&format!("u{number}"), &format!("u{}", number - 1), DONE);
+    }
+    for text in [
+        text.clone() + "garbage\n" + &prompt("v", "u199"),
+        text + "{\"torn",
+        "\n".into(),
+        "x".repeat(50),
+    ] {
+        let place = Place::new(&text);
+        let whole = Library::default();
+        let halves = Library {
+            halves_bytes: 0,
+            ..Library::default()
+        };
+        let seen = |library: &Library| {
+            let index = library.index(&place.path).expect("an index");
+            let found = (index.records(), index.garbage_lines(), index.ends_torn());
+            (
+                found,
+                library.standing(&place.path).expect("a standing"),
+                place.messages(library),
+            )
+        };
+        assert_eq!(seen(&whole), seen(&halves));
+        place.append("\n");
+        place.append(&reply("a", "u7", DONE));
+        assert_eq!(seen(&whole), seen(&halves));
+    }
+}
+
+#[test]
 fn what_was_used_least_recently_leaves_first() {
     let places: Vec<Place> = (0..4).map(|_| Place::new(&prompt("u1", ""))).collect();
     let one = Library::default();

@@ -214,13 +214,19 @@ proptest! {
         });
         prop_assert_eq!(found, expected(&records, until, follow));
 
-        // It is the same when it is read in two parts.
+        // It is the same when it is read in two parts, one after the other or both at once.
         let middle = starts[grown.index(starts.len())] as usize;
         let mut parts = Index::read(&text.as_bytes()[..middle]).expect("memory can be read");
         parts.extend(&text.as_bytes()[middle..]).expect("memory can be read");
-        prop_assert_eq!(parts.select(until.map(spoken).as_deref(), follow), selection);
+        prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
         prop_assert_eq!(parts.prompts(), index.prompts());
         let missing: Vec<_> = index.missing_parents().collect();
+        prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing.clone());
+        let (earlier, later) = text.as_bytes().split_at(middle);
+        let parts = Index::read_parts(earlier, later, middle as u64).expect("memory can be read");
+        prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
+        prop_assert_eq!((parts.prompts(), parts.records(), parts.bytes()), (index.prompts(), index.records(), index.bytes()));
+        prop_assert_eq!(parts.whole_bytes(), index.whole_bytes());
         prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing);
     }
 }
