@@ -3,6 +3,8 @@
 //! Owns nothing that outlives the climb. Dropping the future gives the climb up; the session that it was about to
 //! open is let go of.
 
+mod loading;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +23,7 @@ use crate::store::ConversationRecord;
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
-use super::growth::{Loaded, Tally};
-use super::history::History;
+use super::growth::Tally;
 use super::recovery::{Climb, Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
@@ -453,40 +454,6 @@ impl Climber {
         let cwd = self.record.cwd.clone();
         let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
         tokio::task::spawn_blocking(move || disk::on_disk(&root?, &cwd, &head?, None))
-    }
-
-    /// Counts what a transcript holds, and the prompts in it, for as long as nobody has sent one.
-    fn load(&self, id: &UpstreamId) -> JoinHandle<Option<(Loaded, u64)>> {
-        let services = Arc::clone(&self.services);
-        let root = self.entry.readable_transcripts().map(Path::to_path_buf);
-        let (record, id) = (self.record.clone(), id.clone());
-        tokio::task::spawn_blocking(move || {
-            let path = disk::find(&root?, &record.cwd, &id).ok()?;
-            let own = services.library.open(&path, None).ok()?;
-            let prompts = services.library.index(&path).ok()?.prompts();
-            // Of an ancestor, or a copy, the link is not there yet; it holds what is loaded by itself.
-            let is_head = record.chain.head().is_some_and(|head| head.upstream_id == id);
-            let history = || {
-                let lineage = services.store.lineage_all(record.id).ok()?;
-                let history = History::of_conversation(&services, &record, &lineage).ok()?;
-                Some(history.turns())
-            };
-            let step = is_head.then(history).flatten().unwrap_or(own.book.turns());
-            let loaded = Loaded {
-                step: step as u64,
-                messages: own.book.messages() as u64,
-            };
-            Some((loaded, prompts))
-        })
-    }
-
-    async fn loaded(
-        &self,
-        loading: Option<JoinHandle<Option<(Loaded, u64)>>>,
-        id: &UpstreamId,
-    ) -> Option<(Loaded, u64)> {
-        let loading = loading.unwrap_or_else(|| self.load(id));
-        loading.await.ok().flatten()
     }
 
     async fn inspect(&self, goal: &Goal) -> Inspection {
