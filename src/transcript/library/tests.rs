@@ -117,6 +117,10 @@ fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
         "grown, with another beginning"
     );
     assert_eq!(library.standing(&place.path).expect("a standing").prompts, 1);
+    assert!(
+        library.open(&place.path, Some("w1")).is_ok(),
+        "the beginning was read too"
+    );
     let other = place.path.with_extension("new");
     std::fs::write(&other, long + &prompt("u2", "a1") + &prompt("u3", "u2")).expect("a file");
     std::fs::rename(&other, &place.path).expect("renamed");
