@@ -105,7 +105,9 @@ mod tests {
         let panicked =
             std::panic::catch_unwind(|| metered(Arc::new(Counter::default()), || panic!("within")));
         assert!(panicked.is_err());
-        let mut elsewhere = metered(Arc::clone(&counter) as Arc<dyn Meter>, || Metered::new(&b"more"[..], 4));
+        let mut elsewhere = metered(Arc::clone(&counter) as Arc<dyn Meter>, || {
+            Metered::new(&b"more"[..], 4)
+        });
         std::thread::scope(|scope| {
             scope.spawn(move || elsewhere.read_to_end(&mut Vec::new()).unwrap());
         });

@@ -215,7 +215,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         (
             "a session of somebody else",
             with_manifest(&entries, |manifest| {
-                manifest["sessions"][0]["upstreamId"] = json!("other")
+                manifest["sessions"][0]["upstreamId"] = json!("other");
             }),
             damaged,
             "none of this conversation",
@@ -248,7 +248,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         (
             "a title without end",
             with_manifest(&entries, |manifest| {
-                manifest["conversation"]["title"] = json!("x".repeat(5_000))
+                manifest["conversation"]["title"] = json!("x".repeat(5_000));
             }),
             ErrorKind::InvalidParams,
             "title may be",
@@ -256,7 +256,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         (
             "another size",
             with_manifest(&entries, |manifest| {
-                manifest["sessions"][0]["files"][0]["bytes"] = json!(1)
+                manifest["sessions"][0]["files"][0]["bytes"] = json!(1);
             }),
             damaged,
             "does not hold",
@@ -367,7 +367,7 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
         (
             "more than is said",
             with_entries(&entries, |entries| {
-                entries.push(entry("../escaped", EntryType::Regular, 1, b"x"))
+                entries.push(entry("../escaped", EntryType::Regular, 1, b"x"));
             }),
             damaged,
             "holds more",

@@ -494,7 +494,10 @@ async fn nothing_is_written_over_a_transcript_that_differs() {
     let params = json!({"path": path, "cwd": project});
     refused(import(&app, params).await, ErrorKind::Conflict, "exists already");
     // The session before it had been put in place, and was taken away again.
-    assert_eq!(files_below(&here.data().join("loopback")), [taken.clone()]);
+    assert_eq!(
+        files_below(&here.data().join("loopback")),
+        std::slice::from_ref(&taken)
+    );
     assert_eq!(fs::read_to_string(&taken).unwrap(), "{}\n");
     assert!(
         app.call("conversation/get", json!({"conversationId": id}))

@@ -284,7 +284,8 @@ async fn a_subscription_to_everything_hears_all_conversations() {
         assert!(
             of_others
                 .into_iter()
-                .all(|envelope| ["stateChanged", "updated"].contains(&envelope.event.kind()))
+                .all(|envelope| ["stateChanged", "updated", "checkpointSaved"]
+                    .contains(&envelope.event.kind()))
         );
         let words: String = turn
             .iter()

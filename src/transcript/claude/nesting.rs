@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn brackets_close_in_the_order_in_which_they_were_opened() {
         let mut nesting = Nesting::default();
-        let is_object = |depth: usize| depth % 3 == 0 || depth % 7 == 1;
+        let is_object = |depth: usize| depth.is_multiple_of(3) || depth % 7 == 1;
         for depth in 0..1000 {
             assert_eq!(nesting.depth(), depth);
             nesting.push(is_object(depth));

@@ -114,8 +114,7 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
             .filter(|_| records[line].role == Role::Assistant)
     };
     let said: HashSet<u8> = on.iter().filter_map(|line| message(*line)).collect();
-    for line in 0..leaf {
-        let made = &records[line];
+    for (line, made) in records.iter().enumerate().take(leaf) {
         let parent = made
             .parent
             .and_then(|parent| last.get(&parent))
