@@ -8,10 +8,8 @@
 pub mod book;
 mod entries;
 mod index;
-mod nesting;
 mod note;
-mod scan;
-mod strings;
+mod noted;
 mod turns;
 mod walk;
 

@@ -97,7 +97,7 @@ struct Volume {
 
 /// What changes when a file does. Times are seconds and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+pub(super) struct Identity {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -282,8 +282,7 @@ impl Library {
     }
 
     fn has_only_grown(&self, volume: &Volume, now: &Identity, file: &File) -> io::Result<bool> {
-        let same = (volume.identity.device, volume.identity.inode) == (now.device, now.inode);
-        if !same || now.bytes <= volume.identity.bytes || !volume.index.can_extend() {
+        if !now.may_have_grown_from(&volume.identity) || !volume.index.can_extend() {
             return Ok(false);
         }
         Ok(self.tail(file, volume.index.whole_bytes())? == Some(volume.tail))
@@ -324,13 +323,7 @@ impl Library {
 
     /// A hash of the last bytes before `end`; none when the file is shorter.
     fn tail(&self, file: &File, end: u64) -> io::Result<Option<u64>> {
-        let start = end.saturating_sub(TAIL_BYTES);
-        let mut bytes = vec![0; usize::try_from(end - start).unwrap_or_default()];
-        match file.read_exact_at(&mut bytes, start) {
-            Ok(()) => Ok(Some(self.hasher.hash_one(&bytes))),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(error),
-        }
+        tail_hash(&self.hasher, file, end)
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelf> {
@@ -358,7 +351,7 @@ impl Volume {
 }
 
 impl Identity {
-    fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -366,6 +359,22 @@ impl Identity {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// Whether it is the same file and longer than it was.
+    pub(super) fn may_have_grown_from(&self, before: &Self) -> bool {
+        (self.device, self.inode) == (before.device, before.inode) && self.bytes > before.bytes
+    }
+}
+
+/// A hash of the last bytes before `end`; none when the file is shorter.
+pub(super) fn tail_hash(hasher: &RandomState, file: &File, end: u64) -> io::Result<Option<u64>> {
+    let start = end.saturating_sub(TAIL_BYTES);
+    let mut bytes = vec![0; usize::try_from(end - start).unwrap_or_default()];
+    match file.read_exact_at(&mut bytes, start) {
+        Ok(()) => Ok(Some(hasher.hash_one(&bytes))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The agents' own transcripts: reading them, naming places in them, finding and copying them.
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
-//! `lines`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
+//! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `reading`, `library`, `rollouts`, `opened`,
 //! `shelf` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a
@@ -27,6 +27,7 @@ pub mod reading;
 pub mod record;
 pub mod relocate;
 pub mod rollouts;
+mod scan;
 pub mod shelf;
 pub mod summary;
 pub mod watch;

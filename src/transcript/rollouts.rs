@@ -4,27 +4,26 @@
 //! conversations nor who asks.
 
 mod kept;
+mod text;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::Report;
-use super::codex::book::{Book, BookBuilder, Cut};
-use super::codex::unpacked::Unpacked;
+use super::codex::book::{Book, BookBuilder, Cut, Growth};
 use super::codex::{self, check};
 use super::codex::{Meta, read_meta, rollout_name};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
-use super::meter::Metered;
 use super::origin::{ForkedFrom, Origin};
-use super::reading::READ_BYTES;
 use super::summary::END_BYTES;
-use kept::{Identity, Key, Volume};
+use kept::{Currency, KeptFile, Key, Volume};
+use text::Text;
 
 pub use kept::{KEPT_BYTES, RolloutBooks};
 
@@ -222,13 +221,6 @@ struct OpenFile {
     text: Option<Text>,
 }
 
-/// The text of a rollout.
-#[derive(Debug)]
-enum Text {
-    Plain(BufReader<Metered<File>>),
-    Packed(Box<Unpacked<Metered<File>>>),
-}
-
 /// Whether the last turn of a rollout is over, and how many bytes it has. A compressed one says nothing: nobody writes to
 /// it any more.
 ///
@@ -271,36 +263,72 @@ impl OpenRollout {
             upstream_id: upstream_id.to_owned(),
             until: until.map(|(owner, turn)| (owner.to_owned(), turn.to_owned())),
         };
-        if let Some(volume) = books.get(&key) {
-            let unopened = |(path, _): &(PathBuf, Identity)| OpenFile {
-                path: path.clone(),
-                text: None,
-            };
-            return Ok(Self {
-                book: Arc::clone(&volume.book),
-                missing: None,
-                files: volume.files.iter().map(unopened).collect(),
-            });
+        match books.get(&key) {
+            Some((volume, Currency::Current)) => return Ok(Self::unread(&volume)),
+            Some((volume, Currency::Grown)) => {
+                let extended = Self::extended(books, &volume)?;
+                if let Some(volume) = extended {
+                    return Ok(Self::unread(&books.put(key, volume)));
+                }
+            }
+            Some((_, Currency::Stale)) | None => {}
         }
-        let (open, identities) = Self::read(root, upstream_id, until)?;
+        let (open, volume) = Self::read(books, root, upstream_id, until)?;
         // What is missing may be there the next time, in a place that is not known yet.
         if open.missing.is_none() {
-            let paths = open.files.iter().map(|file| file.path.clone());
-            let volume = Volume {
-                book: Arc::clone(&open.book),
-                files: paths.zip(identities).collect(),
-            };
             books.put(key, volume);
         }
         Ok(open)
     }
 
-    /// The session as it is now, and what its files were before they were read.
+    /// A history that is known, none of whose files is open yet.
+    fn unread(volume: &Volume) -> Self {
+        let unopened = |file: &KeptFile| OpenFile {
+            path: file.path.clone(),
+            text: None,
+        };
+        Self {
+            book: Arc::clone(&volume.book),
+            missing: None,
+            files: volume.files.iter().map(unopened).collect(),
+        }
+    }
+
+    /// A history with what was appended to its last file; none when it does not end with the same turn any more, or the file
+    /// is another by now.
+    fn extended(books: &RolloutBooks, volume: &Volume) -> Result<Option<Volume>, TranscriptError> {
+        let Some((last, before)) = volume.files.split_last() else {
+            return Ok(None);
+        };
+        let (mut text, identity) = Text::open(&last.path)?;
+        let mut builder = BookBuilder::resume(Book::clone(&volume.book), volume.mark.clone());
+        let end = text
+            .seek(SeekFrom::Start(last.whole_bytes()))
+            .and_then(|_| builder.go_on(&mut text))
+            .map_err(TranscriptError::io("read", &last.path))?;
+        let Some((book, mark)) = builder.finish() else {
+            return Ok(None);
+        };
+        // It may have become another between the first look and the reading.
+        if books.currency(last) != Currency::Grown {
+            return Ok(None);
+        }
+        let mut files = before.to_vec();
+        files.push(books.file(&last.path, identity, end));
+        Ok(Some(Volume {
+            book: Arc::new(book),
+            mark,
+            files,
+        }))
+    }
+
+    /// The session as it is now, and what is to be kept of it.
     fn read(
+        books: &RolloutBooks,
         root: &Path,
         upstream_id: &str,
         until: Option<(&str, &str)>,
-    ) -> Result<(Self, Vec<Identity>), TranscriptError> {
+    ) -> Result<(Self, Volume), TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
         let own_path = sources
             .last()
@@ -319,24 +347,34 @@ impl OpenRollout {
             None => None,
         };
         let mut builder = BookBuilder::new(until);
-        let (mut files, mut identities) = (Vec::new(), Vec::new());
+        let (mut files, mut kept) = (Vec::new(), Vec::new());
         for source in &sources {
             let (mut text, identity) = Text::open(&source.path)?;
-            identities.push(identity);
-            builder
+            let mut end = builder
                 .part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
+            // Its own bytes are not those of the text.
+            if matches!(text, Text::Packed(_)) {
+                end.growth = Growth::ReadAnew;
+            }
+            kept.push(books.file(&source.path, identity, end));
             files.push(OpenFile {
                 path: source.path.clone(),
                 text: Some(text),
             });
         }
+        let (book, mark) = builder.finish().ok_or_else(not_found)?;
+        let volume = Volume {
+            book: Arc::new(book),
+            mark,
+            files: kept,
+        };
         let open = Self {
-            book: Arc::new(builder.finish().ok_or_else(not_found)?),
+            book: Arc::clone(&volume.book),
             missing,
             files,
         };
-        Ok((open, identities))
+        Ok((open, volume))
     }
 
     /// Reads a message; none when its file was changed meanwhile.
@@ -361,7 +399,7 @@ impl OpenRollout {
 /// # Errors
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
-    let (open, _) = OpenRollout::read(root, upstream_id, None)?;
+    let (open, _) = OpenRollout::read(&RolloutBooks::default(), root, upstream_id, None)?;
     let book = &open.book;
     let own_turns = |turn: &usize| {
         book.turn_name(*turn)
@@ -464,62 +502,6 @@ fn meta(path: &Path) -> Result<Meta, TranscriptError> {
         // A compressed file that breaks off says as much as could be decoded of it.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Meta::default()),
         Err(error) => Err(TranscriptError::io("read", path)(error)),
-    }
-}
-
-impl Text {
-    /// The text, and what its file is before any of it is read.
-    fn open(path: &Path) -> Result<(Self, Identity), TranscriptError> {
-        let open = || -> io::Result<(Self, Identity)> {
-            // A pipe in a file's place would never open.
-            if !fs::metadata(path)?.is_file() {
-                return Err(io::Error::other("it is not a file"));
-            }
-            let file = File::open(path)?;
-            let identity = Identity::of(&file.metadata()?);
-            // How much of it will be read is not known: of some only the first line.
-            let file = Metered::new(file, 0);
-            if path.extension().is_some_and(|extension| extension == "zst") {
-                return Ok((Self::Packed(Box::new(Unpacked::new(file)?)), identity));
-            }
-            let text = BufReader::with_capacity(READ_BYTES, file);
-            Ok((Self::Plain(text), identity))
-        };
-        open().map_err(TranscriptError::io("open", path))
-    }
-}
-
-impl Read for Text {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(text) => text.read(buffer),
-            Self::Packed(text) => text.read(buffer),
-        }
-    }
-}
-
-impl BufRead for Text {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self {
-            Self::Plain(text) => text.fill_buf(),
-            Self::Packed(text) => text.fill_buf(),
-        }
-    }
-
-    fn consume(&mut self, amount: usize) {
-        match self {
-            Self::Plain(text) => text.consume(amount),
-            Self::Packed(text) => text.consume(amount),
-        }
-    }
-}
-
-impl Seek for Text {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        match self {
-            Self::Plain(text) => text.seek(to),
-            Self::Packed(text) => text.seek(to),
-        }
     }
 }
 

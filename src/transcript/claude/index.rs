@@ -4,10 +4,11 @@ use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::entries::{Entries, Parent};
 use super::note::{IdRef, Note, Role};
-use super::scan::{Scanned, Scanner};
+use super::noted::ChainNoted;
 use super::walk::{Selection, Walk};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::record::{Record, RecordHeader, line_text};
+use crate::transcript::scan::{Scanned, Scanner};
 
 /// Where every chain record of a transcript stands and how they hang together.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +77,7 @@ impl Index {
     /// # Errors
     /// What the reader answers, but for an interruption, which is tried again. The index is of no use then.
     pub fn extend(&mut self, mut reader: impl BufRead) -> io::Result<()> {
-        let mut scanner = Scanner::default();
+        let mut scanner = Scanner::<ChainNoted>::default();
         let mut offset = self.whole_bytes;
         self.ends_torn = false;
         loop {
@@ -111,7 +112,7 @@ impl Index {
     }
 
     /// Takes a line of so many bytes.
-    fn take(&mut self, offset: u64, bytes: u64, scanned: Scanned, ended: bool) {
+    fn take(&mut self, offset: u64, bytes: u64, scanned: Scanned<Option<Note>>, ended: bool) {
         // A longer line is no record for those who read it whole, and must not be one here.
         let scanned = match bytes > LINE_LIMIT_BYTES as u64 {
             true => Scanned::Garbage,

@@ -2,8 +2,9 @@
 //!
 //! A fork holds its own turns only and continues another session's file up to a record, so one history may begin in
 //! several files; each is a part here. Owns where each message stands and which turn it belongs to, in some tens of bytes
-//! a message; a message is decoded when it is asked for (`item`). Pure over any buffered readers; how a part is found is
-//! not known here.
+//! a message, and how far that was read, so that what is appended can be taken by itself. No line is held while it is
+//! indexed (`noted`); a message is decoded when it is asked for (`item`). Pure over any buffered readers; how a part is found
+//! is not known here.
 //!
 //! Names of places: a turn is named by the agent's own `turn_id`, a message by its ordinal (`o17`). Neither changes when
 //! the file is moved, archived or compressed, and a fork by reference has the same records. Versions that wrote no turn
@@ -12,11 +13,13 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::{ControlFlow, Range};
 
-use super::item::{self, is_message, is_prompt};
-use super::line::{LineKind, Meta, RolloutLine};
-use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
+use super::item;
+use super::line::{Meta, RolloutLine};
+use super::noted::{LineNoted, RolloutNote, What};
+use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::record::line_text;
+use crate::transcript::scan::{Scanned, Scanner};
 
 /// Where a part of a history ends, in the file of a session that another one continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +62,7 @@ pub(super) enum EntrySort {
     Failure,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Turn {
     /// Its first message.
     start: usize,
@@ -70,7 +73,7 @@ struct Turn {
 }
 
 /// The messages of a history.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Book {
     /// The session of each part, the oldest first.
     parts: Vec<String>,
@@ -90,15 +93,46 @@ pub struct Book {
 #[derive(Debug, Default)]
 pub struct BookBuilder {
     book: Book,
+    mark: Bookmark,
+}
+
+/// How far a book was read: what it takes to go on when the file of its last part has grown.
+#[derive(Debug, Clone, Default)]
+pub struct Bookmark {
     /// The turn with which to end, and the part that it is in.
     until: Option<(u16, String)>,
     /// The turn that runs, as far as the file says, its first message, and whether somebody has asked by now.
-    current: Option<String>,
+    current: Option<Box<str>>,
     pending: usize,
     asked: bool,
     /// The prompts of this part, for turns without ids.
     prompts: u64,
     reached: bool,
+    cut: Cut,
+    lines: u64,
+    last_ordinal: Option<u64>,
+    /// Where the last line ends that was taken and that a newline ends.
+    whole_bytes: u64,
+}
+
+/// How the reading of a part ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartEnd {
+    /// Where the last line ends that was taken, in bytes of the file.
+    pub whole_bytes: u64,
+    /// What is to be done when the file has grown.
+    pub growth: Growth,
+}
+
+/// What comes of what is appended to a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// Nothing: it lies behind where the part ends.
+    Ignored,
+    /// It is taken by itself, from the last whole line on.
+    Taken,
+    /// It may change what was read.
+    ReadAnew,
 }
 
 impl BookBuilder {
@@ -106,75 +140,125 @@ impl BookBuilder {
     #[must_use]
     pub fn new(until: Option<(u16, &str)>) -> Self {
         Self {
-            until: until.map(|(part, id)| (part, id.to_owned())),
-            ..Self::default()
+            book: Book::default(),
+            mark: Bookmark {
+                until: until.map(|(part, id)| (part, id.to_owned())),
+                ..Bookmark::default()
+            },
         }
+    }
+
+    /// Goes on with a book where it was left.
+    #[must_use]
+    pub fn resume(book: Book, mark: Bookmark) -> Self {
+        Self { book, mark }
     }
 
     /// Reads a part: the file of the session `upstream_id` up to `cut`. A compressed file that breaks off counts as far as it goes.
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn part(&mut self, reader: impl BufRead, upstream_id: &str, cut: Cut) -> io::Result<()> {
+    pub fn part(&mut self, reader: impl BufRead, upstream_id: &str, cut: Cut) -> io::Result<PartEnd> {
         self.book.parts.push(upstream_id.to_owned());
         self.book.meta = Meta::default();
-        (self.current, self.prompts) = (None, 0);
+        self.mark = Bookmark {
+            until: self.mark.until.take(),
+            reached: self.mark.reached,
+            cut,
+            ..Bookmark::default()
+        };
         self.open_turn();
-        let mut lines = Lines::new(reader, 0);
-        let (mut line_number, mut last_ordinal) = (0, None);
-        let mut is_behind = false;
+        self.go_on(reader)
+    }
+
+    /// Reads what was appended to the last part, when its growth is [taken](Growth::Taken); the reader's next byte is the one
+    /// behind the last whole line.
+    ///
+    /// # Errors
+    /// What the reader answers. The book is of no use then.
+    pub fn go_on(&mut self, mut reader: impl BufRead) -> io::Result<PartEnd> {
+        let mut scanner = Scanner::<LineNoted>::default();
+        let mut offset = self.mark.whole_bytes;
         loop {
-            let line = match lines.next_line() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
+            let piece = match reader.fill_buf() {
+                Ok(piece) => piece,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     self.book.damages += 1;
-                    break;
+                    return Ok(self.end(Growth::ReadAnew));
                 }
                 Err(error) => return Err(error),
             };
-            line_number += 1;
-            let bytes = trimmed(line.bytes);
-            if bytes.is_empty() && !line.oversized {
-                continue;
-            }
-            let text = text_of_same_length(bytes);
-            let Some(record) = RolloutLine::parse(&text) else {
-                if cut.offset.is_none_or(|end| line.offset < end) && line.ended {
-                    self.book.damages += 1;
-                }
-                continue;
-            };
-            if cut.excludes(record.ordinal, line.offset) {
-                is_behind = true;
+            if piece.is_empty() {
                 break;
             }
-            last_ordinal = record.ordinal.or(last_ordinal);
-            if self.take(line.offset, line_number, &record).is_break() {
-                self.reached = true;
-                return Ok(());
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let (taken, ended) = scanner.feed(rest);
+                offset += taken as u64;
+                rest = &rest[taken..];
+                if ended {
+                    let bytes = offset - 1 - self.mark.whole_bytes;
+                    if self.line(bytes, scanner.finish(), true).is_break() {
+                        return Ok(self.part_end(Growth::Ignored));
+                    }
+                    self.mark.whole_bytes = offset;
+                }
             }
+            let taken = piece.len();
+            reader.consume(taken);
         }
-        // The source may end exactly where the fork was made; one that ends before has lost something.
-        let end = cut.ordinal.filter(|_| !is_behind);
-        if end.is_some_and(|end| last_ordinal.is_none_or(|last| last + 1 < end)) {
-            self.book.damages += 1;
+        let bytes = offset - self.mark.whole_bytes;
+        let mut growth = match self.mark.cut == Cut::default() {
+            true => Growth::Taken,
+            false => Growth::ReadAnew,
+        };
+        if bytes > 0 {
+            let scanned = scanner.finish();
+            // What comes may go on with it.
+            if matches!(scanned, Scanned::Record(_)) {
+                growth = Growth::ReadAnew;
+            }
+            let lines = self.mark.lines;
+            if self.line(bytes, scanned, false).is_break() {
+                return Ok(self.part_end(Growth::ReadAnew));
+            }
+            // It is read again when it goes on.
+            self.mark.lines = lines;
         }
-        Ok(())
+        Ok(self.end(growth))
     }
 
-    /// The history; none when the turn with which it was to end is not in it.
+    /// The part is over before its cut. The source may end exactly where the fork was made; one that ends before has lost
+    /// something.
+    fn end(&mut self, growth: Growth) -> PartEnd {
+        let last = self.mark.last_ordinal;
+        let end = self.mark.cut.ordinal;
+        if end.is_some_and(|end| last.is_none_or(|last| last + 1 < end)) {
+            self.book.damages += 1;
+        }
+        self.part_end(growth)
+    }
+
+    fn part_end(&self, growth: Growth) -> PartEnd {
+        PartEnd {
+            whole_bytes: self.mark.whole_bytes,
+            growth,
+        }
+    }
+
+    /// The history, and how far it was read; none when the turn with which it was to end is not in it.
     #[must_use]
-    pub fn finish(mut self) -> Option<Book> {
-        if let Some((part, id)) = self.until.take()
-            && !self.reached
+    pub fn finish(self) -> Option<(Book, Bookmark)> {
+        if let Some((part, id)) = &self.mark.until
+            && !self.mark.reached
         {
             let last = self.book.turns.last()?;
-            if last.part != part || *last.id != *id {
+            if last.part != *part || *last.id != **id {
                 return None;
             }
         }
-        Some(self.book)
+        Some((self.book, self.mark))
     }
 
     fn part_number(&self) -> u16 {
@@ -182,106 +266,116 @@ impl BookBuilder {
     }
 
     fn open_turn(&mut self) {
-        self.pending = self.book.entries.len();
-        self.asked = false;
+        self.mark.pending = self.book.entries.len();
+        self.mark.asked = false;
     }
 
     /// Whether the turn with which to end is the last one so far.
     fn is_at_end(&self) -> bool {
         let last = self.book.turns.last();
-        let wanted = self.until.as_ref();
+        let wanted = self.mark.until.as_ref();
         wanted.is_some_and(|(part, id)| last.is_some_and(|last| last.part == *part && *last.id == **id))
     }
 
-    fn take(&mut self, offset: u64, line: u64, record: &RolloutLine<'_>) -> ControlFlow<()> {
-        let event = match record.kind {
-            LineKind::Event => record.payload.text("type"),
-            _ => None,
+    /// Takes the next line, of so many bytes; breaks where the part ends before it.
+    fn line(&mut self, bytes: u64, scanned: Scanned<RolloutNote>, ended: bool) -> ControlFlow<()> {
+        let offset = self.mark.whole_bytes;
+        self.mark.lines += 1;
+        // A longer line is no record for those who read it whole, and must not be one here.
+        let scanned = match bytes > LINE_LIMIT_BYTES as u64 {
+            true => Scanned::Garbage,
+            false => scanned,
         };
-        let event = event.as_deref();
-        let begins = match record.kind {
-            LineKind::Item | LineKind::Context => true,
-            LineKind::Event => event == Some("task_started"),
-            _ => false,
-        };
-        let is_prompt = record.kind == LineKind::Item && is_prompt(&record.payload);
-        if let Some(id) = record.turn_id().filter(|_| begins)
-            && self.current.as_deref() != Some(&id)
-        {
+        match scanned {
+            Scanned::Blank => {}
+            Scanned::Garbage => {
+                let counts = self.mark.cut.offset.is_none_or(|end| offset < end);
+                self.book.damages += u64::from(counts && ended);
+            }
+            Scanned::Record(note) => {
+                if self.mark.cut.excludes(note.ordinal, offset) {
+                    return ControlFlow::Break(());
+                }
+                self.mark.last_ordinal = note.ordinal.or(self.mark.last_ordinal);
+                if self.take(offset, note).is_break() {
+                    self.mark.reached = true;
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, offset: u64, note: RolloutNote) -> ControlFlow<()> {
+        if note.turn_id.is_some() && self.mark.current != note.turn_id {
             if self.is_at_end() {
                 return ControlFlow::Break(());
             }
-            self.current = Some(id);
+            self.mark.current = note.turn_id;
             self.open_turn();
         }
-        match (record.kind, event) {
+        let ordinal = note.ordinal;
+        match note.what {
             // Versions that copied put the metadata of the session that was forked behind the fork's own.
-            (LineKind::Meta, _) if self.book.meta == Meta::default() => self.book.meta = record.meta(),
-            (LineKind::Context, _) => self.book.cwd = record.payload.text("cwd").or(self.book.cwd.take()),
-            (LineKind::Item, _) if is_prompt => {
-                self.prompts += 1;
-                if !self.asked || self.current.is_none() {
+            What::Meta(meta) if self.book.meta == Meta::default() => self.book.meta = *meta,
+            What::Context(cwd) => self.book.cwd = cwd.or(self.book.cwd.take()),
+            What::Prompt => {
+                self.mark.prompts += 1;
+                if !self.mark.asked || self.mark.current.is_none() {
                     if self.is_at_end() {
                         return ControlFlow::Break(());
                     }
                     self.begin_turn();
                 }
-                self.push(offset, line, record, EntrySort::Prompt);
+                self.push(offset, ordinal, EntrySort::Prompt);
             }
-            (LineKind::Item, _) if is_message(&record.payload) => {
-                self.push(offset, line, record, EntrySort::Item);
-            }
-            (LineKind::Compacted, _) => {
-                if !self.asked && self.current.is_some() {
-                    for entry in &mut self.book.entries[self.pending..] {
+            What::Item => self.push(offset, ordinal, EntrySort::Item),
+            What::Compacted => {
+                if !self.mark.asked && self.mark.current.is_some() {
+                    for entry in &mut self.book.entries[self.mark.pending..] {
                         entry.sort = EntrySort::Aside;
                     }
                 }
-                self.push(offset, line, record, EntrySort::Summary);
+                self.push(offset, ordinal, EntrySort::Summary);
             }
-            (LineKind::Event, Some("thread_rolled_back")) => {
+            What::RolledBack(turns) => {
                 if self.is_at_end() {
                     return ControlFlow::Break(());
                 }
-                self.roll_back(super::line::number(&record.payload, "num_turns").unwrap_or(0));
+                self.roll_back(turns);
             }
-            (LineKind::Event, Some("thread_name_updated")) => {
-                self.book.title = record.payload.text("thread_name").or(self.book.title.take());
-            }
-            (LineKind::Event, Some("error")) => self.push(offset, line, record, EntrySort::Failure),
-            (LineKind::Event, Some("task_complete")) if record.payload.object("error").is_some() => {
-                self.push(offset, line, record, EntrySort::Failure);
-            }
-            _ => {}
+            What::Named(name) => self.book.title = name.or(self.book.title.take()),
+            What::Failure => self.push(offset, ordinal, EntrySort::Failure),
+            What::Meta(_) | What::Nothing => {}
         }
         ControlFlow::Continue(())
     }
 
     fn begin_turn(&mut self) {
-        let id = match &self.current {
-            Some(id) => id.as_str().into(),
+        let id = match &self.mark.current {
+            Some(id) => id.clone(),
             None => {
                 // What stands before the prompt belongs to the turn before.
-                self.pending = self.book.entries.len();
-                format!("t{}", self.prompts).into()
+                self.mark.pending = self.book.entries.len();
+                format!("t{}", self.mark.prompts).into()
             }
         };
-        self.asked = true;
+        self.mark.asked = true;
         let turn = Turn {
-            start: self.pending,
+            start: self.mark.pending,
             id,
             part: self.part_number(),
         };
         self.book.turns.push(turn);
     }
 
-    fn push(&mut self, offset: u64, line: u64, record: &RolloutLine<'_>, sort: EntrySort) {
-        let number = record.ordinal.unwrap_or(line);
+    fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: EntrySort) {
+        let number = ordinal.unwrap_or(self.mark.lines);
         self.book.entries.push(Entry {
             offset,
             number: u32::try_from(number).unwrap_or(u32::MAX),
             part: self.part_number(),
-            is_ordinal: record.ordinal.is_some(),
+            is_ordinal: ordinal.is_some(),
             sort,
         });
     }
@@ -294,7 +388,7 @@ impl BookBuilder {
             self.book.entries.truncate(first.start);
             self.book.turns.truncate(kept);
         }
-        self.current = None;
+        self.mark.current = None;
         self.open_turn();
     }
 }

@@ -30,16 +30,6 @@ const NOT_PROMPTS: [&str; 12] = [
 const EXIT_CODE: &str = "Process exited with code ";
 const HEADER_LINES: usize = 5;
 
-/// Whether an item is told at all.
-pub(super) fn is_message(item: &Fields<'_>) -> bool {
-    match item.text("type").as_deref() {
-        Some("message") => matches!(item.text("role").as_deref(), Some("user" | "assistant")),
-        // What it takes to go on, and to go back.
-        Some("ghost_snapshot" | "compaction_trigger") | None => false,
-        Some(_) => true,
-    }
-}
-
 /// Whether an item holds something that a person asked.
 pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
     prompt_texts(item).is_some_and(|mut texts| texts.any(|_| true))
@@ -58,13 +48,20 @@ pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item =
         let is_person = match &owners {
             Some(owners) => owners.get(number).is_some_and(|owner| owner == "user"),
             None => match &text {
-                Some(text) => !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning)),
+                Some(text) => is_prompt_text(text.as_bytes()),
                 None => number == 0,
             },
         };
         is_person.then(|| text.unwrap_or_default())
     };
     Some(content.into_iter().enumerate().filter_map(said))
+}
+
+/// Whether a text in the user's name may be a person's, by how it begins.
+pub(super) fn is_prompt_text(text: &[u8]) -> bool {
+    !NOT_PROMPTS
+        .iter()
+        .any(|beginning| text.starts_with(beginning.as_bytes()))
 }
 
 /// Whose the parts of an item are; nothing where the version does not say so.

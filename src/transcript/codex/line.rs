@@ -112,18 +112,6 @@ impl<'a> RolloutLine<'a> {
             base,
         }
     }
-
-    /// The turn that it says it belongs to.
-    pub(super) fn turn_id(&self) -> Option<String> {
-        let passed = || {
-            let passed = self.payload.object("internal_chat_message_metadata_passthrough");
-            passed.and_then(|passed| passed.text("turn_id"))
-        };
-        self.payload
-            .text("turn_id")
-            .or_else(passed)
-            .filter(|id| !id.is_empty())
-    }
 }
 
 /// A member that is a whole number.

@@ -3,12 +3,12 @@
     reason = "lines are written where they are used, as json!"
 )]
 
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 
 use bridge_protocol::check::FindingKind;
 use serde_json::{Value, json};
 
-use super::book::{Book, BookBuilder, Cut};
+use super::book::{Book, BookBuilder, Cut, Growth};
 use super::check::{SourceStanding, SourceState, Standing, check};
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 
@@ -25,7 +25,7 @@ fn book(parts: &[(&str, &str, Cut)], until: Option<(u16, &str)>) -> Option<Book>
     for (id, text, cut) in parts {
         builder.part(text.as_bytes(), id, *cut).expect("bytes are read");
     }
-    builder.finish()
+    builder.finish().map(|(book, _)| book)
 }
 
 fn whole(text: &str) -> Book {
@@ -437,6 +437,92 @@ fn a_file_that_changed_meanwhile_gives_nothing() {
         book.message(Cursor::new(ROOT), 999).expect("bytes are read"),
         None
     );
+}
+
+/// Wherever a file was when it was first read, to go on with it gives what reading it as a whole gives.
+#[test]
+fn what_is_appended_is_taken_by_itself() {
+    let gone = line(
+        None,
+        "event_msg",
+        json!({"type": "thread_rolled_back", "num_turns": 1}),
+    );
+    let old = [
+        user("one"),
+        model("1"),
+        "{@@@\n\n".to_owned(),
+        user("two"),
+        gone,
+        user("three"),
+    ]
+    .concat();
+    for (text, step) in [(ROOT, 97), (old.as_str(), 1)] {
+        let whole = format!("{:?}", whole(text));
+        let mut anew = 0;
+        for at in (0..=text.len()).step_by(step) {
+            let mut builder = BookBuilder::new(None);
+            let end = builder.part(&text.as_bytes()[..at], "s", Cut::default());
+            let end = end.expect("bytes are read");
+            let (book, mark) = builder.finish().expect("a book");
+            if end.growth == Growth::ReadAnew {
+                anew += 1;
+                assert!(text[..at].ends_with('}'), "a whole record without its newline");
+                continue;
+            }
+            assert_eq!(
+                end.whole_bytes,
+                text[..at].rfind('\n').map_or(0, |newline| newline as u64 + 1)
+            );
+            let rest = &text.as_bytes()[usize::try_from(end.whole_bytes).expect("a place")..];
+            let mut builder = BookBuilder::resume(book, mark);
+            builder.go_on(rest).expect("bytes are read");
+            let (book, _) = builder.finish().expect("a book");
+            assert_eq!(format!("{book:?}"), whole, "from {at} on");
+        }
+        assert!(anew < 10, "{anew}");
+    }
+}
+
+#[test]
+fn what_lies_behind_the_end_of_a_part_does_not_count() {
+    let end = |text: &str, until, cut| {
+        let mut builder = BookBuilder::new(until);
+        builder.part(text.as_bytes(), "s", cut).expect("bytes are read")
+    };
+    let behind = end(ROOT, None, cut_at(14));
+    assert_eq!(behind.growth, Growth::Ignored);
+    let last_counted = ROOT[..usize::try_from(behind.whole_bytes).expect("a place")]
+        .lines()
+        .last();
+    assert!(last_counted.is_some_and(|line| line.contains("\"ordinal\":13,")));
+    assert_eq!(
+        end(ROOT, Some((0, FIRST_TURN)), Cut::default()).growth,
+        Growth::Ignored
+    );
+    // The turn with which it ends may go on, or more may come before the cut.
+    let first_turn: String = ROOT.lines().take(12).map(|line| format!("{line}\n")).collect();
+    assert_eq!(
+        end(&first_turn, Some((0, FIRST_TURN)), Cut::default()).growth,
+        Growth::Taken
+    );
+    assert_eq!(end(&first_turn, None, cut_at(14)).growth, Growth::ReadAnew);
+}
+
+/// A line that is longer than what is held is passed over, and takes no memory: the reader hands out the same bytes again and
+/// again.
+#[test]
+fn a_line_of_hundreds_of_megabytes_is_passed_over() {
+    let begins = ROOT.lines().next().expect("a line").to_owned()
+        + "\n{\"type\":\"response_item\",\"payload\":{\"text\":\"";
+    let ends = format!("\"}}}}\n{}", user("behind"));
+    let long = std::io::repeat(b'x').take(300 << 20);
+    let reader =
+        std::io::BufReader::with_capacity(1 << 20, begins.as_bytes().chain(long).chain(ends.as_bytes()));
+    let mut builder = BookBuilder::new(None);
+    builder.part(reader, "s", Cut::default()).expect("bytes are read");
+    let (book, _) = builder.finish().expect("a book");
+    assert_eq!((book.turns(), book.damages), (1, 1));
+    assert_eq!(book.record_id(0), "l3");
 }
 
 fn found(text: &str, id: &str, sources: &[SourceStanding]) -> Vec<(u64, FindingKind)> {

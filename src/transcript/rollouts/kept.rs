@@ -1,15 +1,19 @@
 //! What was read of rollouts, kept for the next who asks: where messages stand in a history, over all its files.
 //!
 //! Owns when a history must be read again, which is as soon as one of its files is not the one that was read, or another
-//! size, or written since (device, inode, size and both times); and how much is kept. A file that has grown is read anew as
-//! a whole. Blocks.
+//! size, or written since (device, inode, size and both times); and how much is kept. Of a file that has only grown, which
+//! is when what stands before the end of its last whole line is the same as before, at most what was appended is read.
+//! What this cannot see is an edit in place further up that keeps every length and is followed by an append; a message is
+//! only told when its line bears the number that was noted. Blocks.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::hash::RandomState;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::transcript::codex::book::Book;
+use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
+use crate::transcript::library::{Identity, tail_hash};
 
 /// How much is kept, in bytes: the book of a rollout of a gigabyte takes some 10 MB, and few are that large.
 pub const KEPT_BYTES: usize = 32 * 1024 * 1024;
@@ -21,6 +25,7 @@ const PLACE_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct RolloutBooks {
     limit_bytes: usize,
+    hasher: RandomState,
     /// The one that was used last stands last.
     kept: Mutex<Vec<(Key, Arc<Volume>)>>,
 }
@@ -34,43 +39,44 @@ pub(super) struct Key {
 }
 
 /// A history that was read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Volume {
     pub(super) book: Arc<Book>,
-    /// Its files, one for each part of the book, as they were before they were read.
-    pub(super) files: Vec<(PathBuf, Identity)>,
+    pub(super) mark: Bookmark,
+    /// Its files, one for each part of the book.
+    pub(super) files: Vec<KeptFile>,
 }
 
-/// What changes when a file does. Times are seconds and nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+/// A file that was read.
+#[derive(Debug, Clone)]
+pub(super) struct KeptFile {
+    pub(super) path: PathBuf,
+    /// What it was before it was read.
+    identity: Identity,
+    end: PartEnd,
+    /// A hash of the bytes before the end of what was read; none where they were not kept.
+    tail: Option<u64>,
 }
 
-impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
+/// How what was read of a history stands to its files.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Currency {
+    /// It holds.
+    Current,
+    /// The last file has grown, and what was appended is to be taken.
+    Grown,
+    /// It has to be read anew.
+    Stale,
+}
+
+impl KeptFile {
+    /// Where the last line ends that was read.
+    pub(super) fn whole_bytes(&self) -> u64 {
+        self.end.whole_bytes
     }
 }
 
 impl Volume {
-    fn is_current(&self) -> bool {
-        let is_same = |(path, identity): &(PathBuf, Identity)| {
-            fs::metadata(path).is_ok_and(|metadata| Identity::of(&metadata) == *identity)
-        };
-        self.files.iter().all(is_same)
-    }
-
     fn bytes(&self) -> usize {
         self.book.memory_bytes() + PLACE_BYTES * (1 + self.files.len())
     }
@@ -88,12 +94,13 @@ impl RolloutBooks {
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
             limit_bytes,
+            hasher: RandomState::new(),
             kept: Mutex::default(),
         }
     }
 
-    /// What was read of a history, unless one of its files has changed since.
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Volume>> {
+    /// What was read of a history, and how it stands to its files now.
+    pub(super) fn get(&self, key: &Key) -> Option<(Arc<Volume>, Currency)> {
         let volume = {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let place = kept.iter().position(|(other, _)| other == key)?;
@@ -102,17 +109,75 @@ impl RolloutBooks {
             kept.push(slot);
             volume
         };
-        volume.is_current().then_some(volume)
+        let mut all = Currency::Current;
+        for file in &volume.files {
+            match self.currency(file) {
+                Currency::Current => {}
+                Currency::Grown => all = Currency::Grown,
+                Currency::Stale => return Some((volume, Currency::Stale)),
+            }
+        }
+        Some((volume, all))
+    }
+
+    /// How what was read of a file stands to it now.
+    pub(super) fn currency(&self, file: &KeptFile) -> Currency {
+        let look = || -> io::Result<Currency> {
+            if Identity::of(&fs::metadata(&file.path)?) == file.identity {
+                return Ok(Currency::Current);
+            }
+            if file.end.growth == Growth::ReadAnew {
+                return Ok(Currency::Stale);
+            }
+            let opened = File::open(&file.path)?;
+            let now = Identity::of(&opened.metadata()?);
+            Ok(
+                match (self.has_only_grown(file, &now, &opened)?, file.end.growth) {
+                    (true, Growth::Taken) => Currency::Grown,
+                    (true, _) => Currency::Current,
+                    (false, _) => Currency::Stale,
+                },
+            )
+        };
+        // What cannot be looked at is told by who reads it anew.
+        look().unwrap_or(Currency::Stale)
+    }
+
+    /// Whether a file that is open is the one that was read, with something behind it.
+    fn has_only_grown(&self, file: &KeptFile, now: &Identity, opened: &File) -> io::Result<bool> {
+        if !now.may_have_grown_from(&file.identity) || file.tail.is_none() {
+            return Ok(false);
+        }
+        Ok(tail_hash(&self.hasher, opened, file.end.whole_bytes)? == file.tail)
+    }
+
+    /// A file as it is to be kept: what it was before it was read, and how its reading ended.
+    pub(super) fn file(&self, path: &Path, identity: Identity, end: PartEnd) -> KeptFile {
+        // Without its tail it is read anew, which is never wrong.
+        let tail = match end.growth {
+            Growth::ReadAnew => None,
+            _ => File::open(path)
+                .and_then(|file| tail_hash(&self.hasher, &file, end.whole_bytes))
+                .unwrap_or_default(),
+        };
+        KeptFile {
+            path: path.to_owned(),
+            identity,
+            end,
+            tail,
+        }
     }
 
     /// Keeps what was read of a history, in place of what was kept of it before.
-    pub(super) fn put(&self, key: Key, volume: Volume) {
+    pub(super) fn put(&self, key: Key, volume: Volume) -> Arc<Volume> {
+        let volume = Arc::new(volume);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(other, _)| *other != key);
-        kept.push((key, Arc::new(volume)));
+        kept.push((key, Arc::clone(&volume)));
         let mut bytes: usize = kept.iter().map(|(_, volume)| volume.bytes()).sum();
         while bytes > self.limit_bytes && !kept.is_empty() {
             bytes -= kept.remove(0).1.bytes();
         }
+        volume
     }
 }

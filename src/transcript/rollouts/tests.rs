@@ -276,6 +276,102 @@ fn what_was_read_is_kept_until_one_of_its_files_changes() {
     assert_eq!((open(None).missing, open(None).book.turns()), (None, 3));
 }
 
+/// How much is read while something is done.
+fn bytes_read<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    #[derive(Default)]
+    struct Counter(std::sync::atomic::AtomicU64);
+    impl crate::transcript::meter::Meter for Counter {
+        fn expect(&self, _: u64) {}
+        fn read(&self, bytes: u64) {
+            self.0.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let counter = Arc::new(Counter::default());
+    let done = crate::transcript::meter::metered(Arc::clone(&counter) as _, work);
+    (done, counter.0.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+fn append(path: &Path, text: &str) {
+    use std::io::Write;
+    let mut file = fs::OpenOptions::new().append(true).open(path).expect("a file");
+    file.write_all(text.as_bytes()).expect("written");
+}
+
+#[test]
+fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
+    let (home, [root, early, deep_path]) = family();
+    let books = RolloutBooks::default();
+    let open = || OpenRollout::open(&books, home.path(), DEEP_ID, None).expect("an open rollout");
+    let whole = open().book;
+    let prompt = DEEP
+        .lines()
+        .nth(5)
+        .expect("a prompt")
+        .replace("\"turn_id\":\"", "\"turn_id\":\"x");
+    // A line that is still being written, and what ends it.
+    let (start, end) = prompt.split_at(40);
+    append(&deep_path, start);
+    let (torn, read) = bytes_read(open);
+    assert_eq!((torn.book.messages(), read), (whole.messages(), 40));
+    append(&deep_path, &format!("{end}\n"));
+    let (mut grown, read) = bytes_read(open);
+    assert_eq!(read, prompt.len() as u64 + 1);
+    assert_eq!((grown.book.turns(), grown.book.damages), (whole.turns() + 1, 0));
+    let anew = told(&mut deep(home.path()));
+    assert_eq!(told(&mut grown), anew);
+    // What the sources say behind the forks does not count, so nothing is read for it.
+    let (same, read) = bytes_read(|| {
+        append(&root, &format!("{prompt}\n"));
+        open()
+    });
+    assert!(Arc::ptr_eq(&same.book, &grown.book) && read == 0, "{read}");
+    append(&early, "garbage\n");
+    assert_eq!(told(&mut open()), anew);
+
+    // Written anew with more in it, in place: not what had been read stands before the end of that.
+    let other = DEEP.replacen("[[text", "[[TEXT", 9) + &prompt + "\n" + &prompt + "\n" + &prompt + "\n";
+    assert_ne!(other.len(), DEEP.len());
+    fs::write(&deep_path, &other).expect("a file");
+    assert_eq!(told(&mut open()), told(&mut deep(home.path())));
+    assert_ne!(told(&mut open()), anew);
+    // Shorter, then gone.
+    fs::write(&deep_path, DEEP).expect("a file");
+    assert_eq!(open().book.turns(), whole.turns());
+    fs::remove_file(&deep_path).expect("a file");
+    assert!(matches!(
+        OpenRollout::open(&books, home.path(), DEEP_ID, None),
+        Err(TranscriptError::NotFound { .. })
+    ));
+}
+
+/// A page is asked for, and the file is shorter or gone before it is read.
+#[test]
+fn a_file_that_shrinks_or_vanishes_while_it_is_read_gives_nothing_and_is_no_crash() {
+    let (home, [.., deep_path]) = family();
+    let books = RolloutBooks::default();
+    let open = || OpenRollout::open(&books, home.path(), DEEP_ID, None).expect("an open rollout");
+    let last = open().book.messages() - 1;
+    let mut held = open();
+    assert!(held.message(last).expect("a read").is_some());
+    fs::File::options()
+        .write(true)
+        .open(&deep_path)
+        .and_then(|file| file.set_len(10))
+        .expect("shrunk");
+    assert_eq!(held.message(last).expect("a read"), None);
+    fs::write(&deep_path, DEEP).expect("a file");
+    let mut unread = open();
+    let mut unread_too = {
+        let _known = open();
+        open()
+    };
+    fs::remove_file(&deep_path).expect("a file");
+    // What was opened before goes on; what was not says what is wrong.
+    assert!(unread.message(0).expect("a read of a source").is_some());
+    let error = unread_too.message(last).map(|_| ()).expect_err("gone");
+    assert!(error.to_string().contains("rollout-"), "{error}");
+}
+
 #[test]
 fn no_more_is_kept_than_was_allowed() {
     let (home, _) = family();

@@ -3,6 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::record::Record;
+use crate::transcript::scan::Scanner;
+
+type Scanned = crate::transcript::scan::Scanned<Option<Note>>;
 
 /// A line as `record` reads it: the words by which the scanner is judged.
 fn parsed(line: &[u8]) -> Scanned {
@@ -18,7 +21,7 @@ fn parsed(line: &[u8]) -> Scanned {
 }
 
 fn scanned_in_pieces(line: &[u8], piece: usize) -> Scanned {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::<ChainNoted>::default();
     for piece in line.chunks(piece.max(1)) {
         assert_eq!(scanner.feed(piece), (piece.len(), false));
     }

@@ -66,7 +66,7 @@ fn specials(word: u64) -> u64 {
 
 /// A string as it stands between its quotes, up to a limit.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(in crate::transcript) struct Held {
     bytes: Vec<u8>,
     limit_bytes: usize,
     has_escapes: bool,
@@ -114,7 +114,7 @@ impl Held {
     }
 
     /// The whole text; none when it was longer than what is held.
-    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+    pub(in crate::transcript) fn text(&self) -> Option<Cow<'_, str>> {
         if self.is_cut {
             return None;
         }
@@ -126,7 +126,7 @@ impl Held {
     }
 
     /// As much of the text as was held, for comparing with ASCII text.
-    pub(super) fn beginning(&self) -> Cow<'_, [u8]> {
+    pub(in crate::transcript) fn beginning(&self) -> Cow<'_, [u8]> {
         if !self.has_escapes {
             return Cow::Borrowed(&self.bytes);
         }

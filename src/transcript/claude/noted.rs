@@ -1,0 +1,287 @@
+//! What the index notes of a record in Claude's transcripts while its line is read.
+//!
+//! Owns which members matter. What they mean is decided as in `record`, which decodes a line whole: both ways to read a
+//! line are held together by a test.
+
+use super::note::{Note, RecordId, Role};
+use crate::transcript::record::{is_aside_text, is_prompt_text};
+use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Context {
+    Record,
+    Origin,
+    Message,
+    Content,
+    Block,
+    #[default]
+    Other,
+}
+
+/// The member whose value comes next or is being read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Member {
+    #[default]
+    None,
+    Type,
+    Uuid,
+    ParentUuid,
+    LogicalParentUuid,
+    IsSidechain,
+    IsMeta,
+    IsCompactSummary,
+    ToolUseResult,
+    Origin,
+    OriginKind,
+    Message,
+    MessageId,
+    Content,
+    BlockType,
+    BlockText,
+    BlockToolUseId,
+}
+
+/// What was noted of a record.
+#[derive(Debug, Default)]
+pub(super) struct ChainNoted {
+    kind: Kind,
+    uuid: Option<RecordId>,
+    parent: Option<RecordId>,
+    logical_parent: Option<RecordId>,
+    is_sidechain: bool,
+    is_meta: bool,
+    is_compact_summary: bool,
+    has_tool_use_result: bool,
+    is_from_human: Option<bool>,
+    message: MessageNoted,
+}
+
+#[derive(Debug, Default)]
+struct MessageNoted {
+    id: Option<Box<str>>,
+    content: ContentNoted,
+}
+
+#[derive(Debug, Default)]
+struct ContentNoted {
+    has_result: bool,
+    has_prompt_text: bool,
+    /// Whether the first text begins as a command of the agent's own does; none without a text.
+    is_aside: Option<bool>,
+    block: BlockNoted,
+}
+
+#[derive(Debug, Default)]
+struct BlockNoted {
+    kind: Kind,
+    /// Whether its text is a prompt's, and whether it is an aside's.
+    text: Option<(bool, bool)>,
+    has_tool_use_id: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    User,
+    Assistant,
+    Text,
+    ToolResult,
+    #[default]
+    Other,
+}
+
+impl Noted for ChainNoted {
+    type Context = Context;
+    type Member = Member;
+    type Note = Option<Note>;
+
+    fn member(context: Context, name: &[u8]) -> Member {
+        match (context, name) {
+            (Context::Record, b"type") => Member::Type,
+            (Context::Record, b"uuid") => Member::Uuid,
+            (Context::Record, b"parentUuid") => Member::ParentUuid,
+            (Context::Record, b"logicalParentUuid") => Member::LogicalParentUuid,
+            (Context::Record, b"isSidechain") => Member::IsSidechain,
+            (Context::Record, b"isMeta") => Member::IsMeta,
+            (Context::Record, b"isCompactSummary") => Member::IsCompactSummary,
+            (Context::Record, b"toolUseResult") => Member::ToolUseResult,
+            (Context::Record, b"origin") => Member::Origin,
+            (Context::Record, b"message") => Member::Message,
+            (Context::Origin, b"kind") => Member::OriginKind,
+            (Context::Message, b"id") => Member::MessageId,
+            (Context::Message, b"content") => Member::Content,
+            (Context::Block, b"type") => Member::BlockType,
+            (Context::Block, b"text") => Member::BlockText,
+            (Context::Block, b"tool_use_id") => Member::BlockToolUseId,
+            _ => Member::None,
+        }
+    }
+
+    /// A string in a message's content is a text.
+    fn element(context: Context) -> Member {
+        match context {
+            Context::Content => Member::Content,
+            _ => Member::None,
+        }
+    }
+
+    fn held_bytes(member: Member) -> usize {
+        match member {
+            Member::Uuid | Member::ParentUuid | Member::LogicalParentUuid | Member::MessageId => {
+                ID_LIMIT_BYTES
+            }
+            Member::Type | Member::OriginKind | Member::Content | Member::BlockType | Member::BlockText => {
+                BEGINNING_BYTES
+            }
+            _ => 0,
+        }
+    }
+
+    fn name(&mut self, member: Member) {
+        let content = &mut self.message.content;
+        match member {
+            Member::None => {}
+            Member::Type => self.kind = Kind::Other,
+            Member::Uuid => self.uuid = None,
+            Member::ParentUuid => self.parent = None,
+            Member::LogicalParentUuid => self.logical_parent = None,
+            Member::IsSidechain => self.is_sidechain = false,
+            Member::IsMeta => self.is_meta = false,
+            Member::IsCompactSummary => self.is_compact_summary = false,
+            Member::ToolUseResult => self.has_tool_use_result = true,
+            Member::Origin | Member::OriginKind => self.is_from_human = None,
+            Member::Message => self.message = MessageNoted::default(),
+            Member::MessageId => self.message.id = None,
+            Member::Content => *content = ContentNoted::default(),
+            Member::BlockType => content.block.kind = Kind::Other,
+            Member::BlockText => content.block.text = None,
+            Member::BlockToolUseId => content.block.has_tool_use_id = false,
+        }
+    }
+
+    fn begin(&mut self, member: Member, first: u8) {
+        if first != b't' {
+            return;
+        }
+        match member {
+            Member::IsSidechain => self.is_sidechain = true,
+            Member::IsMeta => self.is_meta = true,
+            Member::IsCompactSummary => self.is_compact_summary = true,
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, around: Option<Context>, member: Member, is_object: bool) -> Context {
+        match (around, member, is_object) {
+            (None, ..) => Context::Record,
+            (Some(Context::Record), Member::Origin, true) => Context::Origin,
+            (Some(Context::Record), Member::Message, true) => Context::Message,
+            (Some(Context::Message), Member::Content, false) => Context::Content,
+            (Some(Context::Content), _, true) => {
+                self.message.content.block = BlockNoted::default();
+                Context::Block
+            }
+            _ => Context::Other,
+        }
+    }
+
+    fn close(&mut self, context: Context) {
+        if context == Context::Block {
+            self.message.content.end_block();
+        }
+    }
+
+    fn string(&mut self, member: Member, held: &Held) {
+        match member {
+            Member::Type => self.kind = Kind::of(&held.beginning()),
+            Member::Uuid => self.uuid = held.text().map(|text| RecordId::new(&text)),
+            Member::ParentUuid => self.parent = held.text().map(|text| RecordId::new(&text)),
+            Member::LogicalParentUuid => {
+                self.logical_parent = held.text().map(|text| RecordId::new(&text));
+            }
+            Member::OriginKind => self.is_from_human = Some(*held.beginning() == *b"human"),
+            Member::MessageId => self.message.id = held.text().map(|text| text.as_ref().into()),
+            Member::Content => self.message.content.take_text(sort_of(held)),
+            Member::BlockType => self.message.content.block.kind = Kind::of(&held.beginning()),
+            Member::BlockText => self.message.content.block.text = Some(sort_of(held)),
+            Member::BlockToolUseId => self.message.content.block.has_tool_use_id = true,
+            _ => {}
+        }
+    }
+
+    fn number(&mut self, _: Member, _: u64) {}
+
+    fn note(self) -> Option<Note> {
+        let role = self.role();
+        Some(Note {
+            uuid: self.uuid?,
+            parent: self.parent,
+            logical_parent: self.logical_parent,
+            message_id: self.message.id,
+            role,
+            is_sidechain: self.is_sidechain,
+        })
+    }
+}
+
+/// Whether a text is a prompt's, and whether it is an aside's.
+fn sort_of(held: &Held) -> (bool, bool) {
+    let beginning = held.beginning();
+    (is_prompt_text(&beginning), is_aside_text(&beginning))
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"user" => Self::User,
+            b"assistant" => Self::Assistant,
+            b"text" => Self::Text,
+            b"tool_result" => Self::ToolResult,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl ChainNoted {
+    /// As [`Role::of`] decides it.
+    fn role(&self) -> Role {
+        let content = &self.message.content;
+        match self.kind {
+            Kind::Assistant => Role::Assistant,
+            Kind::User if self.is_human_prompt() => Role::Prompt,
+            Kind::User if self.has_tool_use_result => Role::ToolResult,
+            Kind::User if !self.is_compact_summary && content.is_aside == Some(true) => Role::Aside,
+            Kind::User => Role::OtherUser,
+            _ => Role::Other,
+        }
+    }
+
+    fn is_human_prompt(&self) -> bool {
+        if self.is_sidechain {
+            return false;
+        }
+        self.is_from_human.unwrap_or_else(|| {
+            let content = &self.message.content;
+            let is_others = self.is_meta || self.is_compact_summary || self.has_tool_use_result;
+            !is_others && !content.has_result && content.has_prompt_text
+        })
+    }
+}
+
+impl ContentNoted {
+    fn take_text(&mut self, (is_prompt, is_aside): (bool, bool)) {
+        self.has_prompt_text |= is_prompt;
+        self.is_aside.get_or_insert(is_aside);
+    }
+
+    fn end_block(&mut self) {
+        let block = std::mem::take(&mut self.block);
+        match (block.kind, block.text) {
+            (Kind::Text, Some(text)) => self.take_text(text),
+            (Kind::ToolResult, _) if block.has_tool_use_id => self.has_result = true,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
