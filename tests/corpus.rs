@@ -30,6 +30,9 @@ const COUNT: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count
 const HOME: &str = "/home/u/project";
 const SHELL: &str = r#"[[tool shell {"command":["echo","one"]}]] [[text greeted]]"#;
 const EXEC: &str = r#"[[tool exec_command {"cmd":"echo one"}]] [[text greeted]]"#;
+const FIRST: &str = "first [[text hi one]]";
+const SECOND: &str = r#"second [[tool exec_command {"cmd":"echo tooled"}]] [[text after tool]]"#;
+const FIFTH: &str = "fifth [[text five]]";
 
 /// An id that no transcript here has.
 const NEW_ID: &str = "6f1a1f5e-0000-4000-8000-000000000000";
@@ -224,6 +227,56 @@ const CODEX: &[Codex] = &[
         forked_from: Some("01a1fcd0-7a83-7693-a1c2-be1af1f5ac8e"),
         cwd: Some(HOME),
         turns: &["first words", EXEC, "on the branch", "on the second branch"],
+        findings: &[],
+    },
+    Codex {
+        name: "0.166.0-limit",
+        upstream_id: "01a1fcbf-db36-73c1-ae0a-836a46b096da",
+        title: FIRST,
+        forked_from: None,
+        cwd: Some(HOME),
+        turns: &[
+            FIRST,
+            SECOND,
+            "third [[err 429]]",
+            "fourth [[slow 40 0.3]]",
+            FIFTH,
+            "sixth [[text six]]",
+        ],
+        findings: &[],
+    },
+    Codex {
+        name: "0.166.0-limit-fork",
+        upstream_id: "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba",
+        title: "on fork [[text forked]]",
+        forked_from: Some("01a1fcbf-db36-73c1-ae0a-836a46b096da"),
+        cwd: Some(HOME),
+        turns: &[
+            FIRST,
+            SECOND,
+            "third [[err 429]]",
+            "fourth [[slow 40 0.3]]",
+            FIFTH,
+            "on fork [[text forked]]",
+        ],
+        findings: &[],
+    },
+    Codex {
+        name: "0.166.0-limit-early-fork",
+        upstream_id: "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff",
+        title: "on early fork [[text early]]",
+        forked_from: Some("01a1fcbf-db36-73c1-ae0a-836a46b096da"),
+        cwd: Some(HOME),
+        turns: &[FIRST, "on early fork [[text early]]"],
+        findings: &[],
+    },
+    Codex {
+        name: "0.166.0-limit-fork-of-fork",
+        upstream_id: "01a1fcbf-e951-7fa1-baa7-4184e695b989",
+        title: "deep [[text deep]]",
+        forked_from: Some("01a1fcbf-e8e6-7b20-bdec-a0ea0263efff"),
+        cwd: Some(HOME),
+        turns: &[FIRST, "on early fork [[text early]]", "deep [[text deep]]"],
         findings: &[],
     },
     Codex {

@@ -260,3 +260,6 @@ impl Checker<'_> {
         report
     }
 }
+
+#[cfg(test)]
+mod tests;

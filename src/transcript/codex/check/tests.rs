@@ -1,0 +1,107 @@
+use super::*;
+use crate::transcript::codex::tests::{FORK, ROOT, ROOT_ID};
+
+fn found(text: &str, id: &str, sources: &[SourceStanding]) -> Vec<(u64, FindingKind)> {
+    let standing = Standing {
+        upstream_id: id,
+        archived: false,
+    };
+    let report = check(text.as_bytes(), standing, sources).expect("bytes are read");
+    assert!(report.findings.iter().all(|finding| !finding.detail.is_empty()));
+    report
+        .findings
+        .iter()
+        .map(|finding| (finding.line, finding.kind))
+        .collect()
+}
+
+#[test]
+fn each_damage_is_found_in_its_line() {
+    let lines: Vec<&str> = ROOT.lines().collect();
+    let with = |change: &dyn Fn(&mut Vec<String>)| {
+        let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        change(&mut lines);
+        lines.join("\n") + "\n"
+    };
+    let table: Vec<(String, Vec<(u64, FindingKind)>)> = vec![
+        (ROOT.to_owned(), vec![]),
+        (format!("{ROOT}{{\"timest"), vec![(76, FindingKind::TornLine)]),
+        (
+            with(&|lines| lines[7] = "{@@@".into()),
+            vec![(8, FindingKind::GarbageLine)],
+        ),
+        (
+            with(&|lines| lines[0] = "{@@@".into()),
+            vec![(1, FindingKind::GarbageLine), (2, FindingKind::NothingToResume)],
+        ),
+        (
+            with(&|lines| drop(lines.remove(22))),
+            vec![(20, FindingKind::ToolUseWithoutResult)],
+        ),
+        (
+            with(&|lines| drop(lines.remove(19))),
+            vec![(22, FindingKind::ResultWithoutToolUse)],
+        ),
+        (
+            with(&|lines| lines.insert(11, lines[10].clone())),
+            vec![(12, FindingKind::BrokenOrder)],
+        ),
+        (
+            with(&|lines| lines[46] = lines[46].replace("\"ordinal\":46", "\"ordinal\":3")),
+            vec![(47, FindingKind::BrokenOrder)],
+        ),
+        (
+            ROOT.replacen(&format!("\"id\":\"{ROOT_ID}\""), "\"id\":\"other\"", 1),
+            vec![(1, FindingKind::ForeignSessionId)],
+        ),
+        (String::new(), vec![(0, FindingKind::NothingToResume)]),
+        (format!("{}\n", lines[0]), vec![(0, FindingKind::NothingToResume)]),
+        (
+            "\n\u{feff}\n\0\0\n".to_owned(),
+            vec![(0, FindingKind::NothingToResume)],
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(
+            found(&text, ROOT_ID, &[]),
+            expected,
+            "{}",
+            &text[..text.len().min(200)]
+        );
+    }
+    let many = format!("{ROOT}{}", "garbage\n".repeat(300));
+    let standing = Standing {
+        upstream_id: ROOT_ID,
+        archived: true,
+    };
+    let report = check(many.as_bytes(), standing, &[]).expect("bytes are read");
+    assert_eq!(
+        (report.findings[0].kind, report.findings[0].line),
+        (FindingKind::Archived, 0)
+    );
+    assert_eq!((report.findings.len(), report.more), (101, 200));
+}
+
+#[test]
+fn a_source_that_does_not_reach_is_found_in_the_first_line() {
+    let id = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
+    let with = |state: SourceState| {
+        found(
+            FORK,
+            id,
+            &[SourceStanding {
+                upstream_id: ROOT_ID.to_owned(),
+                state,
+            }],
+        )
+    };
+    assert_eq!(with(SourceState::Whole), []);
+    for state in [
+        SourceState::TooShort,
+        SourceState::Missing,
+        SourceState::Circle,
+        SourceState::Unreadable("denied".to_owned()),
+    ] {
+        assert_eq!(with(state), [(1, FindingKind::MissingSource)]);
+    }
+}
