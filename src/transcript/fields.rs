@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The members of a JSON object, in the order of the text.
@@ -120,8 +120,14 @@ impl<'de> Deserialize<'de> for TextBytes {
     }
 }
 
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+/// The name of a member as leniently decoded as a [text](lenient_text): one that holds half a surrogate pair is no reason to
+/// lose the record either.
+fn lenient_name(json: &str) -> Option<Cow<'_, str>> {
+    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(name) if !name.contains('\\') => Some(Cow::Borrowed(name)),
+        _ => lenient_text(json).map(Cow::Owned),
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -133,7 +139,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::with_capacity(16);
-                while let Some(Name(name)) = map.next_key()? {
+                while let Some(name) = map.next_key::<&RawValue>()? {
+                    let name = lenient_name(name.get());
+                    let name = name.ok_or_else(|| A::Error::custom("a name is not a string"))?;
                     members.push((name, map.next_value()?));
                 }
                 Ok(members)
@@ -184,6 +192,16 @@ mod tests {
         );
         assert_eq!(lenient_text(r#""\ud83d\ude00""#).as_deref(), Some("😀"));
         assert_eq!(lenient_text("12"), None);
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_in_a_name_does_not_lose_the_record() {
+        let fields = Fields::parse(r#"{"a\ud83d":1,"\udc00":{"b":2},"uu\u0069d":"x"}"#).expect("an object");
+        assert_eq!(fields.text("uuid").as_deref(), Some("x"));
+        assert!(Fields::parse(r#"{"a\ud83":1}"#).is_none());
+        for refused in [r#"{"a\x":1}"#, "{\"a\t\":1}", "{\"\\n\t\":1}", "{a:1}", "{1:1}"] {
+            assert!(Fields::parse(refused).is_none(), "{refused}");
+        }
     }
 
     #[test]

@@ -114,6 +114,7 @@ fn what_it_takes_is_a_record() {
         "{\"a\":[[],{},[{}]]}",
         "{\"a\":-0.5e-10, \"b\" : [1,2 , 3] }",
         "{\"a\":\"\\ud83d\"}",
+        "{\"a\\ud83d\":1,\"\\udc00x\":{\"\\ud83d\":2}}",
         "{\"\":null,\"\":true,\"\":false}",
         "{\"a\":\"\u{7f}é\"}",
         "{\"a\":0}",
@@ -258,6 +259,7 @@ fn json() -> impl Strategy<Value = String> {
         let name = prop::sample::select(vec![
             "type", "uuid", "parentUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "origin", "kind", "message", "id",
             "content", "text", "tool_use_id", "other", "t\\u0079pe", "m\\u0065ssage",
+            "\\ud83d", "uuid\\udc00",
         ]);
         let space = || prop::sample::select(vec!["", "", "", " ", "\t", "\r"]);
         let member = (name, space(), value.clone(), space())
