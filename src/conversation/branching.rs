@@ -11,6 +11,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
+use crate::transcript::library::Library;
 
 use super::climbing::{acquire, check_folder, refuse_known};
 use super::disk;
@@ -87,7 +88,7 @@ pub(super) async fn branch(
 ) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.cwd)?;
-    refuse_too_little(&entry, &request).await?;
+    refuse_too_little(&services, &entry, &request).await?;
     let mut native_error = None;
     // A fork while a turn runs takes the unanswered prompt along: the copy can leave it out.
     if !request.busy {
@@ -96,7 +97,7 @@ pub(super) async fn branch(
             Err(error) => native_error = Some(error),
         }
     }
-    match copy(&entry, &request).await {
+    match copy(&services, &entry, &request).await {
         Ok(branched) => Ok((branched, None)),
         Err(copy_error) => Err(match native_error {
             Some(ConversationError::Unsupported(_)) | None => copy_error,
@@ -107,6 +108,7 @@ pub(super) async fn branch(
 
 /// Refuses a branch that would keep less than was asked for, before anything is made that would have to be taken back.
 async fn refuse_too_little(
+    services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
 ) -> Result<(), ConversationError> {
@@ -116,10 +118,11 @@ async fn refuse_too_little(
     }
     let acknowledged = request.acknowledged();
     let look = on_disk(
+        services,
         entry,
         &request.record.cwd,
         &request.from,
-        move |root, cwd, _, id| Look::at(disk::on_disk(root, cwd, id, None), acknowledged),
+        move |library, root, cwd, _, id| Look::at(disk::on_disk(library, root, cwd, id, None), acknowledged),
     );
     let look = look.await?;
     if look.fidelity() >= request.min_fidelity {
@@ -161,17 +164,18 @@ async fn native(
     }
     let acknowledged = request.acknowledged();
     let branch = answer.upstream_id.clone();
-    let library = Arc::clone(services);
     let look = on_disk(
+        services,
         entry,
         &request.record.cwd,
         &request.from,
-        move |root, cwd, agent, id| {
+        move |library, root, cwd, agent, id| {
             // An agent that writes the branch later has nothing but the source to show for it.
-            let file = disk::on_disk(root, cwd, &branch, None).or_else(|| disk::on_disk(root, cwd, id, None));
+            let file = disk::on_disk(library, root, cwd, &branch, None)
+                .or_else(|| disk::on_disk(library, root, cwd, id, None));
             Look {
-                place: disk::last_checkpoint(root, cwd, agent, id),
-                prompts: disk::prompts(&library.library, root, cwd, &branch),
+                place: disk::last_checkpoint(library, root, cwd, agent, id),
+                prompts: disk::prompts(library, root, cwd, &branch),
                 ..Look::at(file, acknowledged)
             }
         },
@@ -221,7 +225,11 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 }
 
 /// A copy of the transcript under a new id, up to the turn before the one that is running.
-async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branched, ConversationError> {
+async fn copy(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+) -> Result<Branched, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
         let when = if request.busy { " while a turn runs" } else { "" };
         return Err(ConversationError::Unsupported(format!(
@@ -232,11 +240,12 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
     // A turn that was not sent yet, or has ended, needs not be left out.
     let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
     let acknowledged = request.acknowledged();
-    let pick = move |root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
-        Some(since) => disk::last_before(root, cwd, agent, id, since),
-        None => disk::last_checkpoint(root, cwd, agent, id),
-    };
-    let place = on_disk(entry, &request.record.cwd, &request.from, pick).await?;
+    let pick =
+        move |library: &Library, root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
+            Some(since) => disk::last_before(library, root, cwd, agent, id, since),
+            None => disk::last_checkpoint(library, root, cwd, agent, id),
+        };
+    let place = on_disk(services, entry, &request.record.cwd, &request.from, pick).await?;
     let Some(place) = place else {
         return Err(ConversationError::Busy(
             "the conversation has no finished turn to branch from yet; wait for the first one to end"
@@ -249,9 +258,11 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
         request.from.clone(),
     );
     let until = place.clone();
+    let services = Arc::clone(services);
     let task = tokio::task::spawn_blocking(move || {
-        let (new_id, _) = disk::copy_session(&root, &cwd, &from, Some(&until))?;
-        let file = disk::on_disk(&root, &cwd, &new_id, None);
+        let library = &services.library;
+        let (new_id, _) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
+        let file = disk::on_disk(library, &root, &cwd, &new_id, None);
         Ok((new_id, Look::at(file, acknowledged)))
     });
     let copied = task
@@ -272,16 +283,18 @@ async fn copy(entry: &Arc<AgentEntry>, request: &BranchRequest) -> Result<Branch
 
 /// Asks the disk about a session; nothing is known where the transcripts cannot be read.
 async fn on_disk<T: Default + Send + 'static>(
+    services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     cwd: &str,
     id: &UpstreamId,
-    pick: impl FnOnce(&Path, &str, &str, &UpstreamId) -> T + Send + 'static,
+    pick: impl FnOnce(&Library, &Path, &str, &str, &UpstreamId) -> T + Send + 'static,
 ) -> Result<T, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
         return Ok(T::default());
     };
     let (root, cwd, id, agent) = (root.to_path_buf(), cwd.to_owned(), id.clone(), entry.name.clone());
-    let task = tokio::task::spawn_blocking(move || pick(&root, &cwd, agent.as_str(), &id));
+    let services = Arc::clone(services);
+    let task = tokio::task::spawn_blocking(move || pick(&services.library, &root, &cwd, agent.as_str(), &id));
     task.await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
 }

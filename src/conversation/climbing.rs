@@ -453,7 +453,8 @@ impl Climber {
         let root = self.entry.readable_transcripts().map(Path::to_path_buf);
         let cwd = self.record.cwd.clone();
         let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
-        tokio::task::spawn_blocking(move || disk::on_disk(&root?, &cwd, &head?, None))
+        let services = Arc::clone(&self.services);
+        tokio::task::spawn_blocking(move || disk::on_disk(&services.library, &root?, &cwd, &head?, None))
     }
 
     async fn inspect(&self, goal: &Goal) -> Inspection {
@@ -462,7 +463,9 @@ impl Climber {
         };
         let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
         let (goal, origins) = (goal.clone(), Arc::clone(&self.origins));
-        let task = tokio::task::spawn_blocking(move || disk::inspect(&root, &cwd, &goal, &origins));
+        let services = Arc::clone(&self.services);
+        let inspect = move || disk::inspect(&services.library, &root, &cwd, &goal, &origins);
+        let task = tokio::task::spawn_blocking(inspect);
         task.await.unwrap_or_default()
     }
 
@@ -486,10 +489,12 @@ impl Climber {
             until.cloned(),
         );
         let agent = self.entry.name.clone();
+        let services = Arc::clone(&self.services);
         let copied = tokio::task::spawn_blocking(move || {
-            let (new_id, path) = disk::copy_session(&root, &cwd, &id, cut.as_ref())?;
-            let place = cut.or_else(|| disk::last_checkpoint(&root, &cwd, agent.as_str(), &id));
-            let turns = disk::on_disk(&root, &cwd, &new_id, None).map_or(0, |file| file.turns);
+            let library = &services.library;
+            let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
+            let place = cut.or_else(|| disk::last_checkpoint(library, &root, &cwd, agent.as_str(), &id));
+            let turns = disk::on_disk(library, &root, &cwd, &new_id, None).map_or(0, |file| file.turns);
             Ok::<_, crate::transcript::TranscriptError>((new_id, path, place, turns))
         });
         let (new_id, path, place, turns) = match copied.await {
@@ -525,10 +530,12 @@ impl Climber {
         let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
         let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
         let agent = self.entry.name.clone();
+        let services = Arc::clone(&self.services);
         let told = tokio::task::spawn_blocking(move || {
+            let library = &services.library;
             let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
-            let place = head.and_then(|id| disk::last_checkpoint(&root, &cwd, agent.as_str(), &id));
-            (disk::retell(&root, &cwd, &goal, &origins), place)
+            let place = head.and_then(|id| disk::last_checkpoint(library, &root, &cwd, agent.as_str(), &id));
+            (disk::retell(library, &root, &cwd, &goal, &origins), place)
         });
         let Ok((Some(preamble), place)) = told.await else {
             return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));

@@ -49,17 +49,23 @@ pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
 
 /// Looks at the transcripts of the head and its ancestors.
 #[must_use]
-pub(super) fn inspect(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> Inspection {
+pub(super) fn inspect(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    goal: &Goal,
+    origins: &Origins,
+) -> Inspection {
     let head = goal
         .head
         .as_ref()
-        .and_then(|head| on_disk(root, cwd, &head.upstream_id, None));
+        .and_then(|head| on_disk(library, root, cwd, &head.upstream_id, None));
     let found: Vec<Option<OnDisk>> = goal
         .ancestors
         .iter()
-        .map(|source| on_disk(root, cwd, &source.upstream_id, source.until.as_ref()))
+        .map(|source| on_disk(library, root, cwd, &source.upstream_id, source.until.as_ref()))
         .collect();
-    let readable_turns = history(root, cwd, goal, origins, 0).1;
+    let readable_turns = history(library, root, cwd, goal, origins, 0).1;
     Inspection {
         head,
         ancestors: found,
@@ -70,12 +76,13 @@ pub(super) fn inspect(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) ->
 /// What one transcript holds, up to a checkpoint or whole; none where there is none, or it cannot be read.
 #[must_use]
 pub(super) fn on_disk(
+    library: &Library,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Option<OnDisk> {
-    let branch = read(root, cwd, id, until, 1).ok()?;
+    let branch = read(library, root, cwd, id, until, 1).ok()?;
     let turns = branch.total_turns as u64;
     let last = branch.turns.last();
     Some(OnDisk {
@@ -93,7 +100,14 @@ pub(super) fn on_disk(
 
 /// The history as text for a session that is told it in words, and how many turns of it can be read at all. The
 /// nearest session that can be read is taken: the head, else an ancestor up to where its history is still ours.
-fn history(root: &Path, cwd: &str, goal: &Goal, origins: &Origins, last: usize) -> (Vec<PastTurn>, u64) {
+fn history(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    goal: &Goal,
+    origins: &Origins,
+    last: usize,
+) -> (Vec<PastTurn>, u64) {
     let head = goal.head.as_ref().map(|head| (head.upstream_id.clone(), None));
     let ancestors = goal
         .ancestors
@@ -111,7 +125,14 @@ fn history(root: &Path, cwd: &str, goal: &Goal, origins: &Origins, last: usize) 
         let mut total = 0;
         let mut own_is_readable = false;
         for source in &sources {
-            let Ok(branch) = read(root, cwd, &source.upstream_id, source.until.as_ref(), last) else {
+            let Ok(branch) = read(
+                library,
+                root,
+                cwd,
+                &source.upstream_id,
+                source.until.as_ref(),
+                last,
+            ) else {
                 continue;
             };
             own_is_readable |= source.upstream_id == id && branch.total_turns > 0;
@@ -129,8 +150,14 @@ fn history(root: &Path, cwd: &str, goal: &Goal, origins: &Origins, last: usize) 
 
 /// The preamble that tells the history in words.
 #[must_use]
-pub(super) fn retell(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> Option<Preamble> {
-    let (turns, total) = history(root, cwd, goal, origins, TURN_LIMIT);
+pub(super) fn retell(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    goal: &Goal,
+    origins: &Origins,
+) -> Option<Preamble> {
+    let (turns, total) = history(library, root, cwd, goal, origins, TURN_LIMIT);
     let told = turns.len();
     preamble(
         &turns,
@@ -141,14 +168,20 @@ pub(super) fn retell(root: &Path, cwd: &str, goal: &Goal, origins: &Origins) -> 
 /// How many prompts stand in the transcript of a session, those of abandoned branches too; none where it cannot be read.
 #[must_use]
 pub(super) fn prompts(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) -> Option<u64> {
-    let path = find(root, cwd, id).ok()?;
+    let path = find_known(library, root, cwd, id).ok()?;
     library.index(&path).ok().map(|index| index.prompts())
 }
 
 /// The place after the last turn of a session, finished or not.
 #[must_use]
-pub(super) fn last_checkpoint(root: &Path, cwd: &str, agent: &str, id: &UpstreamId) -> Option<CheckpointId> {
-    let branch = read(root, cwd, id, None, 1).ok()?;
+pub(super) fn last_checkpoint(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    agent: &str,
+    id: &UpstreamId,
+) -> Option<CheckpointId> {
+    let branch = read(library, root, cwd, id, None, 1).ok()?;
     branch
         .turns
         .last()
@@ -160,13 +193,14 @@ pub(super) fn last_checkpoint(root: &Path, cwd: &str, agent: &str, id: &Upstream
 /// counts when its turn is finished.
 #[must_use]
 pub(super) fn last_before(
+    library: &Library,
     root: &Path,
     cwd: &str,
     agent: &str,
     id: &UpstreamId,
     running_since: Timestamp,
 ) -> Option<CheckpointId> {
-    let branch = read(root, cwd, id, None, 2).ok()?;
+    let branch = read(library, root, cwd, id, None, 2).ok()?;
     // Transcripts tell times in milliseconds.
     let since_ms = running_since.as_millisecond();
     let began_before = |turn: &&Turn| match turn.at.as_deref().map(str::parse::<Timestamp>) {
@@ -196,16 +230,17 @@ fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
 /// # Errors
 /// When the transcript is not there, cannot be read, or the copy cannot be written.
 pub(super) fn copy_session(
+    library: &Library,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Result<(UpstreamId, PathBuf), TranscriptError> {
-    let source = find(root, cwd, id)?;
+    let source = find_known(library, root, cwd, id)?;
     let new_id = Uuid::new_v4().to_string();
     let folder = own_folder(root, Path::new(cwd));
     let path = match until.and_then(record_uuid) {
-        Some(uuid) => copy::copy_until(&source, &folder, &new_id, &uuid)?,
+        Some(uuid) => copy::copy_until(&source, &*library.index(&source)?, &folder, &new_id, &uuid)?,
         None => copy::copy_as(&source, &folder, &new_id)?,
     };
     Ok((new_id.into(), path))
@@ -217,6 +252,26 @@ pub(super) fn copy_session(
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
 pub(super) fn find(root: &Path, cwd: &str, id: &UpstreamId) -> Result<PathBuf, TranscriptError> {
+    find_by(root, cwd, id, reading::branch)
+}
+
+/// As [`find`], and what is read of those of which there are several stays in the library.
+fn find_known(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+) -> Result<PathBuf, TranscriptError> {
+    find_by(root, cwd, id, |path, options| library.branch(path, options))
+}
+
+/// As [`find`], with a way to read those of which there are several.
+fn find_by(
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+    read: impl Fn(&Path, &BranchOptions) -> Result<Branch, TranscriptError>,
+) -> Result<PathBuf, TranscriptError> {
     let mut found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
     if found.is_empty() {
         return Err(TranscriptError::NotFound {
@@ -228,8 +283,7 @@ pub(super) fn find(root: &Path, cwd: &str, id: &UpstreamId) -> Result<PathBuf, T
         last_turns: Some(0),
         ..BranchOptions::default()
     };
-    let has_turns =
-        |path: &PathBuf| reading::branch(path, &any_turns).is_ok_and(|branch| branch.total_turns > 0);
+    let has_turns = |path: &PathBuf| read(path, &any_turns).is_ok_and(|branch| branch.total_turns > 0);
     let best = match found.len() {
         1 => 0,
         _ => found.iter().position(has_turns).unwrap_or(0),
@@ -237,18 +291,100 @@ pub(super) fn find(root: &Path, cwd: &str, id: &UpstreamId) -> Result<PathBuf, T
     Ok(found.swap_remove(best))
 }
 
+/// As much of a session's history as is asked for. What was read of its transcript for another stays in the library.
 fn read(
+    library: &Library,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
     until: Option<&CheckpointId>,
     last_turns: usize,
 ) -> Result<Branch, TranscriptError> {
-    let path = find(root, cwd, id)?;
+    let path = find_known(library, root, cwd, id)?;
     let options = BranchOptions {
         until: until.and_then(record_uuid),
         follow_compaction: true,
         last_turns: Some(last_turns),
     };
-    reading::branch(&path, &options)
+    library.branch(&path, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::transcript::meter::{Meter, metered};
+
+    const CWD: &str = "/nowhere/project";
+    const LINES: [&str; 3] = [
+        r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"hi"}}"#,
+        r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"hello"}}"#,
+        r#"{"type":"user","uuid":"u2","parentUuid":"a1","origin":{"kind":"human"},"message":{"content":"and"}}"#,
+    ];
+
+    #[derive(Default)]
+    struct Counter(AtomicU64);
+
+    impl Meter for Counter {
+        fn expect(&self, _: u64) {}
+
+        fn read(&self, bytes: u64) {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// What each question reads of a transcript, in bytes, one after the other.
+    fn read_bytes(questions: &[&dyn Fn()]) -> Vec<u64> {
+        let read = |question: &&dyn Fn()| {
+            let counter = Arc::new(Counter::default());
+            metered(Arc::clone(&counter) as Arc<dyn Meter>, question);
+            counter.0.load(Ordering::Relaxed)
+        };
+        questions.iter().map(read).collect()
+    }
+
+    #[test]
+    fn a_resume_reads_a_transcript_once_whatever_it_asks() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = own_folder(root.path(), Path::new(CWD));
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = LINES.join("\n") + "\n";
+        std::fs::write(folder.join("s1.jsonl"), &text).unwrap();
+        let id = UpstreamId::from("s1");
+        let library = Library::default();
+        let root = root.path();
+        let head = || {
+            let found = on_disk(&library, root, CWD, &id, None).unwrap();
+            assert_eq!((found.turns, found.last_is_cut, found.breaks), (2, true, 0));
+        };
+        let place = || {
+            let place = last_checkpoint(&library, root, CWD, "claude", &id).unwrap();
+            assert_eq!(record_uuid(&place).as_deref(), Some("u2"));
+            let place = last_before(&library, root, CWD, "claude", &id, Timestamp::MIN).unwrap();
+            assert_eq!(record_uuid(&place).as_deref(), Some("a1"));
+        };
+        let cut = || {
+            let place = checkpoint("claude", &id, "a1");
+            let (new_id, path) = copy_session(&library, root, CWD, &id, Some(&place)).unwrap();
+            assert_eq!(
+                std::fs::read_to_string(path).unwrap(),
+                LINES[..2].join("\n") + "\n"
+            );
+            assert_eq!(prompts(&library, root, CWD, &id), Some(2));
+            let until = on_disk(&library, root, CWD, &id, Some(&place)).unwrap();
+            assert_eq!((until.turns, until.last_is_cut), (1, false));
+            assert_ne!(new_id, id);
+        };
+        assert_eq!(
+            read_bytes(&[&head, &head, &place, &cut]),
+            [text.len() as u64, 0, 0, 0]
+        );
+        // Of several the first with turns is taken, and found so without reading it again.
+        let other = root.join("projects/other");
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::write(other.join("s1.jsonl"), "{}\n").unwrap();
+        assert_eq!(read_bytes(&[&head, &place]), [0, 0]);
+    }
 }

@@ -77,6 +77,18 @@ pub enum ReadError {
 pub fn read_branch<R: BufRead + Seek>(mut reader: R, options: &BranchOptions) -> Result<Branch, ReadError> {
     reader.seek(SeekFrom::Start(0)).map_err(ReadError::Input)?;
     let index = Index::read(&mut reader).map_err(ReadError::Input)?;
+    read_indexed_branch(&index, reader, options)
+}
+
+/// As [`read_branch`], of a transcript whose index is there already: only the turns that are asked for are read.
+///
+/// # Errors
+/// As [`read_branch`].
+pub fn read_indexed_branch<R: BufRead + Seek>(
+    index: &Index,
+    reader: R,
+    options: &BranchOptions,
+) -> Result<Branch, ReadError> {
     let Some(selection) = index.select(options.until.as_deref(), options.follow_compaction) else {
         return match &options.until {
             Some(uuid) => Err(ReadError::RecordNotFound { uuid: uuid.clone() }),

@@ -13,10 +13,10 @@ use rustix::fs::RenameFlags;
 use uuid::Uuid;
 
 use super::TranscriptError;
+use super::claude::Index;
 use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
-use super::reading;
 
 /// How much is read and written at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -31,17 +31,17 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
 }
 
 /// Copies into `folder` the branch that ends with the record `last_uuid`, in the order of the file, with the records
-/// that are no part of a chain and stand before that record.
+/// that are no part of a chain and stand before that record. `index` says where the records of `source` stand.
 ///
 /// # Errors
 /// As [`copy_as`], and [`TranscriptError::RecordNotFound`] when there is no such record.
 pub fn copy_until(
     source: &Path,
+    index: &Index,
     folder: &Path,
     new_id: &str,
     last_uuid: &str,
 ) -> Result<PathBuf, TranscriptError> {
-    let index = reading::index(source)?;
     let selection = index
         .select(Some(last_uuid), true)
         .ok_or_else(|| TranscriptError::RecordNotFound {

@@ -20,14 +20,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::TranscriptError;
-use super::claude::Index;
 use super::claude::book::Book;
+use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
 use super::reading::{OpenBook, READ_BYTES};
 use super::rollouts::RolloutBooks;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
 pub const LIBRARY_BYTES: usize = 64 * 1024 * 1024;
+
+/// How much is kept all the same of the one transcript that was used last, in bytes, until another is asked for: one that
+/// does not fit by itself would else be read anew for each page of it. Records take some 60 bytes, so that this holds
+/// four millions of them; a transcript with more is read each time, as the memory of the daemon is not its to take.
+pub const NEWEST_BYTES: usize = 256 * 1024 * 1024;
 
 /// How many bytes before the end of the last whole line are compared: mostly that line and some before it.
 pub const TAIL_BYTES: u64 = 64 * 1024;
@@ -48,6 +53,7 @@ const PLACE_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Library {
     limit_bytes: usize,
+    newest_limit_bytes: usize,
     halves_bytes: u64,
     hasher: RandomState,
     shelf: Mutex<Shelf>,
@@ -112,11 +118,13 @@ impl Default for Library {
 }
 
 impl Library {
-    /// A library that keeps this many bytes at most; what was used least recently leaves first.
+    /// A library that keeps this many bytes at most; what was used least recently leaves first. The one used last may take
+    /// more by itself, up to [`NEWEST_BYTES`].
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
             limit_bytes,
+            newest_limit_bytes: NEWEST_BYTES.max(limit_bytes),
             halves_bytes: HALVES_BYTES,
             hasher: RandomState::new(),
             shelf: Mutex::default(),
@@ -144,6 +152,18 @@ impl Library {
                 uuid: until.unwrap_or_default().to_owned(),
             })?;
             Ok(OpenBook::new(path, file, book))
+        })
+    }
+
+    /// As much of a transcript's history as `options` ask for, cut into turns.
+    ///
+    /// # Errors
+    /// As [`Library::index`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
+    pub fn branch(&self, path: &Path, options: &BranchOptions) -> Result<Branch, TranscriptError> {
+        self.look(path, |volume, file| {
+            let reader = BufReader::with_capacity(READ_BYTES, file);
+            let branch = read_indexed_branch(&volume.index, reader, options);
+            branch.map_err(TranscriptError::reading(path))
         })
     }
 
@@ -248,7 +268,7 @@ impl Library {
             !stays
         });
         let mut leaving: Vec<PathBuf> = leaving.map(|(_, path)| path.clone()).collect();
-        if bytes > self.limit_bytes {
+        if bytes > self.newest_limit_bytes {
             leaving.push(path.to_owned());
         }
         for path in leaving {

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::transcript::reading::turns;
+use crate::transcript::reading::{self, turns};
 
 const OLD: &str = "11111111-1111-4111-8111-111111111111";
 const NEW: &str = "22222222-2222-4222-8222-222222222222";
@@ -11,6 +11,10 @@ fn transcript(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join(format!("{OLD}.jsonl"));
     fs::write(&path, content).expect("a file");
     (folder, path)
+}
+
+fn index(source: &Path) -> Index {
+    reading::index(source).expect("an index")
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -186,7 +190,7 @@ fn a_copy_can_end_at_a_record() {
         r#"{"type":"mode"}"#.to_owned(),
     ];
     let (folder, source) = transcript(format!("{}\n", lines.join("\n")).as_bytes());
-    let copy = copy_until(&source, folder.path(), NEW, "a3").expect("a copy");
+    let copy = copy_until(&source, &index(&source), folder.path(), NEW, "a3").expect("a copy");
     let kept = [0, 1, 2, 5, 6, 7]
         .map(|line| lines[line].replace(OLD, NEW))
         .join("\n");
@@ -200,6 +204,7 @@ fn a_copy_can_end_at_a_record() {
     assert!(matches!(
         copy_until(
             &source,
+            &index(&source),
             folder.path(),
             "33333333-3333-4333-8333-333333333333",
             "nowhere"

@@ -186,13 +186,57 @@ fn what_was_used_least_recently_leaves_first() {
         places.iter().map(held).collect::<Vec<_>>(),
         [true, false, false, true]
     );
+}
+
+#[test]
+fn what_does_not_fit_by_itself_stays_until_another_is_asked_for() {
+    let places: Vec<Place> = (0..2).map(|_| Place::new(&prompt("u1", ""))).collect();
     let small = Library::with_limit(1);
+    let index = |place: &Place| small.index(&place.path).expect("an index");
+    let first = index(&places[0]);
+    assert!(Arc::ptr_eq(&first, &index(&places[0])), "it is not read again");
+    index(&places[1]);
+    assert_eq!(small.lock().slots.len(), 1);
+    assert!(!Arc::ptr_eq(&first, &index(&places[0])));
+    let none = Library {
+        newest_limit_bytes: 1,
+        ..Library::with_limit(1)
+    };
     assert_eq!(
-        places[0].messages(&small),
+        places[0].messages(&none),
         1,
         "what cannot be kept is read all the same"
     );
-    assert_eq!(small.kept_bytes(), 0);
+    assert_eq!(none.kept_bytes(), 0);
+}
+
+#[test]
+fn a_branch_is_what_it_is_where_all_is_read() {
+    let lines = [
+        prompt("u1", ""),
+        reply("a1", "u1", DONE),
+        prompt("u2", "a1"),
+        reply("a2", "u2", DONE),
+        prompt("u3", "gone"),
+        "{\"torn".to_owned(),
+    ];
+    let place = Place::new(&lines.concat());
+    let library = Library::default();
+    for (until, last_turns) in [
+        (None, None),
+        (None, Some(1)),
+        (Some("a1"), None),
+        (Some("x"), None),
+    ] {
+        let options = BranchOptions {
+            until: until.map(str::to_owned),
+            follow_compaction: true,
+            last_turns,
+        };
+        let ours = library.branch(&place.path, &options);
+        let whole = crate::transcript::reading::branch(&place.path, &options);
+        assert_eq!(ours.ok(), whole.ok(), "{options:?}");
+    }
 }
 
 #[test]
