@@ -104,6 +104,16 @@ impl History {
             let opened = own.map(|own| open_source(services, &origins, &own));
             match opened {
                 Some(Ok(session)) => {
+                    if head.upstream_id == id
+                        && head.turns + head.carried_turns > 0
+                        && session.open.messages() == 0
+                    {
+                        history.gaps.push(HistoryGap {
+                            upstream_id: id,
+                            kind: GapKind::Broken,
+                            detail: "turns were said in it, and its transcript holds none of them".to_owned(),
+                        });
+                    }
                     for source in sources {
                         match open_source(services, &origins, &source) {
                             Ok(session) => history.push(session),

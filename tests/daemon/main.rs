@@ -17,6 +17,7 @@ mod agents;
 mod apart;
 mod bad_bundles;
 mod bad_input;
+mod bad_transcripts;
 mod cancel;
 mod carrying;
 mod checking;

@@ -1,0 +1,282 @@
+//! Transcripts that another program left damaged, strange or gone: whoever asks for them is told, and the daemon goes on.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, refused};
+
+/// Longer than any line that is read.
+const LINE_BYTES: u64 = 300 * 1024 * 1024;
+
+fn folder(home: &Home) -> PathBuf {
+    let folder = home.data().join("loopback/projects/-home-u-project");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn put(home: &Home, id: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder(home).join(format!("{id}.jsonl"));
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Some turns of a session in the home's project, each with a reply.
+fn turns(home: &Home, id: &str, count: usize) -> String {
+    let mut lines = String::new();
+    let mut parent = Value::Null;
+    for turn in 0..count {
+        let prompt = json!({
+            "type": "user", "uuid": format!("u{turn}"), "parentUuid": parent, "sessionId": id, "cwd": home.project(),
+            "timestamp": "2020-11-03T12:00:00.000Z", "origin": {"kind": "human"}, "message": {"content": format!("ask {turn}")},
+        });
+        let reply = json!({
+            "type": "assistant", "uuid": format!("a{turn}"), "parentUuid": format!("u{turn}"), "sessionId": id,
+            "cwd": home.project(), "message": {"id": format!("m{turn}"), "content": [{"type": "text", "text": format!("say {turn}")}]},
+        });
+        parent = json!(format!("a{turn}"));
+        lines += &format!("{prompt}\n{reply}\n");
+    }
+    lines
+}
+
+async fn adopt(app: &App, id: &str) -> String {
+    let adopted = app
+        .call("conversation/adopt", json!({"upstreamId": id}))
+        .await
+        .unwrap();
+    adopted["conversation"]["id"].as_str().unwrap().to_owned()
+}
+
+/// What is found, each by its line.
+async fn found(app: &App, id: &str) -> Vec<(u64, String)> {
+    let answer = app
+        .call("transcript/check", json!({"upstreamId": id}))
+        .await
+        .unwrap();
+    let findings = answer["findings"].as_array().unwrap().iter();
+    let kind = |finding: &Value| finding["kind"].as_str().unwrap().to_owned();
+    findings
+        .map(|finding| (finding["line"].as_u64().unwrap(), kind(finding)))
+        .collect()
+}
+
+async fn listed(app: &App) -> Vec<String> {
+    let page = app.call("transcript/list", json!({})).await.unwrap();
+    let transcripts = page["transcripts"].as_array().unwrap().iter();
+    let mut ids: Vec<String> = transcripts
+        .map(|one| one["upstreamId"].as_str().unwrap().to_owned())
+        .collect();
+    ids.sort();
+    ids
+}
+
+/// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself, and what is
+/// told to be missing.
+async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
+    let history = app
+        .call("conversation/history", json!({"conversationId": conversation}))
+        .await
+        .unwrap();
+    let messages = history["messages"].as_array().unwrap();
+    let parts = messages
+        .iter()
+        .flat_map(|message| message["content"].as_array().unwrap());
+    let texts = parts
+        .filter_map(|part| part["text"].as_str())
+        .map(str::to_owned)
+        .collect();
+    let asked = json!({"conversationId": conversation});
+    let page = app.call("conversation/checkpoints", asked).await.unwrap();
+    let checkpoints = page["checkpoints"].as_array().unwrap();
+    for checkpoint in checkpoints {
+        let one = app
+            .call("checkpoint/get", json!({"checkpointId": checkpoint["id"]}))
+            .await
+            .unwrap();
+        assert_eq!(one["checkpoint"]["prompt"], checkpoint["prompt"]);
+    }
+    (texts, checkpoints.len(), history["gaps"].clone())
+}
+
+#[tokio::test]
+async fn what_stands_around_the_records_changes_nothing_that_was_said() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let whole = |id: &str| turns(&home, id, 2).into_bytes();
+    let newer = concat!(
+        r#"{"type":"quantum-state","version":"99.0.0","uuid":"q1","parentUuid":"a1","sessionId":"newer","payload":[1,{"deep":null}]}"#,
+        "\n",
+        r#"{"type":"ledger","version":"99.0.0","entries":{"uuid":7}}"#,
+        "\n",
+    );
+    put(&home, "nul", [whole("nul"), vec![0; 5000]].concat());
+    put(&home, "newer", [whole("newer"), newer.into()].concat());
+    let members = String::from_utf8(whole("members")).unwrap();
+    let members = members.replace(
+        "\"type\":\"user\"",
+        "\"type\":\"user\",\"\\ud83d\":[{}],\"futureOf\":{\"uuid\":1}",
+    );
+    let members = members.replace("[{\"text\"", "[{\"type\":\"hologram\",\"of\":9},{\"text\"");
+    put(&home, "members", members);
+    for id in ["nul", "newer", "members"] {
+        assert_eq!(found(&app, id).await, [], "{id}");
+        let conversation = adopt(&app, id).await;
+        let (texts, checkpoints, gaps) = said(&app, &conversation).await;
+        assert_eq!(texts, ["ask 0", "say 0", "ask 1", "say 1"], "{id}");
+        assert_eq!((checkpoints, gaps), (2, Value::Null), "{id}");
+    }
+    assert_eq!(listed(&app).await, ["members", "newer", "nul"]);
+}
+
+#[tokio::test]
+async fn what_holds_nothing_is_told() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for (id, bytes) in [
+        ("empty", &b""[..]),
+        ("nuls", &[0; 9000]),
+        ("garbage", b"\xFF\xFE\n@@\n"),
+    ] {
+        put(&home, id, bytes);
+        let kinds = found(&app, id).await;
+        assert_eq!(kinds[0], (0, "nothingToResume".to_owned()), "{id}");
+        let adopted = app.call("conversation/adopt", json!({"upstreamId": id})).await;
+        refused(
+            adopted,
+            ErrorKind::TranscriptDamaged,
+            "no turn that could be resumed",
+        );
+    }
+    assert_eq!(listed(&app).await, ["empty", "garbage", "nuls"]);
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_passed_over_and_told() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = put(&home, "long", turns(&home, "long", 1));
+    let mut file = File::options().append(true).open(&path).unwrap();
+    file.write_all(b"{\"type\":\"attachment\",\"data\":\"").unwrap();
+    // A hole takes no room on the disk, and reads as that many bytes.
+    let begun = file.metadata().unwrap().len();
+    file.set_len(begun + LINE_BYTES).unwrap();
+    let behind = turns(&home, "long", 2);
+    let behind: String = behind.lines().skip(2).map(|line| format!("{line}\n")).collect();
+    file.write_all(format!("\"}}\n{behind}").as_bytes()).unwrap();
+    assert_eq!(found(&app, "long").await, [(3, "oversizedLine".to_owned())]);
+    let conversation = adopt(&app, "long").await;
+    let (texts, checkpoints, gaps) = said(&app, &conversation).await;
+    assert_eq!(texts, ["ask 0", "say 0", "ask 1", "say 1"]);
+    assert_eq!((checkpoints, &gaps[0]["kind"]), (2, &json!("broken")));
+    assert_eq!(listed(&app).await, ["long"]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = put(&home, "s1", turns(&home, "s1", 20));
+    let conversation = adopt(&app, "s1").await;
+    let changes: [(&str, &dyn Fn()); 3] = [
+        ("shrinks", &|| fs::write(&path, turns(&home, "s1", 1)).unwrap()),
+        ("is emptied", &|| fs::write(&path, "").unwrap()),
+        ("vanishes", &|| fs::remove_file(&path).unwrap()),
+    ];
+    for (name, change) in changes {
+        fs::write(&path, turns(&home, "s1", 20)).unwrap();
+        let page = json!({"conversationId": conversation, "limit": 4});
+        let page = app.call("conversation/history", page).await.unwrap();
+        assert_eq!(page["messages"].as_array().unwrap().len(), 4);
+        let old = app
+            .call(
+                "conversation/checkpoints",
+                json!({"conversationId": conversation}),
+            )
+            .await
+            .unwrap();
+        let old = old["checkpoints"].as_array().unwrap();
+        assert_eq!(old.len(), 20);
+        change();
+        let next = json!({"conversationId": conversation, "limit": 4, "cursor": page["nextCursor"]});
+        let next = app.call("conversation/history", next).await;
+        refused(next, ErrorKind::InvalidParams, "not in the history any more");
+        let gone = app
+            .call("checkpoint/get", json!({"checkpointId": old[0]["id"]}))
+            .await;
+        refused(
+            gone,
+            ErrorKind::CheckpointNotFound,
+            "conversation/checkpoints lists those there are",
+        );
+        let first = app
+            .call("conversation/history", json!({"conversationId": conversation}))
+            .await
+            .unwrap();
+        let told = match name {
+            "shrinks" => (2, Value::Null),
+            "is emptied" => (0, json!("broken")),
+            _ => (0, json!("missing")),
+        };
+        let messages = first["messages"].as_array().unwrap().len();
+        assert_eq!(
+            (messages, first["gaps"][0]["kind"].clone()),
+            told,
+            "{name}: {first}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn links_that_go_in_circles_and_files_in_place_of_folders() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    put(&home, "whole", turns(&home, "whole", 1));
+    let projects = home.data().join("loopback/projects");
+    symlink(&projects, projects.join("-circle")).unwrap();
+    symlink("-itself", projects.join("-itself")).unwrap();
+    symlink("ring.jsonl", folder(&home).join("ring.jsonl")).unwrap();
+    fs::write(projects.join("-a-file"), "x").unwrap();
+    fs::create_dir(folder(&home).join("inside.jsonl")).unwrap();
+    assert_eq!(listed(&app).await, ["whole"]);
+    assert_eq!(found(&app, "whole").await, []);
+    for id in ["ring", "inside"] {
+        for method in ["transcript/check", "conversation/adopt"] {
+            let answer = app.call(method, json!({"upstreamId": id})).await;
+            refused(answer, ErrorKind::NotFound, "there is no transcript");
+        }
+    }
+    let conversation = adopt(&app, "whole").await;
+    assert_eq!(said(&app, &conversation).await.0, ["ask 0", "say 0"]);
+    fs::remove_dir_all(&projects).unwrap();
+    fs::write(&projects, "x").unwrap();
+    let words = "could not read the folder";
+    for method in ["transcript/check", "conversation/adopt"] {
+        let answer = app.call(method, json!({"upstreamId": "other"})).await;
+        refused(answer, ErrorKind::NotFound, words);
+    }
+    let history = app
+        .call("conversation/history", json!({"conversationId": conversation}))
+        .await
+        .unwrap();
+    assert_eq!(history["gaps"][0]["kind"], "unreadable", "{history}");
+    let page = app.call("transcript/list", json!({})).await.unwrap();
+    assert_eq!(page["transcripts"], json!([]));
+    assert!(
+        page["unreadable"][0]
+            .as_str()
+            .unwrap()
+            .ends_with("loopback/projects"),
+        "{page}"
+    );
+}
