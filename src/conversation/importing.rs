@@ -5,6 +5,7 @@
 //! from threads that may.
 
 mod placing;
+mod rollout;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
 
 use super::bundle::unpack::{manifest, unpack};
-use super::bundle::{BundledSession, Manifest, Trouble};
+use super::bundle::{BundledForm, BundledSession, Manifest, Trouble};
 use super::climbing::store_error;
 use super::error::ConversationError;
 use super::folder::usable_folder;
@@ -157,8 +158,11 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
     let mut agents = BTreeMap::new();
     for name in manifest.agent_names() {
         let here = agent_here(services, manifest, name)?;
-        let is_read = manifest.sessions.iter().any(|session| session.agent == *name);
-        if is_read && here.readable_transcripts().is_none() {
+        let form = here
+            .listed_transcripts()
+            .map(|(_, format)| BundledForm::from(format));
+        let mut of_it = manifest.sessions.iter().filter(|session| session.agent == *name);
+        if of_it.any(|session| Some(session.form) != form) {
             return Err(ConversationError::Unsupported(format!(
                 "this version cannot put transcripts where the agent {} keeps them",
                 here.name
@@ -191,11 +195,24 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
         (old.clone(), new)
     });
     let held = manifest.lineage.iter().map(|entry| &entry.upstream_id);
+    let held = held.chain(manifest.sessions.iter().map(|session| &session.upstream_id));
     let held = held.filter(|id| import.new_ids && !id.is_empty());
+    let is_rollout = |id: &UpstreamId| {
+        let mut sessions = manifest.sessions.iter();
+        sessions.any(|session| session.upstream_id == *id && session.form == BundledForm::Codex)
+    };
     let translation = Translation {
         folders: folders.collect(),
         sessions: held
-            .map(|id| (id.clone(), UpstreamId::new(Uuid::new_v4().to_string())))
+            .map(|id| {
+                // As each agent makes them: those of Codex are in the order of their times.
+                let new = if is_rollout(id) {
+                    Uuid::now_v7()
+                } else {
+                    Uuid::new_v4()
+                };
+                (id.clone(), UpstreamId::new(new.to_string()))
+            })
             .collect(),
         agents: agents
             .iter()
@@ -309,8 +326,19 @@ fn put(
     progress: &Progress,
 ) -> Result<(), ConversationError> {
     let entry = plan.agents.get(&session.agent);
-    let root = entry.and_then(|entry| entry.readable_transcripts());
-    let root = root.ok_or(ConversationError::Lost)?;
+    let root = entry.and_then(|entry| entry.listed_transcripts());
+    let (root, _) = root.ok_or(ConversationError::Lost)?;
+    let new_id = plan.translation.session(&session.upstream_id);
+    if session.form == BundledForm::Codex {
+        let source = sources.first().ok_or(ConversationError::Lost)?;
+        let new_ids = if new_ids {
+            Some(&plan.translation.sessions)
+        } else {
+            None
+        };
+        rollout::place(placed, session, source, (root, &new_id), new_ids, progress)?;
+        return Ok(());
+    }
     let cwd = plan.translation.folder(&session.cwd);
     let folder = own_folder(root, Path::new(&cwd));
     let mut folders = moved(&session.cwd, session.real_cwd.as_deref(), &cwd);
@@ -328,7 +356,6 @@ fn put(
         folders,
         sessions: sessions.collect(),
     };
-    let new_id = plan.translation.session(&session.upstream_id);
     place(
         placed,
         session,

@@ -9,6 +9,7 @@ pub mod check;
 mod ending;
 mod item;
 mod line;
+pub mod rename;
 pub mod unpacked;
 
 pub use ending::turn_ended;

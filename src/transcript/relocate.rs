@@ -99,24 +99,24 @@ impl Relocation {
     }
 }
 
-/// Writes lines as they stand in the new place. `step` is told how many bytes were read, and may end it.
+/// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how many bytes were read, and may end it.
 ///
 /// # Errors
 /// What reader, writer or `step` answer.
 pub fn relocate(
     reader: impl BufRead,
     writer: &mut dyn Write,
-    relocation: &Relocation,
+    line: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     step: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    relocate_within(LINE_LIMIT_BYTES, reader, writer, relocation, step)
+    relocate_within(LINE_LIMIT_BYTES, reader, writer, line, step)
 }
 
 fn relocate_within(
     limit_bytes: usize,
     mut reader: impl BufRead,
     writer: &mut dyn Write,
-    relocation: &Relocation,
+    moved: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     mut step: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut line = Vec::new();
@@ -129,7 +129,7 @@ fn relocate_within(
             Err(error) => return Err(error),
         };
         if available.is_empty() {
-            writer.write_all(&relocation.line(&line))?;
+            writer.write_all(&moved(&line))?;
             return Ok(());
         }
         let newline = memchr::memchr(b'\n', available);
@@ -144,7 +144,7 @@ fn relocate_within(
         if newline.is_some() {
             if !passes {
                 line.pop();
-                writer.write_all(&relocation.line(&line))?;
+                writer.write_all(&moved(&line))?;
                 writer.write_all(b"\n")?;
             }
             line.clear();
@@ -223,10 +223,16 @@ mod tests {
         for size in [1, 7, 4096] {
             let (mut written, mut told) = (Vec::new(), 0);
             let reader = BufReader::with_capacity(size, &text[..]);
-            relocate(reader, &mut written, &relocation(), |bytes| {
-                told += bytes;
-                Ok(())
-            })
+            let relocation = relocation();
+            relocate(
+                reader,
+                &mut written,
+                |line| relocation.line(line),
+                |bytes| {
+                    told += bytes;
+                    Ok(())
+                },
+            )
             .unwrap();
             assert_eq!(written, expected);
             assert_eq!(told, text.len() as u64);
@@ -240,7 +246,8 @@ mod tests {
         let expected = format!("{long}\n{{\"cwd\":\"/srv/b\"}}\n{long}");
         let mut written = Vec::new();
         let reader = BufReader::with_capacity(8, text.as_bytes());
-        relocate_within(32, reader, &mut written, &relocation(), |_| Ok(())).unwrap();
+        let relocation = relocation();
+        relocate_within(32, reader, &mut written, |line| relocation.line(line), |_| Ok(())).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), expected);
     }
 }

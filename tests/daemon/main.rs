@@ -20,6 +20,7 @@ mod bad_input;
 mod cancel;
 mod carrying;
 mod checking;
+mod codex_bundles;
 mod codex_rollouts;
 mod conversations;
 mod damaged;

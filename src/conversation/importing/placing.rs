@@ -14,7 +14,7 @@ use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::{TranscriptError, copy, parts};
 
 /// How much is read at once, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
+pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Files and folders that were made. They are removed when this is dropped, but for [`Placed::keep`].
 #[derive(Debug, Default)]
@@ -30,7 +30,12 @@ impl Placed {
         self.folders.clear();
     }
 
-    fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
+    /// A file was put there.
+    pub(super) fn made(&mut self, file: PathBuf) {
+        self.files.push(file);
+    }
+
+    pub(super) fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
         let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
         // As the agents make them: nobody else may look in.
         DirBuilder::new()
@@ -81,7 +86,7 @@ pub(super) fn place(
             write(source, &target, relocation, writer, progress)
         })?;
         if is_new {
-            placed.files.push(target);
+            placed.made(target);
         }
     }
     Ok(())
@@ -99,13 +104,22 @@ fn write(
     let stays = relocation.is_nothing() || !parts::is_lines(target);
     let nothing = Relocation::default();
     let relocation = if stays { &nothing } else { relocation };
-    relocate(reader, writer, relocation, |bytes| progress.step_io(bytes)).map_err(|error: io::Error| {
-        if error
-            .get_ref()
-            .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
-        {
-            return EndedEarly.into();
-        }
-        TranscriptError::io("write", target)(error).into()
-    })
+    let moved = relocate(
+        reader,
+        writer,
+        |line| relocation.line(line),
+        |bytes| progress.step_io(bytes),
+    );
+    moved.map_err(|error| write_trouble(target, error))
+}
+
+/// What a write that failed means: an end that was asked for, or trouble with the file.
+pub(super) fn write_trouble(target: &Path, error: io::Error) -> Trouble {
+    if error
+        .get_ref()
+        .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
+    {
+        return EndedEarly.into();
+    }
+    TranscriptError::io("write", target)(error).into()
 }
