@@ -127,6 +127,7 @@ fn gather(
     let found = files::once_each(found);
     let parts = found.iter().flat_map(|session| &session.parts);
     progress.expect(parts.map(|part| part.bytes).sum());
+    missing.extend(files::behind(services, &record));
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
     for (number, session) in (1..).zip(found) {
         sessions.push(BundledSession {

@@ -29,6 +29,7 @@ mod forks;
 mod history;
 mod home;
 mod interrupts;
+mod killed_imports;
 mod ladder;
 mod large;
 mod late_refusals;

@@ -10,6 +10,7 @@ use super::HeldSession;
 use crate::conversation::bundle::BundledForm;
 use crate::conversation::disk;
 use crate::conversation::services::{Services, chain_text};
+use crate::store::ConversationRecord;
 use crate::transcript::parts::{Part, parts, rollout_part};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
@@ -98,6 +99,23 @@ fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
     Ok(Found {
         sessions,
         missing: missing.into_iter().collect(),
+    })
+}
+
+/// What the head's file lacks of the turns that were acknowledged on it: nothing waits for an agent that is still writing.
+/// Told of Claude's transcripts only, in which the bridge counts turns as the agent does.
+pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option<MissingSession> {
+    let head = record.chain.head()?;
+    let root = services.catalog.get(&head.agent)?.readable_transcripts()?;
+    let file = disk::on_disk(root, &head.cwd, &head.upstream_id, None)?;
+    let acknowledged = head.turns.saturating_add(head.carried_turns);
+    let turns = file.missing_turns(acknowledged);
+    (turns > 0).then(|| MissingSession {
+        upstream_id: head.upstream_id.clone(),
+        agent: head.agent.clone(),
+        detail: format!(
+            "{turns} of the {acknowledged} turns that ran on it are not in its file, or not yet, or not whole"
+        ),
     })
 }
 

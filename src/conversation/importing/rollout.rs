@@ -17,7 +17,7 @@ use crate::conversation::services::now;
 use crate::conversation::work::Progress;
 use crate::transcript::codex::rename::Renaming;
 use crate::transcript::relocate::relocate;
-use crate::transcript::{TranscriptError, copy, rollouts};
+use crate::transcript::{TranscriptError, rollouts};
 
 /// Puts the rollout of a session where Codex looks for it, under new ids where there are some.
 ///
@@ -43,23 +43,16 @@ pub(super) fn place(
             return Err(TranscriptError::AlreadyExists { path }.into());
         }
         Some(path) => path,
-        None => {
-            let folder = root.join(folder(&name));
-            placed.make_folder(&folder)?;
-            folder.join(name)
-        }
+        None => root.join(folder(&name)).join(name),
     };
-    let is_new = copy::create_or_find(&target, |writer| -> Result<(), Trouble> {
+    let named = target.clone();
+    placed.file(target, |writer| {
         let file = File::open(source).map_err(TranscriptError::io("open", source))?;
         let reader = BufReader::with_capacity(BUFFER_BYTES, file);
         let step = |bytes| progress.step_io(bytes);
         let written = relocate(reader, writer, |line| renaming.line(line), step);
-        written.map_err(|error| write_trouble(&target, error))
-    })?;
-    if is_new {
-        placed.made(target);
-    }
-    Ok(())
+        written.map_err(|error| write_trouble(&named, error))
+    })
 }
 
 /// The folder of a rollout below Codex' own: that of the day in its name, or of today.
