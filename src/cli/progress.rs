@@ -62,6 +62,7 @@ struct Bar {
     bar: ProgressBar,
     known: ProgressStyle,
     unknown: ProgressStyle,
+    untold: ProgressStyle,
 }
 
 impl Bar {
@@ -75,12 +76,16 @@ impl Bar {
             bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
             known: style("[{bar:30}] {percent:>3}%  {binary_bytes} of {binary_total_bytes}"),
             unknown: style("{binary_bytes} ..."),
+            untold: style("{elapsed} ..."),
         }
     }
 
     fn show(&self, work: Option<&Work>) {
         let (done, total) = work.map_or((0, 0), |work| (work.done_bytes, work.total_bytes));
-        if total == 0 {
+        if (done, total) == (0, 0) {
+            // Of a call that is not on the list, or not yet, only the time is known.
+            self.bar.set_style(self.untold.clone());
+        } else if total == 0 {
             self.bar.set_style(self.unknown.clone());
         } else {
             self.bar.set_style(self.known.clone());

@@ -23,6 +23,8 @@ use sha2::{Digest, Sha256};
 use super::error::ConversationError;
 use super::services::chain_text;
 use super::work::{EndedEarly, Progress};
+use crate::transcript::codex::rollout_name;
+use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, locate};
 
 /// What the manifest says that the file is.
@@ -42,6 +44,9 @@ const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The longest name of a file below a session's folder, in bytes.
 const NAME_LIMIT_BYTES: usize = 1024;
+
+/// The longest name of a rollout: what file systems take as one name, in bytes.
+const ROLLOUT_NAME_LIMIT_BYTES: usize = 255;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -96,10 +101,42 @@ pub(super) struct BundledSession {
     /// The same without symbolic links, where that is another path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) real_cwd: Option<String>,
+    /// The form of its transcript.
+    #[serde(default, skip_serializing_if = "BundledForm::is_claude")]
+    pub(super) form: BundledForm,
+    /// Whether it is none of the conversation's own, but one that another of these continues by reference.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) continued: bool,
     /// The folder of its transcript below the agent's own. For people: an import puts it where this machine's agent looks.
     pub(super) folder: String,
     /// The transcript first.
     pub(super) files: Vec<BundledFile>,
+}
+
+/// The forms in which agents keep their transcripts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum BundledForm {
+    /// A file of the session's name, and a folder of that name beside it.
+    #[default]
+    Claude,
+    /// A rollout: one file, whose name ends with the session's.
+    Codex,
+}
+
+impl BundledForm {
+    fn is_claude(&self) -> bool {
+        *self == Self::Claude
+    }
+}
+
+impl From<Format> for BundledForm {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Claude => Self::Claude,
+            Format::Codex => Self::Codex,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,17 +209,27 @@ impl Manifest {
             let place = (&session.agent, &session.upstream_id);
             let id = session.upstream_id.as_str();
             let transcript = locate::file_name(id).map_err(|error| error.to_string())?;
-            if !known.contains(&place) || !sessions.insert(place) {
+            let is_source = session.continued && session.form == BundledForm::Codex;
+            if !(is_source || known.contains(&place)) || !sessions.insert(place) {
                 return Err(format!(
                     "the session {id:?} is none of this conversation, or comes twice"
                 ));
             }
-            if session.files.first().is_none_or(|file| file.name != transcript) {
+            let is_transcript = |name: &str| match session.form {
+                BundledForm::Claude => name == transcript,
+                BundledForm::Codex => is_rollout(name, id),
+            };
+            if session
+                .files
+                .first()
+                .is_none_or(|file| !is_transcript(&file.name))
+            {
                 return Err(format!("the session {id:?} does not begin with its transcript"));
             }
             let mut names = BTreeSet::new();
             for (number, file) in session.files.iter().enumerate() {
-                if (number > 0 && !is_beside(&file.name, id)) || !names.insert(&file.name) {
+                let belongs = number == 0 || (session.form.is_claude() && is_beside(&file.name, id));
+                if !belongs || !names.insert(&file.name) {
                     return Err(format!(
                         "{:?} is no name of a file of the session {id:?}",
                         file.name
@@ -217,6 +264,14 @@ fn is_beside(name: &str, id: &str) -> bool {
     let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     name.len() <= NAME_LIMIT_BYTES && below.is_some_and(|below| below.split('/').all(is_plain))
+}
+
+/// Whether a name is one of a rollout of a session, not compressed, and leads nowhere else.
+fn is_rollout(name: &str, id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    name.len() <= ROLLOUT_NAME_LIMIT_BYTES
+        && name.bytes().all(is_plain)
+        && rollout_name(name).is_some_and(|rollout| rollout.upstream_id == id && !rollout.compressed)
 }
 
 /// Reads exactly so many bytes, counts them, and knows their hash.
@@ -276,5 +331,30 @@ fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> 
         ended_or(source, |source| {
             TranscriptError::Io { action, path, source }.into()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollouts_name_is_a_plain_one_and_of_its_session() {
+        const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
+        let table = [
+            (format!("rollout-2026-11-03T12-00-00-{ID}.jsonl"), true),
+            (format!("rollout-{ID}.jsonl"), true),
+            (format!("rollout-2026-11-03T12-00-00-{ID}.jsonl.zst"), false),
+            (format!("rollout-../../../x-{ID}.jsonl"), false),
+            (format!("rollout-a/b-{ID}.jsonl"), false),
+            (format!("/rollout-x-{ID}.jsonl"), false),
+            (format!("rollout-\0-{ID}.jsonl"), false),
+            (format!("rollout-{}-{ID}.jsonl", "x".repeat(300)), false),
+            (format!("rollout-{}.jsonl", ID.replace("01a1", "01a2")), false),
+            (String::new(), false),
+        ];
+        for (name, is_one) in table {
+            assert_eq!(is_rollout(&name, ID), is_one, "{name}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Owns what is taken along and where the file goes. The agents' files are only read, and a live or busy conversation is
 //! exported as it stands. Blocks; called from threads that may.
 
+mod files;
 mod portable;
 
 use std::collections::BTreeMap;
@@ -17,15 +18,14 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
-use super::disk;
 use super::error::ConversationError;
 use super::registry::end_unfinished;
-use super::services::{Services, chain_text, now};
+use super::services::{Services, now};
 use super::state::view_of_record;
 use super::work::Progress;
 use crate::store::ConversationRecord;
 use crate::transcript::copy;
-use crate::transcript::parts::{Parts, parts};
+use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
 
 /// The longest part of a title that goes into a file's name, in characters.
@@ -106,7 +106,7 @@ fn gather(
     services: &Services,
     export: Export,
     progress: &Progress,
-) -> Result<(Manifest, Vec<PathBuf>), Trouble> {
+) -> Result<(Manifest, Vec<Part>), Trouble> {
     let Export { record, lineage, .. } = export;
     // As if the daemon ended now: a turn that runs has no agent where the bundle goes.
     let why = "the conversation was exported while the turn ran";
@@ -114,28 +114,33 @@ fn gather(
     let mut missing = Vec::new();
     let mut found = Vec::new();
     for held in held_sessions(&record, &lineage) {
-        match find(services, &held) {
-            Ok((folder, parts)) => {
-                missing.extend(parts.left_out.iter().map(|what| held.missing(what.clone())));
-                progress.expect(parts.files.iter().map(|part| part.bytes).sum());
-                found.push((held, folder, parts.files));
+        match files::find(services, &held) {
+            Ok(files) => {
+                missing.extend(files.missing);
+                found.extend(files.sessions);
             }
             // A session that no turn has run on has no transcript with most agents.
             Err(_) if !held.is_written => {}
             Err(why) => missing.push(held.missing(why)),
         }
     }
+    let found = files::once_each(found);
+    let parts = found.iter().flat_map(|session| &session.parts);
+    progress.expect(parts.map(|part| part.bytes).sum());
+    missing.extend(files::behind(services, &record));
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
-    for (number, (held, folder, parts)) in (1..).zip(found) {
+    for (number, session) in (1..).zip(found) {
         sessions.push(BundledSession {
-            files: bundle::pack::hashed(number, &parts, progress)?,
-            real_cwd: real(&held.cwd),
-            upstream_id: held.upstream_id,
-            agent: held.agent,
-            cwd: held.cwd,
-            folder,
+            files: bundle::pack::hashed(number, &session.parts, progress)?,
+            real_cwd: real(&session.cwd),
+            upstream_id: session.upstream_id,
+            agent: session.agent,
+            cwd: session.cwd,
+            form: session.form,
+            continued: session.continued,
+            folder: session.folder,
         });
-        sources.extend(parts.into_iter().map(|part| part.path));
+        sources.extend(session.parts);
     }
     let manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
         let entry = services.catalog.get(name);
@@ -217,27 +222,6 @@ fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<H
         session.is_written |= is_written;
     }
     order.iter().filter_map(|id| known.remove(id)).collect()
-}
-
-/// The files of a session, and the folder of its transcript below the agent's own; or why there are none.
-fn find(services: &Services, held: &HeldSession) -> Result<(String, Parts), String> {
-    let Some(entry) = services.catalog.get(&held.agent) else {
-        return Err(format!(
-            "there is no agent {:?} in the configuration",
-            held.agent.as_str()
-        ));
-    };
-    let Some(root) = entry.readable_transcripts() else {
-        return Err(format!(
-            "this version cannot take the transcripts of the agent {:?} along",
-            held.agent.as_str()
-        ));
-    };
-    let path = disk::find(root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
-    let parts = parts(&path).map_err(|error| chain_text(&error))?;
-    let folder = path.parent().and_then(|folder| folder.strip_prefix(root).ok());
-    let folder = folder.map(|folder| folder.to_string_lossy().into_owned());
-    Ok((folder.unwrap_or_default(), parts))
 }
 
 /// A folder without symbolic links, where that is another path.

@@ -5,11 +5,12 @@
 //! from threads that may.
 
 mod placing;
+mod plan;
+mod rollout;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
 
 use super::bundle::unpack::{manifest, unpack};
-use super::bundle::{BundledSession, Manifest, Trouble};
+use super::bundle::{BundledForm, BundledSession, Manifest, Trouble};
 use super::climbing::store_error;
 use super::error::ConversationError;
 use super::folder::usable_folder;
@@ -32,11 +33,11 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::profile::AgentKind;
 use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
-use crate::transcript::TranscriptError;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
 pub(super) use placing::Placed;
 use placing::place;
+use plan::Staging;
 use translation::{Translation, folder_in};
 
 /// A bundle that is to become a conversation of this machine.
@@ -85,9 +86,11 @@ pub(super) fn import(
     }
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
-    let staging = Staging::make(&services.data)?;
-    let files = unpack(&path, &manifest, &staging.folder, progress)?;
-    let mut placed = Placed::default();
+    let staging = Staging::make(&services.data, |id| is_written(services, id)).map_err(Trouble::from)?;
+    let noted = plan::Plan::begin(&staging, plan.id).map_err(Trouble::from)?;
+    let mut placed = Placed::new(staging, noted);
+    let files = unpack(&path, &manifest, placed.staged(), progress)?;
+    let results = results(&manifest, &plan);
     let mut files = files.as_slice();
     for session in &manifest.sessions {
         let (own, rest) = files.split_at(session.files.len().min(files.len()));
@@ -97,7 +100,7 @@ pub(super) fn import(
             &manifest,
             session,
             own,
-            (&plan, import.new_ids),
+            (&plan, import.new_ids, &results),
             progress,
         )?;
     }
@@ -157,8 +160,11 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
     let mut agents = BTreeMap::new();
     for name in manifest.agent_names() {
         let here = agent_here(services, manifest, name)?;
-        let is_read = manifest.sessions.iter().any(|session| session.agent == *name);
-        if is_read && here.readable_transcripts().is_none() {
+        let form = here
+            .listed_transcripts()
+            .map(|(_, format)| BundledForm::from(format));
+        let mut of_it = manifest.sessions.iter().filter(|session| session.agent == *name);
+        if of_it.any(|session| Some(session.form) != form) {
             return Err(ConversationError::Unsupported(format!(
                 "this version cannot put transcripts where the agent {} keeps them",
                 here.name
@@ -191,11 +197,24 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
         (old.clone(), new)
     });
     let held = manifest.lineage.iter().map(|entry| &entry.upstream_id);
+    let held = held.chain(manifest.sessions.iter().map(|session| &session.upstream_id));
     let held = held.filter(|id| import.new_ids && !id.is_empty());
+    let is_rollout = |id: &UpstreamId| {
+        let mut sessions = manifest.sessions.iter();
+        sessions.any(|session| session.upstream_id == *id && session.form == BundledForm::Codex)
+    };
     let translation = Translation {
         folders: folders.collect(),
         sessions: held
-            .map(|id| (id.clone(), UpstreamId::new(Uuid::new_v4().to_string())))
+            .map(|id| {
+                // As each agent makes them: those of Codex are in the order of their times.
+                let new = if is_rollout(id) {
+                    Uuid::now_v7()
+                } else {
+                    Uuid::new_v4()
+                };
+                (id.clone(), UpstreamId::new(new.to_string()))
+            })
             .collect(),
         agents: agents
             .iter()
@@ -275,6 +294,19 @@ fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), C
     }
 }
 
+/// Whether a conversation was written down, also one that was deleted since. One that cannot be looked up counts.
+fn is_written(services: &Services, id: ConversationId) -> bool {
+    services
+        .store
+        .conversation(id)
+        .map_or(true, |held| held.is_some())
+}
+
+/// Takes back what imports have left that a daemon before this one did not bring to their end.
+pub(super) fn take_back_unfinished(services: &Services) {
+    plan::take_back(&services.data, |id| is_written(services, id));
+}
+
 fn session_is_free(
     services: &Services,
     id: &UpstreamId,
@@ -305,12 +337,23 @@ fn put(
     manifest: &Manifest,
     session: &BundledSession,
     sources: &[PathBuf],
-    (plan, new_ids): (&Plan, bool),
+    (plan, new_ids, results): (&Plan, bool, &BTreeMap<String, String>),
     progress: &Progress,
 ) -> Result<(), ConversationError> {
     let entry = plan.agents.get(&session.agent);
-    let root = entry.and_then(|entry| entry.readable_transcripts());
-    let root = root.ok_or(ConversationError::Lost)?;
+    let root = entry.and_then(|entry| entry.listed_transcripts());
+    let (root, _) = root.ok_or(ConversationError::Lost)?;
+    let new_id = plan.translation.session(&session.upstream_id);
+    if session.form == BundledForm::Codex {
+        let source = sources.first().ok_or(ConversationError::Lost)?;
+        let new_ids = if new_ids {
+            Some(&plan.translation.sessions)
+        } else {
+            None
+        };
+        rollout::place(placed, session, source, (root, &new_id), new_ids, progress)?;
+        return Ok(());
+    }
     let cwd = plan.translation.folder(&session.cwd);
     let folder = own_folder(root, Path::new(&cwd));
     let mut folders = moved(&session.cwd, session.real_cwd.as_deref(), &cwd);
@@ -327,8 +370,8 @@ fn put(
     let relocation = Relocation {
         folders,
         sessions: sessions.collect(),
+        results: results.clone(),
     };
-    let new_id = plan.translation.session(&session.upstream_id);
     place(
         placed,
         session,
@@ -338,6 +381,35 @@ fn put(
         progress,
     )?;
     Ok(())
+}
+
+/// Where the tools' results of all sessions go, by their paths from the session's folder on.
+fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
+    let mut results = BTreeMap::new();
+    let sessions = manifest.sessions.iter();
+    for session in sessions.filter(|session| session.form == BundledForm::Claude) {
+        let entry = plan.agents.get(&session.agent);
+        let Some((root, _)) = entry.and_then(|entry| entry.listed_transcripts()) else {
+            continue;
+        };
+        let folder = own_folder(root, Path::new(&plan.translation.folder(&session.cwd)));
+        let new_id = plan.translation.session(&session.upstream_id);
+        for file in session.files.iter().skip(1) {
+            let rest = file.name.strip_prefix(session.upstream_id.as_str());
+            // In a text a path that is not UTF-8 cannot be named.
+            let target = rest.and_then(|rest| {
+                folder
+                    .join(format!("{new_id}{rest}"))
+                    .into_os_string()
+                    .into_string()
+                    .ok()
+            });
+            if let Some(target) = target {
+                results.insert(file.name.clone(), target);
+            }
+        }
+    }
+    results
 }
 
 /// What the records of a session that ran in `old` say instead: agents write a folder as it was named or without its
@@ -448,44 +520,5 @@ fn translated(gone: &MissingSession, plan: &Plan) -> MissingSession {
         upstream_id: plan.translation.session(&gone.upstream_id),
         agent: plan.translation.agent(&gone.agent),
         detail: gone.detail.clone(),
-    }
-}
-
-/// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it.
-struct Staging {
-    all: PathBuf,
-    folder: PathBuf,
-}
-
-impl Staging {
-    fn make(data: &Path) -> Result<Self, ConversationError> {
-        let all = data.join("imports");
-        let staging = Self {
-            folder: all.join(Uuid::new_v4().to_string()),
-            all,
-        };
-        // One import runs at a time: what lies there is of one that did not come to its end.
-        staging.clear();
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&staging.folder);
-        made.map_err(TranscriptError::io("make the folder", &staging.folder))
-            .map_err(Trouble::from)?;
-        Ok(staging)
-    }
-
-    fn clear(&self) {
-        if let Err(error) = fs::remove_dir_all(&self.all)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.all.display(), %error, "what an import unpacked could not be removed");
-        }
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        self.clear();
     }
 }

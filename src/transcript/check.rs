@@ -24,7 +24,7 @@ pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 const QUOTED_CHARS: usize = 120;
 
 /// What Claude writes in place of a tool's result that it has put into a file, and what stands before that file's path.
-const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
+pub(super) const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
 
 /// A file that a record names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,6 +10,7 @@ mod ending;
 mod item;
 mod line;
 mod noted;
+pub mod rename;
 pub mod unpacked;
 
 pub use ending::turn_ended;

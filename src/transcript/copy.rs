@@ -75,32 +75,54 @@ pub fn create<E: From<TranscriptError>>(
     target: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<(), E> {
-    let temporary = fill_temporary(target, fill)?;
+    let (temporary, ()) = fill_temporary(&beside(target), fill)?;
     settle(&temporary, target)?;
     Ok(())
 }
 
 /// As [`create`], but a file that is there and has the same content will do. Whether the file is new.
 ///
+/// Whoever has to know what is made although the program may be killed is told before: `temporary` of the file that is
+/// written first, `whole` of the one that gets its name, with what `fill` said of it.
+///
 /// # Errors
-/// As [`create`]; [`TranscriptError::AlreadyExists`] only when the content differs.
-pub fn create_or_find<E: From<TranscriptError>>(
+/// As [`create`]; [`TranscriptError::AlreadyExists`] only when the content differs. And what is answered by those who
+/// are told.
+pub fn create_or_find<T, E: From<TranscriptError>>(
     target: &Path,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+    temporary: impl FnOnce(&Path) -> Result<(), E>,
+    fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    whole: impl FnOnce(&fs::Metadata, T) -> Result<(), E>,
 ) -> Result<bool, E> {
-    let temporary = fill_temporary(target, fill)?;
-    match settle(&temporary, target) {
+    let place = beside(target);
+    temporary(&place)?;
+    let (written, said) = fill_temporary(&place, fill)?;
+    if target.symlink_metadata().is_ok() {
+        return found(&written, target);
+    }
+    let metadata = fs::metadata(&written.0).map_err(TranscriptError::io("read", &written.0))?;
+    whole(&metadata, said)?;
+    match settle(&written, target) {
         Ok(()) => Ok(true),
-        Err(TranscriptError::AlreadyExists { path }) => {
-            let is_same = same_content(&temporary.0, target).map_err(TranscriptError::io("read", target))?;
-            if is_same {
-                Ok(false)
-            } else {
-                Err(TranscriptError::AlreadyExists { path }.into())
-            }
-        }
+        Err(TranscriptError::AlreadyExists { .. }) => found(&written, target),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether what is there will do, for it is not new.
+fn found<E: From<TranscriptError>>(written: &Temporary, target: &Path) -> Result<bool, E> {
+    let is_same = same_content(&written.0, target).map_err(TranscriptError::io("read", target))?;
+    if is_same {
+        return Ok(false);
+    }
+    let path = target.to_owned();
+    Err(TranscriptError::AlreadyExists { path }.into())
+}
+
+/// Where a file is written before it gets its name: beside it, under one that no search for transcripts takes for one.
+fn beside(target: &Path) -> PathBuf {
+    let folder = target.parent().unwrap_or(Path::new("."));
+    folder.join(format!(".{}.tmp", Uuid::new_v4()))
 }
 
 fn create_in(
@@ -116,14 +138,12 @@ fn create_in(
     Ok(target)
 }
 
-/// Writes the content beside the place where it is to be, and syncs it.
-fn fill_temporary<E: From<TranscriptError>>(
-    target: &Path,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
-) -> Result<Temporary, E> {
-    let folder = target.parent().unwrap_or(Path::new("."));
-    // A name that no search for transcripts takes for one.
-    let temporary = Temporary(folder.join(format!(".{}.tmp", Uuid::new_v4())));
+/// Writes the content where it is not looked for yet, and syncs it.
+fn fill_temporary<T, E: From<TranscriptError>>(
+    place: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<(Temporary, T), E> {
+    let temporary = Temporary(place.to_owned());
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -131,14 +151,14 @@ fn fill_temporary<E: From<TranscriptError>>(
         .open(&temporary.0)
         .map_err(TranscriptError::io("create", &temporary.0))?;
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
-    fill(&mut writer)?;
+    let said = fill(&mut writer)?;
     let file = writer
         .into_inner()
         .map_err(io::IntoInnerError::into_error)
         .map_err(TranscriptError::io("write", &temporary.0))?;
     file.sync_all()
         .map_err(TranscriptError::io("sync", &temporary.0))?;
-    Ok(temporary)
+    Ok((temporary, said))
 }
 
 /// Gives a file that is whole its name, where that is free.

@@ -1,10 +1,11 @@
-//! What belongs to a Claude session on disk: its transcript, and the files in the folder of its name beside it.
+//! What belongs to a session on disk: of Claude its transcript, and the files in the folder of its name beside it; of
+//! Codex its rollout.
 //!
 //! Owns which files those are and how much of each counts while somebody still writes. Only reads names, sizes and the
 //! ends of files; follows no symbolic link. Blocks.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
@@ -22,6 +23,9 @@ const TAIL_BYTES: u64 = 64 * 1024;
 /// The longest unended last line that is looked at; a longer one counts as not yet written, in bytes.
 const UNENDED_LIMIT_BYTES: u64 = 16 * 1024 * 1024;
 
+/// The end of a compressed file's name.
+const PACKED: &str = ".zst";
+
 /// One file of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
@@ -29,8 +33,49 @@ pub struct Part {
     pub path: PathBuf,
     /// Its name below the folder that the transcript is in, with `/` between the folders.
     pub name: String,
-    /// How much of it counts, in bytes: of lines, the whole ones.
+    /// How much of it counts, in bytes: of lines, the whole ones. Of a compressed one they are those of its text.
     pub bytes: u64,
+    /// Whether it is compressed, and its text is meant.
+    pub packed: bool,
+}
+
+impl Part {
+    /// Its content from the beginning, behind [`Part::bytes`] too.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn open(&self) -> io::Result<Box<dyn Read>> {
+        let file = File::open(&self.path)?;
+        if self.packed {
+            return Ok(Box::new(zstd::Decoder::new(file)?));
+        }
+        Ok(Box::new(file))
+    }
+}
+
+/// The rollout of a session of Codex, as it is now. Under a name without the compression, which is nobody's to carry.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be read.
+pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
+    let name = rollout.file_name().unwrap_or_default().to_string_lossy();
+    let plain = name.strip_suffix(PACKED);
+    let mut part = Part {
+        path: rollout.to_owned(),
+        name: plain.unwrap_or(&name).to_owned(),
+        bytes: 0,
+        packed: plain.is_some(),
+    };
+    part.bytes = if part.packed {
+        // Nobody writes to it any more.
+        let counted = part
+            .open()
+            .and_then(|text| io::copy(&mut BufReader::new(text), &mut io::sink()));
+        counted.map_err(TranscriptError::io("read", rollout))?
+    } else {
+        whole_lines(rollout)?
+    };
+    Ok(part)
 }
 
 /// The files of a session.
@@ -53,6 +98,7 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
         bytes: whole_lines(transcript)?,
         name: format!("{id}.jsonl"),
         path: transcript.to_owned(),
+        packed: false,
     });
     let beside = transcript.with_extension("");
     if beside.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
@@ -95,7 +141,12 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
             return;
         } else {
             match size(&path) {
-                Ok(bytes) => parts.files.push(Part { path, name, bytes }),
+                Ok(bytes) => parts.files.push(Part {
+                    path,
+                    name,
+                    bytes,
+                    packed: false,
+                }),
                 Err(error) => leave(&format!("cannot be read ({error})")),
             }
         }

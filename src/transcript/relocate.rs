@@ -8,12 +8,16 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::ops::Range;
 
+use super::check::PERSISTED_RESULT;
 use super::fields::{Fields, lenient_text};
 use super::lines::trimmed;
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
 const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
+
+/// What a path of a tool's result has behind the folder of its session.
+const RESULTS: &str = "/tool-results/";
 
 /// What is to be replaced in the records of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,13 +26,18 @@ pub struct Relocation {
     pub folders: Vec<(String, String)>,
     /// Session ids and what they become.
     pub sessions: BTreeMap<String, String>,
+    /// Tools' results beside the transcripts, by their paths from the session's folder on (`ID/tool-results/NAME`), and
+    /// the absolute paths that they have now.
+    pub results: BTreeMap<String, String>,
 }
 
 impl Relocation {
     /// Whether nothing is replaced.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        self.folders.iter().all(|(from, to)| from == to) && self.sessions.is_empty()
+        self.folders.iter().all(|(from, to)| from == to)
+            && self.sessions.is_empty()
+            && self.results.is_empty()
     }
 
     /// The folder in the new place; none when it is below none of those that move.
@@ -59,7 +68,7 @@ impl Relocation {
                 let mut at = 0;
                 for (place, text) in replacements {
                     written.extend_from_slice(&line[at..place.start]);
-                    written.extend_from_slice(&serde_json::Value::from(text).to_string().into_bytes());
+                    written.extend_from_slice(text.as_bytes());
                     at = place.end;
                 }
                 written.extend_from_slice(&line[at..]);
@@ -67,6 +76,47 @@ impl Relocation {
             }
             _ => Cow::Borrowed(line),
         }
+    }
+
+    /// Where the result of a tool is now, by the path that it had.
+    fn result(&self, path: &str) -> Option<String> {
+        let (folder, _) = path.split_once(RESULTS)?;
+        let from = folder.rfind('/')? + 1;
+        self.results.get(&path[from..]).cloned()
+    }
+
+    /// The paths in the texts that stand in place of long results.
+    fn result_texts(&self, record: &str, fields: &Fields<'_>) -> Vec<(Range<usize>, String)> {
+        if self.results.is_empty() || memchr::memmem::find(record.as_bytes(), RESULTS.as_bytes()).is_none() {
+            return Vec::new();
+        }
+        let message = fields.object("message");
+        let content = message.and_then(|message| message.array("content"));
+        let mut places = Vec::new();
+        for block in content.unwrap_or_default() {
+            let Some(block) = Fields::parse(block.get()) else {
+                continue;
+            };
+            if block.text("type").as_deref() != Some("tool_result") {
+                continue;
+            }
+            let parts = block.array("content").unwrap_or_default().into_iter();
+            let texts = parts.filter_map(|part| Fields::parse(part.get())?.raw("text"));
+            for text in block.raw("content").into_iter().chain(texts) {
+                let json = text.get();
+                let named = lenient_text(json).and_then(|text| persisted_path(&text).map(str::to_owned));
+                let Some((old, new)) = named.and_then(|old| Some((inner(&old), inner(&self.result(&old)?))))
+                else {
+                    continue;
+                };
+                // As it stands there; written in another way it is left alone.
+                let from = (json.as_ptr() as usize).checked_sub(record.as_ptr() as usize);
+                if let (Some(from), Some(at)) = (from, json.find(&old)) {
+                    places.push((from + at..from + at + old.len(), new));
+                }
+            }
+        }
+        places
     }
 
     /// The places of a line and what stands there then, in their order; none where the line is no record.
@@ -85,7 +135,7 @@ impl Relocation {
                 return;
             };
             if let Some(new) = to(&old).filter(|new| *new != old) {
-                replacements.push((place.start + start..place.end + start, new));
+                replacements.push((place.start + start..place.end + start, token(new)));
             }
         };
         let session = |id: &str| self.sessions.get(id).cloned();
@@ -94,29 +144,52 @@ impl Relocation {
         if let Some(from) = fields.object("forkedFrom") {
             look(&from, "sessionId", &session);
         }
+        if let Some(result) = fields.object("toolUseResult") {
+            look(&result, "persistedOutputPath", &|path| self.result(path));
+        }
+        let places = self.result_texts(text, &fields).into_iter();
+        replacements.extend(places.map(|(place, new)| (place.start + start..place.end + start, new)));
         replacements.sort_by_key(|(place, _)| place.start);
         Some(replacements)
     }
 }
 
-/// Writes lines as they stand in the new place. `step` is told how many bytes were read, and may end it.
+/// The path of the file into which a result was put, from the text that stands in its place.
+fn persisted_path(text: &str) -> Option<&str> {
+    let (beginning, before_path) = PERSISTED_RESULT;
+    let text = text.trim_start().strip_prefix(beginning)?;
+    Some(text.split_once(before_path)?.1.lines().next()?.trim())
+}
+
+/// A text as a JSON string.
+fn token(text: String) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A text as it stands within a JSON string.
+fn inner(text: &str) -> String {
+    let token = token(text.to_owned());
+    token[1..token.len() - 1].to_owned()
+}
+
+/// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how many bytes were read, and may end it.
 ///
 /// # Errors
 /// What reader, writer or `step` answer.
 pub fn relocate(
     reader: impl BufRead,
     writer: &mut dyn Write,
-    relocation: &Relocation,
+    line: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     step: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    relocate_within(LINE_LIMIT_BYTES, reader, writer, relocation, step)
+    relocate_within(LINE_LIMIT_BYTES, reader, writer, line, step)
 }
 
 fn relocate_within(
     limit_bytes: usize,
     mut reader: impl BufRead,
     writer: &mut dyn Write,
-    relocation: &Relocation,
+    moved: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     mut step: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut line = Vec::new();
@@ -129,7 +202,7 @@ fn relocate_within(
             Err(error) => return Err(error),
         };
         if available.is_empty() {
-            writer.write_all(&relocation.line(&line))?;
+            writer.write_all(&moved(&line))?;
             return Ok(());
         }
         let newline = memchr::memchr(b'\n', available);
@@ -144,7 +217,7 @@ fn relocate_within(
         if newline.is_some() {
             if !passes {
                 line.pop();
-                writer.write_all(&relocation.line(&line))?;
+                writer.write_all(&moved(&line))?;
                 writer.write_all(b"\n")?;
             }
             line.clear();
@@ -170,6 +243,30 @@ mod tests {
                 ("/home/u/a/deep".to_owned(), "/other".to_owned()),
             ],
             sessions: BTreeMap::from([("s1".to_owned(), "n1".to_owned())]),
+            results: BTreeMap::from([(
+                "s1/tool-results/x.txt".to_owned(),
+                "/home/v/é/n1/tool-results/x.txt".to_owned(),
+            )]),
+        }
+    }
+
+    #[test]
+    fn the_paths_of_results_follow_their_files_and_nothing_else_that_was_said_does() {
+        const OLD: &str = "/home/u/.claude/projects/-a/s1/tool-results/x.txt";
+        const NEW: &str = "/home/v/é/n1/tool-results/x.txt";
+        let said = r"<persisted-output>\nOutput too large (9 KB). Full output saved to: PATH\n\nPreview:\n\u0041 OLD";
+        let table = [
+            r#"{"message":{"content":[{"type":"text","text":"OLD"},{"type":"tool_result","content":"SAID"}]},"toolUseResult":{"stdout":"OLD","persistedOutputPath":"PATH"}}"#,
+            r#"{"message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"SAID"},{"type":"text","text":"see: saved to: OLD"}]}]}}"#,
+            r#"{"message":{"content":"OLD"},"toolUseResult":"OLD","cwd":"/x"}"#,
+            r#"{"message":{"content":[{"type":"tool_result","content":"in: <persisted-output> saved to: OLD"}]}}"#,
+            r#"{"message":{"content":[{"type":"tool_result","content":"<persisted-output> saved to: /p/s1/tool-results/y.txt"}]}}"#,
+        ];
+        for record in table {
+            let record = record.replace("SAID", said);
+            let text = |path: &str| record.replace("PATH", path).replace("OLD", OLD);
+            let told = relocation().line(text(OLD).as_bytes()).into_owned();
+            assert_eq!(String::from_utf8(told).unwrap(), text(NEW));
         }
     }
 
@@ -223,10 +320,16 @@ mod tests {
         for size in [1, 7, 4096] {
             let (mut written, mut told) = (Vec::new(), 0);
             let reader = BufReader::with_capacity(size, &text[..]);
-            relocate(reader, &mut written, &relocation(), |bytes| {
-                told += bytes;
-                Ok(())
-            })
+            let relocation = relocation();
+            relocate(
+                reader,
+                &mut written,
+                |line| relocation.line(line),
+                |bytes| {
+                    told += bytes;
+                    Ok(())
+                },
+            )
             .unwrap();
             assert_eq!(written, expected);
             assert_eq!(told, text.len() as u64);
@@ -240,7 +343,8 @@ mod tests {
         let expected = format!("{long}\n{{\"cwd\":\"/srv/b\"}}\n{long}");
         let mut written = Vec::new();
         let reader = BufReader::with_capacity(8, text.as_bytes());
-        relocate_within(32, reader, &mut written, &relocation(), |_| Ok(())).unwrap();
+        let relocation = relocation();
+        relocate_within(32, reader, &mut written, |line| relocation.line(line), |_| Ok(())).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), expected);
     }
 }

@@ -132,6 +132,9 @@ pub struct MissingSource {
     pub detail: String,
 }
 
+/// Sessions and their files, and what is missing before them.
+pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
+
 /// One file of a history.
 struct Source {
     upstream_id: String,
@@ -392,6 +395,18 @@ impl OpenRollout {
         let read = self.book.message(text, message);
         read.map_err(TranscriptError::io("read", &file.path))
     }
+}
+
+/// The files in which the history of a session stands, with the sessions that they are of: the oldest first, its own last.
+///
+/// # Errors
+/// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
+pub fn files_of(root: &Path, upstream_id: &str) -> Result<HistoryFiles, TranscriptError> {
+    let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
+    let files = sources
+        .into_iter()
+        .map(|source| (source.upstream_id, source.path));
+    Ok((files.collect(), missing))
 }
 
 /// What a session says of where it came from.

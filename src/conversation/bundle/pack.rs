@@ -3,9 +3,8 @@
 //! Owns how files get into the archive: each is read twice, once for the hash that the manifest begins with and once for
 //! the archive, and has to be the same both times. Memory is a few buffers. Blocks.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{
     BUFFER_BYTES, BundledFile, Hashing, MANIFEST, MANIFEST_LIMIT_BYTES, Manifest, Trouble, ended_or,
@@ -28,7 +27,7 @@ pub(in crate::conversation) fn hashed(
 ) -> Result<Vec<BundledFile>, Trouble> {
     let mut files = Vec::new();
     for (index, part) in parts.iter().enumerate() {
-        let file = File::open(&part.path).map_err(file_trouble("open", &part.path))?;
+        let file = part.open().map_err(file_trouble("open", &part.path))?;
         let mut hashing = Hashing::new(file, part.bytes, progress);
         drain(&mut hashing).map_err(|error| unreadable(&part.path, error))?;
         let sha256 = hashing
@@ -59,7 +58,7 @@ pub(in crate::conversation) fn pack(
     writer: &mut dyn Write,
     target: &Path,
     manifest: &Manifest,
-    sources: &[PathBuf],
+    sources: &[Part],
     progress: &Progress,
 ) -> Result<(), Trouble> {
     let writing = |error| file_trouble("write", target)(error);
@@ -79,16 +78,16 @@ pub(in crate::conversation) fn pack(
     let files = manifest.sessions.iter().flat_map(|session| &session.files);
     for (file, source) in files.zip(sources) {
         let entry = header(&file.path, file.bytes, at).map_err(writing)?;
-        let opened = File::open(source).map_err(file_trouble("open", source))?;
+        let opened = source.open().map_err(file_trouble("open", &source.path))?;
         let mut hashing = Hashing::new(opened, file.bytes, progress);
         archive
             .append(&entry, &mut hashing)
             .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => Trouble::Changed(source.clone()),
+                io::ErrorKind::UnexpectedEof => Trouble::Changed(source.path.clone()),
                 _ => writing(error),
             })?;
         if hashing.digest().as_ref() != Some(&file.sha256) {
-            return Err(Trouble::Changed(source.clone()));
+            return Err(Trouble::Changed(source.path.clone()));
         }
     }
     let encoder = archive.into_inner().map_err(writing)?;

@@ -3,16 +3,17 @@
 use std::io::Write;
 use std::path::Path;
 
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
-use bridge_protocol::history::HistoryGap;
+use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::{Export, exported};
+use super::{Export, exported, files};
 use crate::conversation::bundle::Trouble;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::History;
@@ -33,6 +34,7 @@ pub(super) fn answer(
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::of_conversation(services, &export.record, &export.lineage)?;
+    let behind = behind(services, &export);
     let mut portable = begun(export);
     let mut room = ANSWER_LIMIT_BYTES
         .checked_sub(length(&portable))
@@ -45,6 +47,7 @@ pub(super) fn answer(
         Ok(progress.step(length as u64).map_err(Trouble::from)?)
     });
     (portable.turns, portable.gaps) = told?;
+    portable.gaps.extend(behind);
     portable.messages = messages;
     Ok(ExportAnswer::Json(Box::new(portable)))
 }
@@ -60,6 +63,7 @@ pub(super) fn file(
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::of_conversation(services, &export.record, &export.lineage)?;
+    let behind = behind(services, &export);
     let mut portable = begun(export);
     copy::create(target, |writer| -> Result<(), Failure> {
         let mut output = Output {
@@ -78,6 +82,7 @@ pub(super) fn file(
             output.write(&json(&message)?)
         });
         (portable.turns, portable.gaps) = told?;
+        portable.gaps.extend(behind);
         output.write("\n],")?;
         let tail = json(&Tail::of(&portable))?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
@@ -193,14 +198,25 @@ fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
 }
 
+/// What was acknowledged and is not in the head's file, as a gap.
+fn behind(services: &Services, export: &Export) -> Option<HistoryGap> {
+    let gone = files::behind(services, &export.record)?;
+    Some(HistoryGap {
+        upstream_id: gone.upstream_id,
+        kind: GapKind::Broken,
+        detail: gone.detail,
+    })
+}
+
 /// A conversation without its messages.
 fn begun(export: Export) -> PortableConversation {
     let Export {
         record,
         lineage,
-        view,
+        mut view,
         usage,
     } = export;
+    without_secrets(&mut view.settings);
     PortableConversation {
         version: PORTABLE_VERSION,
         exported_at: now(),
@@ -212,6 +228,28 @@ fn begun(export: Export) -> PortableConversation {
         pending: view.interrupts.clone(),
         gaps: Vec::new(),
         conversation: view,
+    }
+}
+
+/// Takes the values out of what servers are started and called with: whoever reads what was said needs no keys. A bundle
+/// has them, for the conversation goes on with them.
+fn without_secrets(settings: &mut Settings) {
+    for server in settings.mcp_servers.iter_mut().flatten() {
+        let Ok(mut told) = server.read::<Value>() else {
+            continue;
+        };
+        for name in ["env", "headers"] {
+            match told.get_mut(name) {
+                Some(Value::Array(pairs)) => {
+                    for pair in pairs.iter_mut().filter_map(Value::as_object_mut) {
+                        pair.remove("value");
+                    }
+                }
+                Some(Value::Object(pairs)) => pairs.values_mut().for_each(|value| *value = Value::Null),
+                _ => {}
+            }
+        }
+        *server = RawJson::from(told);
     }
 }
 

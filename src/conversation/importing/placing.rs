@@ -10,28 +10,78 @@ use std::path::{Path, PathBuf};
 
 use super::super::bundle::{BundledSession, Trouble};
 use super::super::work::{EndedEarly, Progress};
+use super::plan::{Hashed, Plan, Staging};
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::{TranscriptError, copy, parts};
 
 /// How much is read at once, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
+pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Files and folders that were made. They are removed when this is dropped, but for [`Placed::keep`].
-#[derive(Debug, Default)]
+/// Files and folders that were made. They are removed when this is dropped, but for [`Placed::keep`]; and when the daemon
+/// is killed, by the next one, which reads the plan.
+#[derive(Debug)]
 pub(in crate::conversation) struct Placed {
+    plan: Plan,
     files: Vec<PathBuf>,
     folders: Vec<PathBuf>,
+    // Dropped behind what takes the files away.
+    staging: Staging,
 }
 
 impl Placed {
+    /// Nothing yet.
+    pub(super) fn new(staging: Staging, plan: Plan) -> Self {
+        Self {
+            plan,
+            files: Vec::new(),
+            folders: Vec::new(),
+            staging,
+        }
+    }
+
     /// They stay.
     pub(in crate::conversation) fn keep(mut self) {
         self.files.clear();
         self.folders.clear();
     }
 
+    /// The folder in which the bundle is unpacked.
+    pub(super) fn staged(&self) -> &Path {
+        self.staging.folder()
+    }
+
+    /// Puts a file where it belongs, unless the same is there; `fill` writes its content.
+    ///
+    /// # Errors
+    /// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what cannot be written.
+    pub(super) fn file(
+        &mut self,
+        target: PathBuf,
+        fill: impl FnOnce(&mut dyn Write) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        self.make_folder(target.parent().unwrap_or(Path::new("/")))?;
+        let plan = std::cell::RefCell::new(&mut self.plan);
+        let is_new = copy::create_or_find(
+            &target,
+            |temporary| -> Result<(), Trouble> { Ok(plan.borrow_mut().temporary(temporary)?) },
+            |writer| {
+                let mut hashed = Hashed::new(writer);
+                fill(&mut hashed)?;
+                Ok(hashed.digest())
+            },
+            |metadata, digest| Ok(plan.borrow_mut().file(&target, metadata, digest)?),
+        )?;
+        if is_new {
+            self.files.push(target);
+        }
+        Ok(())
+    }
+
     fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
         let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+        for folder in missing.iter().rev() {
+            self.plan.folder(folder)?;
+        }
         // As the agents make them: nobody else may look in.
         DirBuilder::new()
             .recursive(true)
@@ -76,13 +126,10 @@ pub(super) fn place(
         // The manifest was checked: a name is the id and what follows it, and leads nowhere else.
         let rest = file.name.strip_prefix(old_id).unwrap_or_default();
         let target = folder.join(format!("{new_id}{rest}"));
-        placed.make_folder(target.parent().unwrap_or(folder))?;
-        let is_new = copy::create_or_find(&target, |writer| -> Result<(), Trouble> {
-            write(source, &target, relocation, writer, progress)
+        let named = target.clone();
+        placed.file(target, |writer| {
+            write(source, &named, relocation, writer, progress)
         })?;
-        if is_new {
-            placed.files.push(target);
-        }
     }
     Ok(())
 }
@@ -99,13 +146,22 @@ fn write(
     let stays = relocation.is_nothing() || !parts::is_lines(target);
     let nothing = Relocation::default();
     let relocation = if stays { &nothing } else { relocation };
-    relocate(reader, writer, relocation, |bytes| progress.step_io(bytes)).map_err(|error: io::Error| {
-        if error
-            .get_ref()
-            .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
-        {
-            return EndedEarly.into();
-        }
-        TranscriptError::io("write", target)(error).into()
-    })
+    let moved = relocate(
+        reader,
+        writer,
+        |line| relocation.line(line),
+        |bytes| progress.step_io(bytes),
+    );
+    moved.map_err(|error| write_trouble(target, error))
+}
+
+/// What a write that failed means: an end that was asked for, or trouble with the file.
+pub(super) fn write_trouble(target: &Path, error: io::Error) -> Trouble {
+    if error
+        .get_ref()
+        .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
+    {
+        return EndedEarly.into();
+    }
+    TranscriptError::io("write", target)(error).into()
 }

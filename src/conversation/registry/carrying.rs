@@ -120,6 +120,15 @@ impl Registry {
         })))
     }
 
+    /// Takes back what imports have left that a daemon before this one did not bring to their end.
+    pub async fn take_back_imports(&self) {
+        let services = Arc::clone(&self.services);
+        let work = move || importing::take_back_unfinished(&services);
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::warn!(%error, "what imports have left could not be looked at");
+        }
+    }
+
     /// What the agent last reported of a live conversation's usage.
     async fn usage(&self, id: ConversationId) -> Option<RawJson> {
         #[derive(Deserialize)]

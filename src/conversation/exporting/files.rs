@@ -1,0 +1,143 @@
+//! The files of the sessions that go into a bundle: found, and how much of each counts. Blocks.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use bridge_protocol::export::MissingSession;
+use bridge_protocol::{AgentName, UpstreamId};
+
+use super::HeldSession;
+use crate::conversation::bundle::BundledForm;
+use crate::conversation::disk;
+use crate::conversation::services::{Services, chain_text};
+use crate::store::ConversationRecord;
+use crate::transcript::parts::{Part, parts, rollout_part};
+use crate::transcript::rollouts;
+use crate::transcript::shelf::Format;
+
+/// A session that goes into a bundle.
+pub(super) struct FoundSession {
+    pub(super) upstream_id: UpstreamId,
+    pub(super) agent: AgentName,
+    pub(super) cwd: String,
+    pub(super) form: BundledForm,
+    /// Whether it is there only because another continues it.
+    pub(super) continued: bool,
+    /// The folder of its transcript below the agent's own.
+    pub(super) folder: String,
+    pub(super) parts: Vec<Part>,
+}
+
+/// What there is of one session.
+pub(super) struct Found {
+    /// The session last, before it those that it continues by reference.
+    pub(super) sessions: Vec<FoundSession>,
+    /// What belongs to it and is not taken.
+    pub(super) missing: Vec<MissingSession>,
+}
+
+/// The files of a session; or why there are none, in words.
+pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, String> {
+    let Some(entry) = services.catalog.get(&held.agent) else {
+        return Err(format!(
+            "there is no agent {:?} in the configuration",
+            held.agent.as_str()
+        ));
+    };
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Err(format!(
+            "this version cannot take the transcripts of the agent {:?} along",
+            held.agent.as_str()
+        ));
+    };
+    match format {
+        Format::Claude => find_claude(root, held),
+        Format::Codex => find_codex(root, held),
+    }
+}
+
+fn find_claude(root: &Path, held: &HeldSession) -> Result<Found, String> {
+    let path = disk::find(root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
+    let parts = parts(&path).map_err(|error| chain_text(&error))?;
+    let left_out = parts.left_out.into_iter();
+    Ok(Found {
+        missing: left_out.map(|what| held.missing(what)).collect(),
+        sessions: vec![FoundSession {
+            upstream_id: held.upstream_id.clone(),
+            agent: held.agent.clone(),
+            cwd: held.cwd.clone(),
+            form: BundledForm::Claude,
+            continued: false,
+            folder: folder_below(root, &path),
+            parts: parts.files,
+        }],
+    })
+}
+
+fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
+    let read = rollouts::files_of(root, held.upstream_id.as_str());
+    let (files, gone) = read.map_err(|error| chain_text(&error))?;
+    let missing = gone.map(|gone| MissingSession {
+        upstream_id: gone.upstream_id.into(),
+        agent: held.agent.clone(),
+        detail: format!("{} begins in it: {}", held.upstream_id.as_str(), gone.detail),
+    });
+    let mut sessions = Vec::new();
+    for (id, path) in files {
+        let part = rollout_part(&path).map_err(|error| chain_text(&error))?;
+        let upstream_id = UpstreamId::new(id);
+        sessions.push(FoundSession {
+            continued: upstream_id != held.upstream_id,
+            upstream_id,
+            agent: held.agent.clone(),
+            cwd: held.cwd.clone(),
+            form: BundledForm::Codex,
+            folder: folder_below(root, &path),
+            parts: vec![part],
+        });
+    }
+    Ok(Found {
+        sessions,
+        missing: missing.into_iter().collect(),
+    })
+}
+
+/// What the head's file lacks of the turns that were acknowledged on it: nothing waits for an agent that is still writing.
+/// Told of Claude's transcripts only, in which the bridge counts turns as the agent does.
+pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option<MissingSession> {
+    let head = record.chain.head()?;
+    let root = services.catalog.get(&head.agent)?.readable_transcripts()?;
+    let file = disk::on_disk(root, &head.cwd, &head.upstream_id, None)?;
+    let acknowledged = head.turns.saturating_add(head.carried_turns);
+    let turns = file.missing_turns(acknowledged);
+    (turns > 0).then(|| MissingSession {
+        upstream_id: head.upstream_id.clone(),
+        agent: head.agent.clone(),
+        detail: format!(
+            "{turns} of the {acknowledged} turns that ran on it are not in its file, or not yet, or not whole"
+        ),
+    })
+}
+
+/// Each session once: one that the conversation has had stands for itself, also where another continues it.
+pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
+    let place = |session: &FoundSession| (session.agent.clone(), session.upstream_id.clone());
+    let own: BTreeSet<_> = found
+        .iter()
+        .filter(|session| !session.continued)
+        .map(place)
+        .collect();
+    let mut seen = BTreeSet::new();
+    let is_first = |session: &FoundSession| {
+        let place = place(session);
+        !(session.continued && own.contains(&place)) && seen.insert(place)
+    };
+    let mut found = found;
+    found.retain(is_first);
+    found
+}
+
+fn folder_below(root: &Path, path: &Path) -> String {
+    let folder = path.parent().and_then(|folder| folder.strip_prefix(root).ok());
+    folder.map_or_else(String::new, |folder| folder.to_string_lossy().into_owned())
+}

@@ -1,0 +1,381 @@
+//! What an import is about to put into the agents' folders, on disk before it happens.
+//!
+//! Owns the folder in which a bundle is unpacked and the plan in it, so that a daemon that finds what a killed one left can
+//! take it back: a file only when it is the very one, byte for byte, and only when the conversation was not written down.
+//! Blocks.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::transcript::TranscriptError;
+
+/// The folder below the daemon's own in which bundles are unpacked.
+const FOLDER: &str = "imports";
+
+/// The plan's name there.
+const PLAN: &str = "plan";
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A line of a plan.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Note {
+    /// What the import makes. The first line.
+    Conversation(ConversationId),
+    /// A folder that is made.
+    Folder(OsString),
+    /// A file that is written beside its place.
+    Temporary(OsString),
+    /// The same file, whole, that gets its name.
+    File(PlannedFile),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct PlannedFile {
+    path: OsString,
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    sha256: String,
+}
+
+/// The plan of an import that runs.
+#[derive(Debug)]
+pub(super) struct Plan {
+    path: PathBuf,
+    file: File,
+}
+
+impl Plan {
+    /// A plan in this folder for a conversation of this id.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub(super) fn begin(staging: &Staging, id: ConversationId) -> Result<Self, TranscriptError> {
+        let path = staging.folder().join(PLAN);
+        let made = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path);
+        let file = made.map_err(TranscriptError::io("create", &path))?;
+        let mut plan = Self { path, file };
+        plan.note(&Note::Conversation(id))?;
+        sync_folder(staging.folder())?;
+        sync_folder(&staging.all)?;
+        Ok(plan)
+    }
+
+    pub(super) fn folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
+        self.note(&Note::Folder(folder.into()))
+    }
+
+    pub(super) fn temporary(&mut self, path: &Path) -> Result<(), TranscriptError> {
+        self.note(&Note::Temporary(path.into()))
+    }
+
+    pub(super) fn file(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        sha256: String,
+    ) -> Result<(), TranscriptError> {
+        self.note(&Note::File(PlannedFile {
+            path: path.into(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            sha256,
+        }))
+    }
+
+    fn note(&mut self, note: &Note) -> Result<(), TranscriptError> {
+        let written = serde_json::to_vec(note).map_err(io::Error::other);
+        let written = written.and_then(|mut line| {
+            line.push(b'\n');
+            self.file.write_all(&line)?;
+            self.file.sync_data()
+        });
+        written.map_err(TranscriptError::io("write", &self.path))
+    }
+}
+
+/// Takes back what imports have left that did not come to their end, and what they unpacked. `is_written` says whether a
+/// conversation was written down.
+pub(in crate::conversation) fn take_back(data: &Path, is_written: impl Fn(ConversationId) -> bool) {
+    let all = data.join(FOLDER);
+    let entries = match fs::read_dir(&all) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::warn!(path = %all.display(), %error, "what an import left cannot be looked at");
+            return;
+        }
+    };
+    for entry in entries.flatten() {
+        let path = entry.path().join(PLAN);
+        match notes(&path) {
+            Ok(notes) => undo(&notes, &is_written),
+            // It was killed before it had put anything in place.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) => {}
+            Err(error) => {
+                // Without it nothing is known of what lies in the agents' folders.
+                tracing::warn!(path = %path.display(), %error, "the plan of an import cannot be read; what it has put in place stays");
+            }
+        }
+    }
+    clear(&all);
+}
+
+/// The lines of a plan as far as they are whole: what stands behind them was not begun.
+fn notes(path: &Path) -> io::Result<Vec<Note>> {
+    let mut notes = Vec::new();
+    for line in BufReader::new(File::open(path)?).split(b'\n') {
+        match serde_json::from_slice(&line?) {
+            Ok(note) => notes.push(note),
+            Err(_) => break,
+        }
+    }
+    Ok(notes)
+}
+
+fn undo(notes: &[Note], is_written: &impl Fn(ConversationId) -> bool) {
+    let Some(Note::Conversation(id)) = notes.first() else {
+        return;
+    };
+    let stays = is_written(*id);
+    for note in notes.iter().rev() {
+        let (path, removed) = match note {
+            Note::Conversation(_) => continue,
+            Note::Temporary(path) => (path, fs::remove_file(path)),
+            Note::File(_) | Note::Folder(_) if stays => continue,
+            Note::File(file) => match is_it(file) {
+                Ok(true) => (&file.path, fs::remove_file(&file.path)),
+                Ok(false) => {
+                    tracing::warn!(path = ?file.path, "a file of an import that was broken off is another one now, and stays");
+                    continue;
+                }
+                Err(error) => (&file.path, Err(error)),
+            },
+            // What somebody else has put something into stays.
+            Note::Folder(path) => (path, fs::remove_dir(path)),
+        };
+        match removed {
+            Ok(()) => tracing::info!(?path, "what an import left that was broken off was taken back"),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) => {}
+            Err(error) => {
+                tracing::warn!(?path, %error, "what an import left that was broken off could not be removed");
+            }
+        }
+    }
+}
+
+/// Whether a file is still the one that was put there.
+fn is_it(planned: &PlannedFile) -> io::Result<bool> {
+    let found = fs::symlink_metadata(&planned.path)?;
+    let is_same = found.is_file()
+        && (found.dev(), found.ino(), found.len()) == (planned.device, planned.inode, planned.bytes);
+    if !is_same {
+        return Ok(false);
+    }
+    let mut nowhere = io::sink();
+    let mut hashed = Hashed::new(&mut nowhere);
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, File::open(&planned.path)?.take(planned.bytes));
+    io::copy(&mut reader, &mut hashed)?;
+    Ok(hashed.digest() == planned.sha256)
+}
+
+/// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it.
+#[derive(Debug)]
+pub(super) struct Staging {
+    all: PathBuf,
+    folder: PathBuf,
+}
+
+impl Staging {
+    /// A new one. What lies there is of imports that did not come to their end: one runs at a time.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub(super) fn make(
+        data: &Path,
+        is_written: impl Fn(ConversationId) -> bool,
+    ) -> Result<Self, TranscriptError> {
+        take_back(data, is_written);
+        let all = data.join(FOLDER);
+        let staging = Self {
+            folder: all.join(Uuid::new_v4().to_string()),
+            all,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&staging.folder)
+            .map_err(TranscriptError::io("make the folder", &staging.folder))?;
+        Ok(staging)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        clear(&self.all);
+    }
+}
+
+fn clear(all: &Path) {
+    if let Err(error) = fs::remove_dir_all(all)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %all.display(), %error, "what an import unpacked could not be removed");
+    }
+}
+
+fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(TranscriptError::io("sync the folder", folder))
+}
+
+/// Passes on what is written, and knows its hash.
+pub(super) struct Hashed<'a> {
+    writer: &'a mut dyn Write,
+    hash: Sha256,
+}
+
+impl<'a> Hashed<'a> {
+    pub(super) fn new(writer: &'a mut dyn Write) -> Self {
+        Self {
+            writer,
+            hash: Sha256::new(),
+        }
+    }
+
+    /// The hash of what was written, in hexadecimal digits.
+    pub(super) fn digest(self) -> String {
+        let digits = self.hash.finalize();
+        digits.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.writer.write(buffer)?;
+        self.hash.update(&buffer[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan of one folder and these files, in which `left` was written and renamed. As a killed daemon leaves it.
+    fn killed(data: &Path, files: &[(&Path, &str)]) -> ConversationId {
+        let id = ConversationId::mint();
+        let staging = Staging::make(data, |_| false).unwrap();
+        let mut plan = Plan::begin(&staging, id).unwrap();
+        for (path, text) in files {
+            let folder = path.parent().unwrap();
+            plan.folder(folder).unwrap();
+            fs::create_dir_all(folder).unwrap();
+            let temporary = folder.join(".t.tmp");
+            plan.temporary(&temporary).unwrap();
+            fs::write(&temporary, text).unwrap();
+            let mut nowhere = io::sink();
+            let mut hashed = Hashed::new(&mut nowhere);
+            hashed.write_all(text.as_bytes()).unwrap();
+            let metadata = fs::metadata(&temporary).unwrap();
+            plan.file(path, &metadata, hashed.digest()).unwrap();
+            fs::rename(&temporary, path).unwrap();
+        }
+        plan.temporary(&data.join("agent/.last.tmp")).unwrap();
+        fs::create_dir_all(data.join("agent")).unwrap();
+        fs::write(data.join("agent/.last.tmp"), "half").unwrap();
+        // Torn, as a kill may leave a line.
+        plan.file.write_all(b"{\"temporary\":{\"Unix\":[47,").unwrap();
+        std::mem::forget(staging);
+        id
+    }
+
+    #[test]
+    fn only_what_the_import_wrote_is_taken_back() {
+        let data = tempfile::tempdir().unwrap();
+        let at = |name: &str| data.path().join("agent").join(name);
+        let (ours, grown, edited, replaced) = (at("p/a"), at("p/b"), at("p/c"), at("q/d"));
+        killed(
+            data.path(),
+            &[
+                (&ours, "one"),
+                (&grown, "two"),
+                (&edited, "three"),
+                (&replaced, "four"),
+            ],
+        );
+        fs::write(&grown, "two and more").unwrap();
+        fs::write(&edited, "THREE").unwrap();
+        // The same words, but not our file.
+        fs::write(at("q/x"), "four").unwrap();
+        fs::rename(at("q/x"), &replaced).unwrap();
+        take_back(data.path(), |_| false);
+        assert!(!ours.exists() && !at(".last.tmp").exists());
+        assert!(grown.exists() && edited.exists() && replaced.exists());
+        assert!(!data.path().join(FOLDER).exists());
+    }
+
+    #[test]
+    fn all_goes_with_its_folders_unless_the_conversation_is_there() {
+        for stays in [false, true] {
+            let data = tempfile::tempdir().unwrap();
+            let at = |name: &str| data.path().join("agent").join(name);
+            let (one, other) = (at("p/a"), at("p/s/b"));
+            let id = killed(data.path(), &[(&one, "one"), (&other, "two")]);
+            take_back(data.path(), |asked| {
+                assert_eq!(asked, id);
+                stays
+            });
+            assert_eq!(
+                (one.exists(), other.exists(), at("p").exists()),
+                (stays, stays, stays)
+            );
+            assert!(!at(".last.tmp").exists());
+        }
+    }
+
+    #[test]
+    fn a_folder_without_a_plan_or_with_a_broken_one_is_nothing_to_fail_for() {
+        let data = tempfile::tempdir().unwrap();
+        take_back(data.path(), |_| false);
+        fs::create_dir_all(data.path().join("imports/a")).unwrap();
+        fs::write(data.path().join("imports/a/0"), "unpacked").unwrap();
+        fs::create_dir_all(data.path().join("imports/b")).unwrap();
+        fs::write(data.path().join("imports/b/plan"), "garbage").unwrap();
+        fs::write(data.path().join("imports/c"), "no folder").unwrap();
+        take_back(data.path(), |_| false);
+        assert!(!data.path().join("imports").exists());
+    }
+}

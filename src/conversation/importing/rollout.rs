@@ -1,0 +1,86 @@
+//! The rollouts of imported sessions of Codex.
+//!
+//! Owns where they go. A rollout that is continued by reference is counted in bytes by those who continue it, so nothing
+//! of one changes its length, and without new ids nothing changes at all: not the folder either, which Codex is told with
+//! each resume. Blocks.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::UpstreamId;
+
+use super::placing::{BUFFER_BYTES, Placed, write_trouble};
+use crate::conversation::bundle::{BundledSession, Trouble};
+use crate::conversation::services::now;
+use crate::conversation::work::Progress;
+use crate::transcript::codex::rename::Renaming;
+use crate::transcript::relocate::relocate;
+use crate::transcript::{TranscriptError, rollouts};
+
+/// Puts the rollout of a session where Codex looks for it, under new ids where there are some.
+///
+/// # Errors
+/// [`TranscriptError::AlreadyExists`] when another one of this session is there; what else cannot be read or written.
+pub(super) fn place(
+    placed: &mut Placed,
+    session: &BundledSession,
+    source: &Path,
+    (root, new_id): (&Path, &UpstreamId),
+    new_ids: Option<&BTreeMap<UpstreamId, UpstreamId>>,
+    progress: &Progress,
+) -> Result<(), Trouble> {
+    let name = session.files.first().map_or("", |file| file.name.as_str());
+    let name = name.replace(session.upstream_id.as_str(), new_id.as_str());
+    let text = |id: &UpstreamId| id.as_str().to_owned();
+    let new_ids = new_ids.into_iter().flatten();
+    let renaming = Renaming::new(new_ids.map(|(old, new)| (text(old), text(new))));
+    // Wherever one of this session is, it has to be this one: of two Codex would take either.
+    let held = rollouts::locate(root, new_id.as_str())?.into_iter().next();
+    let target = match held {
+        Some(path) if !session.continued && rollouts::is_archived(root, &path) => {
+            return Err(TranscriptError::AlreadyExists { path }.into());
+        }
+        Some(path) => path,
+        None => root.join(folder(&name)).join(name),
+    };
+    let named = target.clone();
+    placed.file(target, |writer| {
+        let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+        let reader = BufReader::with_capacity(BUFFER_BYTES, file);
+        let step = |bytes| progress.step_io(bytes);
+        let written = relocate(reader, writer, |line| renaming.line(line), step);
+        written.map_err(|error| write_trouble(&named, error))
+    })
+}
+
+/// The folder of a rollout below Codex' own: that of the day in its name, or of today.
+fn folder(name: &str) -> PathBuf {
+    let day = name.strip_prefix("rollout-").and_then(|rest| rest.get(..10));
+    let date = day.and_then(|day| day.parse::<jiff::civil::Date>().ok());
+    let date = date.unwrap_or_else(|| now().to_zoned(jiff::tz::TimeZone::UTC).date());
+    PathBuf::from(date.strftime("sessions/%Y/%m/%d").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollout_goes_into_the_folder_of_its_day() {
+        let told = folder("rollout-2026-11-03T12-00-00-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl");
+        assert_eq!(told, Path::new("sessions/2026/11/03"));
+        for odd in [
+            "rollout-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl",
+            "rollout-2026-99-99T",
+            "",
+        ] {
+            let parts: Vec<_> = folder(odd)
+                .components()
+                .map(|part| part.as_os_str().len())
+                .collect();
+            assert_eq!(parts, [8, 4, 2, 2], "{odd}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Bundles with sessions of Codex, whose histories begin in other sessions' files. No process of it is ever started.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::carrying::{bundle, files_below, import};
+use crate::home::Home;
+use crate::support::{App, refused};
+
+const ROOT: &str = include_str!("../fixtures/codex/tools-limit-abort-compaction.jsonl");
+const EARLY_FORK: &str = include_str!("../fixtures/codex/fork-at-first-turn.jsonl");
+const DEEP_FORK: &str = include_str!("../fixtures/codex/fork-of-fork.jsonl");
+const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
+const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
+const FAMILY: [(&str, &str); 3] = [(ROOT_ID, ROOT), (EARLY_ID, EARLY_FORK), (DEEP_ID, DEEP_FORK)];
+
+/// A home with a Codex whose program is not there.
+fn home() -> Home {
+    let home = Home::new();
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        home.path().join("codex").display()
+    ));
+    home
+}
+
+fn rollout(home: &Home, id: &str) -> PathBuf {
+    let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{id}.jsonl");
+    home.path().join(name)
+}
+
+fn write(path: &Path, text: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A fork of a fork: the first of the three was compressed since, the second put away.
+fn written(home: &Home) {
+    let packed = rollout(home, ROOT_ID).with_extension("jsonl.zst");
+    write(&packed, &zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
+    let name = rollout(home, EARLY_ID);
+    let archive = home.path().join("codex/archived_sessions");
+    write(&archive.join(name.file_name().unwrap()), EARLY_FORK.as_bytes());
+    write(&rollout(home, DEEP_ID), DEEP_FORK.as_bytes());
+}
+
+async fn adopted(app: &App, home: &Home) -> Value {
+    let params = json!({"upstreamId": DEEP_ID, "cwd": home.project()});
+    app.call("conversation/adopt", params).await.unwrap()["conversation"].clone()
+}
+
+async fn history(app: &App, id: &Value) -> Value {
+    let params = json!({"conversationId": id});
+    app.call("conversation/history", params).await.unwrap()
+}
+
+async fn findings(app: &App, id: &Value) -> Value {
+    let params = json!({"upstreamId": id});
+    app.call("transcript/check", params).await.unwrap()["findings"].clone()
+}
+
+/// Exports the fork of a fork: the bundle, what its history is, and the conversation.
+async fn exported(home: &Home) -> (String, Value, Value) {
+    written(home);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let made = adopted(&app, home).await;
+    let id = serde_json::from_value(made["id"].clone()).unwrap();
+    let answer = bundle(&app, id).await;
+    assert_eq!(answer.get("missing"), None, "{answer}");
+    let told = history(&app, &made["id"]).await;
+    (answer["path"].as_str().unwrap().to_owned(), told, made)
+}
+
+#[tokio::test]
+async fn a_fork_comes_along_with_the_files_that_it_continues() {
+    let (there, here) = (home(), home());
+    let (path, told, made) = exported(&there).await;
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let imported = import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert_eq!(json!(imported.id), made["id"]);
+    // Counted in bytes by those that continue them, they are what they were.
+    let mut expected: Vec<PathBuf> = Vec::new();
+    for (id, text) in FAMILY {
+        assert_eq!(fs::read_to_string(rollout(&here, id)).unwrap(), text, "{id}");
+        expected.push(rollout(&here, id));
+    }
+    expected.sort();
+    assert_eq!(files_below(&here.path().join("codex")), expected);
+    assert_eq!(history(&app, &made["id"]).await, told);
+    assert_eq!(findings(&app, &json!(DEEP_ID)).await, json!([]));
+}
+
+#[tokio::test]
+async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
+    let home = home();
+    let (path, told, made) = exported(&home).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let before = files_below(&home.path().join("codex"));
+    refused(
+        import(&app, json!({"path": path})).await,
+        ErrorKind::Conflict,
+        "import it with newIds",
+    );
+    let second = import(&app, json!({"path": path, "newIds": true})).await.unwrap();
+    let head = second.head.clone().unwrap();
+    assert_ne!(json!(second.id), made["id"]);
+    let all = files_below(&home.path().join("codex"));
+    let new: Vec<&PathBuf> = all.iter().filter(|path| !before.contains(path)).collect();
+    assert_eq!(new.len(), 3, "{new:?}");
+    for path in new {
+        let text = fs::read_to_string(path).unwrap();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let id = &stem[stem.len() - 36..];
+        assert_eq!(&id[14..15], "7", "a UUID in the order of time: {id}");
+        let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(first["payload"]["id"], json!(id));
+        let lengths: Vec<usize> = text.lines().map(str::len).collect();
+        let is_like = |(_, old): &&(&str, &str)| old.lines().map(str::len).eq(lengths.iter().copied());
+        assert!(FAMILY.iter().any(|old| is_like(&old)), "{id}");
+        for (old, _) in FAMILY {
+            assert!(!text.contains(old), "{id} still names {old}");
+        }
+    }
+    // The same words, under other names.
+    let content = |told: &Value| -> Vec<Value> {
+        let messages = told["messages"].as_array().unwrap().iter();
+        messages
+            .map(|message| json!([message["role"], message["kind"], message["content"]]))
+            .collect()
+    };
+    let here = history(&app, &json!(second.id)).await;
+    assert_eq!(here.get("gaps"), None);
+    assert_eq!(content(&here), content(&told));
+    assert_eq!(findings(&app, &json!(head)).await, json!([]));
+    let listed = app
+        .call("transcript/list", json!({"agent": "codex"}))
+        .await
+        .unwrap();
+    assert_eq!(listed["transcripts"].as_array().unwrap().len(), 6);
+}
+
+/// What is there is used when it is the same, and never written over.
+#[tokio::test]
+async fn rollouts_that_are_there_are_shared_or_refused() {
+    let (there, here) = (home(), home());
+    let (path, told, made) = exported(&there).await;
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let params = json!({"path": path, "cwd": here.project()});
+    let elsewhere = here.path().join("codex/sessions/2026/12/01");
+    let other = elsewhere.join(rollout(&here, ROOT_ID).file_name().unwrap());
+    write(&other, &ROOT.as_bytes()[..ROOT.len() / 2]);
+    refused(
+        import(&app, params.clone()).await,
+        ErrorKind::Conflict,
+        "exists already, and nothing is written over it",
+    );
+    assert_eq!(files_below(&here.path().join("codex")), [other.clone()]);
+    // The session itself cannot be resumed where it was put away.
+    write(&other, ROOT.as_bytes());
+    let name = rollout(&here, DEEP_ID);
+    let archived = here
+        .path()
+        .join("codex/archived_sessions")
+        .join(name.file_name().unwrap());
+    write(&archived, DEEP_FORK.as_bytes());
+    refused(
+        import(&app, params.clone()).await,
+        ErrorKind::Conflict,
+        "archived_sessions",
+    );
+    fs::remove_file(archived).unwrap();
+    import(&app, params).await.unwrap();
+    assert_eq!(history(&app, &made["id"]).await, told);
+    assert!(other.exists() && !rollout(&here, ROOT_ID).exists());
+}
+
+#[tokio::test]
+async fn a_file_that_a_session_continues_and_that_is_gone_is_named() {
+    let (there, here) = (home(), home());
+    written(&there);
+    fs::remove_file(rollout(&there, ROOT_ID).with_extension("jsonl.zst")).unwrap();
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let made = adopted(&app, &there).await;
+    let id = serde_json::from_value(made["id"].clone()).unwrap();
+    let answer = bundle(&app, id).await;
+    assert_eq!(answer["missing"][0]["upstreamId"], json!(ROOT_ID), "{answer}");
+    let other = here.start();
+    let far = other.app().await;
+    let params = json!({"path": answer["path"], "cwd": here.project()});
+    let told = far.call("conversation/import", params).await.unwrap();
+    assert_eq!(told["missing"][0]["upstreamId"], json!(ROOT_ID), "{told}");
+}

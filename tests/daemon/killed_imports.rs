@@ -1,0 +1,88 @@
+//! A daemon that is killed while it imports: afterwards the conversation is there whole or nothing of it is.
+
+use std::fs;
+use std::path::PathBuf;
+
+use bridge_protocol::ConversationId;
+use serde_json::json;
+
+use crate::carrying::{bundle, files_below, import};
+use crate::home::Home;
+
+/// How many files lie beside the transcript: enough that an import can be killed in the middle of them.
+const RESULTS: usize = 300;
+
+/// A bundle of a conversation with two sessions and many files.
+async fn exported(there: &Home) -> (ConversationId, String) {
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let id = app.make(&there.project()).await;
+    app.send(id, "one").await;
+    let first = app.get(id).await.head.unwrap();
+    let beside = there.transcript(first.as_str()).unwrap().with_extension("");
+    fs::create_dir_all(beside.join("tool-results")).unwrap();
+    for number in 0..RESULTS {
+        fs::write(beside.join(format!("tool-results/{number}.txt")), format!("{number}")).unwrap();
+    }
+    app.fork(id, true).await.unwrap();
+    app.send(id, "two").await;
+    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    (id, path)
+}
+
+/// Kills a daemon when its import has put at least so many files in place. Whether it was in time.
+async fn killed_at(here: &Home, params: &serde_json::Value, files: usize) -> bool {
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let folder = here.data().join("loopback");
+    let mut importing = std::pin::pin!(import(&app, params.clone()));
+    let in_time = loop {
+        tokio::select! {
+            biased;
+            answer = &mut importing => {
+                answer.unwrap();
+                break false;
+            }
+            () = tokio::task::yield_now() => {}
+        }
+        let imports = here.data().join("imports");
+        if imports.exists() && files_below(&folder).len() >= files {
+            break true;
+        }
+    };
+    daemon.kill();
+    in_time
+}
+
+#[tokio::test]
+async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
+    let there = Home::new();
+    let (id, path) = exported(&there).await;
+    let mut interrupted = 0;
+    for (new_ids, files) in [(false, 0), (false, 2), (true, 2), (true, RESULTS / 2), (true, RESULTS)] {
+        let here = Home::new();
+        let params = json!({"path": path, "cwd": here.project(), "newIds": new_ids});
+        let in_time = killed_at(&here, &params, files).await;
+        interrupted += usize::from(in_time);
+        let daemon = here.start();
+        let app = daemon.app().await;
+        assert_eq!(files_below(&here.data().join("imports")), [] as [PathBuf; 0]);
+        let all = app.call("conversation/list", json!({})).await.unwrap();
+        let listed = all["conversations"].as_array().unwrap();
+        if let [whole] = listed.as_slice() {
+            let id = serde_json::from_value(whole["id"].clone()).unwrap();
+            assert_eq!(app.remembered(id).await, ["one", "two"]);
+            continue;
+        }
+        assert_eq!(listed.len(), 0);
+        let left = files_below(&here.data().join("loopback"));
+        assert_eq!(left, [] as [PathBuf; 0], "killed at {files} files");
+        let again = import(&app, params).await.unwrap();
+        assert_eq!(again.id == id, !new_ids);
+        assert_eq!(app.remembered(again.id).await, ["one", "two"]);
+        let results = files_below(&here.data().join("loopback")).into_iter();
+        let results = results.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
+        assert!(results.count() >= RESULTS);
+    }
+    assert!(interrupted > 0, "no import was killed in time");
+}
