@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use kernel::{FolderNumber, Kernel, Told, What};
+use kernel::{FolderNumber, Kernel, Reach, Told, What};
 
 use super::shelf::Format;
 
@@ -52,7 +52,7 @@ pub struct Heard {
 /// The folders of all roots.
 #[derive(Debug)]
 pub struct Watch {
-    kernel: io::Result<Kernel>,
+    kernel: io::Result<Box<dyn Kernel>>,
     roots: Vec<Root>,
     folders: HashMap<FolderNumber, PathBuf>,
 }
@@ -125,15 +125,25 @@ enum Place {
 
 impl Default for Watch {
     fn default() -> Self {
-        Self {
-            kernel: Kernel::open(),
-            roots: Vec::new(),
-            folders: HashMap::new(),
-        }
+        Self::with(kernel::open())
     }
 }
 
 impl Watch {
+    /// A watch by what every system has, which is what the default one is where there is no inotify.
+    #[must_use]
+    pub fn portable() -> Self {
+        Self::with(kernel::portable())
+    }
+
+    fn with(kernel: io::Result<Box<dyn Kernel>>) -> Self {
+        Self {
+            kernel,
+            roots: Vec::new(),
+            folders: HashMap::new(),
+        }
+    }
+
     /// Something that is readable when something has happened.
     ///
     /// # Errors
@@ -163,7 +173,7 @@ impl Watch {
     }
 
     /// What has changed below a root since this was asked last; none where that is not known and everything has to be
-    /// looked at.
+    /// looked at, as where the system may tell of it later.
     pub fn for_list(&mut self, path: &Path) -> Option<Changes> {
         self.hear();
         let index = self.roots.iter().position(|root| root.path == path)?;
@@ -176,7 +186,8 @@ impl Watch {
         }
         let root = &mut self.roots[index];
         let changes = std::mem::take(&mut root.for_lists);
-        let is_known = self.kernel.is_ok() && root.problem.is_none();
+        let is_told = self.kernel.as_ref().is_ok_and(|kernel| kernel.tells_at_once());
+        let is_known = is_told && root.problem.is_none();
         is_known.then_some(changes)
     }
 
@@ -206,8 +217,8 @@ impl Watch {
     /// Takes in what the system has to tell.
     fn hear(&mut self) {
         let mut all = Vec::new();
-        let read = match &self.kernel {
-            Ok(kernel) => kernel.read(|told| all.push(told)),
+        let read = match &mut self.kernel {
+            Ok(kernel) => kernel.read(&mut |told| all.push(told)),
             Err(_) => return,
         };
         for told in all {
@@ -282,7 +293,7 @@ impl Watch {
 
     /// Watches a folder no longer, nor what was below it.
     fn forget(&mut self, path: &Path) {
-        let Ok(kernel) = &self.kernel else { return };
+        let Ok(kernel) = &mut self.kernel else { return };
         self.folders.retain(|number, folder| {
             let is_gone = folder.starts_with(path);
             if is_gone {
@@ -329,7 +340,7 @@ impl Watch {
         'again: for _ in 0..APPROACHES {
             let mut below = None;
             for folder in wanted.ancestors() {
-                if self.watch(folder)? {
+                if self.watch(folder, Reach::Folder)? {
                     // It may have come before the folder above it was watched.
                     if below.is_some_and(Path::is_dir) {
                         continue 'again;
@@ -347,7 +358,7 @@ impl Watch {
         let mut seen = HashSet::new();
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
-            if !self.watch(&folder)? {
+            if !self.watch(&folder, Reach::Tree)? {
                 continue;
             }
             // By a link a folder may stand within itself.
@@ -381,11 +392,11 @@ impl Watch {
     }
 
     /// Watches one folder; false when there is none here, or none that may be read.
-    fn watch(&mut self, folder: &Path) -> io::Result<bool> {
-        let Ok(kernel) = &self.kernel else {
+    fn watch(&mut self, folder: &Path, reach: Reach) -> io::Result<bool> {
+        let Ok(kernel) = &mut self.kernel else {
             return Ok(false);
         };
-        match kernel.add(folder) {
+        match kernel.add(folder, reach) {
             Ok(number) => {
                 self.folders.insert(number, folder.to_owned());
                 Ok(true)
@@ -446,5 +457,4 @@ fn file_number(path: &Path) -> Option<FileNumber> {
 }
 
 #[cfg(test)]
-#[cfg(target_os = "linux")]
 mod tests;

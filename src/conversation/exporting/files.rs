@@ -107,7 +107,7 @@ fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
 pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option<MissingSession> {
     let head = record.chain.head()?;
     let root = services.catalog.get(&head.agent)?.readable_transcripts()?;
-    let file = disk::on_disk(root, &head.cwd, &head.upstream_id, None)?;
+    let file = disk::on_disk(&services.library, root, &head.cwd, &head.upstream_id, None)?;
     let acknowledged = head.turns.saturating_add(head.carried_turns);
     let turns = file.missing_turns(acknowledged);
     (turns > 0).then(|| MissingSession {

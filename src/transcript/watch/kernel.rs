@@ -1,9 +1,15 @@
-//! What the system tells of folders, one event at a time, in the order in which things happened.
+//! What the system tells of folders.
 //!
-//! Linux has inotify: what was written before a question is asked is in its queue when it is asked, so that whoever
-//! empties the queue first answers with all of it. Systems without it have no kernel here, and nothing is watched.
+//! Linux has inotify, which tells one event at a time, in the order in which things happened: what was written before a
+//! question is asked is in its queue when it is asked, so that whoever empties the queue first answers with all of it.
+//! Other systems tell later, and only which paths something happened to: enough to be woken by, not to answer with.
+
+#[cfg(target_os = "linux")]
+mod inotify;
+pub(super) mod portable;
 
 use std::ffi::OsString;
+use std::fmt::Debug;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -42,17 +48,44 @@ pub(super) enum Told {
     },
 }
 
-/// The system's side.
-#[derive(Debug)]
-pub(super) struct Kernel {
-    queue: OwnedFd,
+/// How much of what is below a folder is of interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What stands in the folder itself.
+    Folder,
+    /// All folders below it too, which are added one by one as well.
+    Tree,
 }
 
-impl Kernel {
+/// The system's side.
+pub(super) trait Kernel: Debug + Send {
     /// Something that can be waited on: readable when there is something to read.
-    pub(super) fn waker(&self) -> io::Result<OwnedFd> {
-        self.queue.try_clone()
-    }
+    fn waker(&self) -> io::Result<OwnedFd>;
+
+    /// Whether all that happened before a reading is in it.
+    fn tells_at_once(&self) -> bool;
+
+    /// Watches a folder.
+    fn add(&mut self, folder: &Path, reach: Reach) -> io::Result<FolderNumber>;
+
+    /// Watches it no longer.
+    fn remove(&mut self, folder: FolderNumber);
+
+    /// All that was told up to now.
+    fn read(&mut self, hear: &mut dyn FnMut(Told)) -> io::Result<()>;
+}
+
+/// The best that this system has.
+pub(super) fn open() -> io::Result<Box<dyn Kernel>> {
+    #[cfg(target_os = "linux")]
+    return Ok(Box::new(inotify::Inotify::open()?));
+    #[cfg(not(target_os = "linux"))]
+    portable()
+}
+
+/// What every system has.
+pub(super) fn portable() -> io::Result<Box<dyn Kernel>> {
+    Ok(Box::new(portable::Portable::open(portable::HAS_TREES)?))
 }
 
 /// Whether other machines may write to a file system, of which the system here tells nothing.
@@ -79,113 +112,8 @@ pub(super) fn is_remote(path: &Path) -> bool {
     })
 }
 
-/// The same where nothing is watched in any case.
+/// The same where it is not known, and lists look at everything in any case.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn is_remote(_: &Path) -> bool {
     false
-}
-
-#[cfg(target_os = "linux")]
-mod linux {
-    use std::ffi::OsStr;
-    use std::mem::MaybeUninit;
-    use std::os::unix::ffi::OsStrExt;
-
-    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-    use rustix::io::Errno;
-
-    use super::{FolderNumber, Kernel, OsString, Path, Told, What, io};
-
-    /// How much is read at once, in bytes: some hundred events.
-    const READ_BYTES: usize = 16 * 1024;
-
-    impl Kernel {
-        pub(in super::super) fn open() -> io::Result<Self> {
-            let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-            Ok(Self { queue })
-        }
-
-        /// Watches a folder. One that is watched already keeps its number, whatever path it has now.
-        pub(in super::super) fn add(&self, folder: &Path) -> io::Result<FolderNumber> {
-            // Opening and reading are left out: the daemon's own looks would wake it.
-            let flags = WatchFlags::CREATE
-                | WatchFlags::MOVE
-                | WatchFlags::DELETE
-                | WatchFlags::MODIFY
-                | WatchFlags::ATTRIB
-                | WatchFlags::DELETE_SELF
-                | WatchFlags::MOVE_SELF
-                | WatchFlags::ONLYDIR
-                | WatchFlags::EXCL_UNLINK;
-            Ok(inotify::add_watch(&self.queue, folder, flags)?)
-        }
-
-        /// Watches it no longer.
-        pub(in super::super) fn remove(&self, folder: FolderNumber) {
-            // One that is gone has ended by itself.
-            let _ended = inotify::remove_watch(&self.queue, folder);
-        }
-
-        /// All that has happened up to now.
-        pub(in super::super) fn read(&self, mut hear: impl FnMut(Told)) -> io::Result<()> {
-            let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
-            let mut reader = Reader::new(&self.queue, &mut buffer);
-            loop {
-                let event = match reader.next() {
-                    Ok(event) => event,
-                    Err(Errno::AGAIN) => return Ok(()),
-                    Err(Errno::INTR) => continue,
-                    Err(error) => return Err(error.into()),
-                };
-                let flags = event.events();
-                if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                    hear(Told::Lost);
-                    continue;
-                }
-                if flags.contains(ReadFlags::IGNORED) {
-                    hear(Told::Ended(event.wd()));
-                    continue;
-                }
-                let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-                hear(Told::Happened {
-                    folder: event.wd(),
-                    name: name.map(OsString::from),
-                    is_folder: flags.contains(ReadFlags::ISDIR),
-                    what: what(flags),
-                });
-            }
-        }
-    }
-
-    fn what(flags: ReadFlags) -> What {
-        let went = ReadFlags::DELETE
-            | ReadFlags::MOVED_FROM
-            | ReadFlags::DELETE_SELF
-            | ReadFlags::MOVE_SELF
-            | ReadFlags::UNMOUNT;
-        if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-            What::Came
-        } else if flags.intersects(went) {
-            What::Went
-        } else {
-            What::Changed
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-impl Kernel {
-    pub(super) fn open() -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn add(&self, _: &Path) -> io::Result<FolderNumber> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn remove(&self, _: FolderNumber) {}
-
-    pub(super) fn read(&self, _: impl FnMut(Told)) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,4 +1,13 @@
+//! What the ears are told, by each kernel: some tell late, so that all is waited for by the waker.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::*;
+
+#[cfg(target_os = "linux")]
+mod lists;
 
 const CODEX_ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
 
@@ -13,232 +22,183 @@ fn append(path: &Path, text: &str) {
     file.expect("a file").write_all(text.as_bytes()).expect("room");
 }
 
-/// A watch of a root that was asked once, so that it tells of changes only.
-fn watch(root: &Path, format: Format) -> Watch {
-    let mut watch = Watch::default();
-    watch.add_root(root, format);
-    assert!(watch.for_list(root).expect("it is watched").everything);
-    assert_eq!(watch.for_list(root), Some(Changes::default()));
-    watch
+type Open = fn() -> io::Result<Box<dyn Kernel>>;
+
+const FOLDERS: Open = || Ok(Box::new(kernel::portable::Portable::open(false)?));
+
+/// With inotify below it new folders are told of before they are watched, which no other system does; so this one is
+/// for tests without new folders.
+const TREES: Open = || Ok(Box::new(kernel::portable::Portable::open(true)?));
+
+/// Tests each kernel that this system has, with something that opens a watch of a root.
+fn each_kernel(kernels: &[Open], test: impl Fn(&Path, &dyn Fn(&Path, Format) -> Watch)) {
+    for (number, open) in kernels.iter().enumerate() {
+        println!("kernel {number}");
+        let folder = tempfile::tempdir().expect("a folder");
+        // On some systems the folder of temporary files is a link.
+        let folder = folder.path().canonicalize().expect("a folder");
+        test(&folder, &|root, format| {
+            let mut watch = Watch::with(open());
+            watch.add_root(root, format);
+            assert_eq!((watch.problem(root), watch.heard()), (None, Vec::new()));
+            watch
+        });
+    }
 }
 
-fn changes(folders: &[PathBuf], files: &[PathBuf]) -> Option<Changes> {
-    Some(Changes {
-        everything: false,
-        folders: folders.iter().cloned().collect(),
-        files: files.iter().cloned().collect(),
-    })
+/// What is heard until it is enough.
+fn heard_until(watch: &mut Watch, is_enough: impl Fn(&Changes) -> bool) -> Changes {
+    /// Far more than any system needs; a test that waits for so long has failed.
+    const LONGEST: Duration = Duration::from_secs(60);
+    let waker = watch.waker().expect("it is watched");
+    let mut all = Changes::default();
+    loop {
+        for heard in watch.heard() {
+            all.everything |= heard.changes.everything;
+            all.folders.extend(heard.changes.folders);
+            all.files.extend(heard.changes.files);
+        }
+        if is_enough(&all) {
+            return all;
+        }
+        let longest = Timespec::try_from(LONGEST).expect("a time");
+        let mut waiting = [PollFd::new(&waker, PollFlags::IN)];
+        let ready = poll(&mut waiting, Some(&longest)).expect("a descriptor that can be waited on");
+        assert_ne!(ready, 0, "nothing came behind {all:?}");
+    }
 }
 
-#[test]
-fn files_and_folders_that_come_change_and_go_are_told_once_to_each_reader() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    let projects = root.join("projects");
-    let (old, new) = (projects.join("-a/s1.jsonl"), projects.join("-a/s2.jsonl"));
-    write(&old, "x\n");
-    let mut watch = watch(root, Format::Claude);
-
-    append(&old, "y\n");
-    append(&old, "z\n");
-    write(&new, "x\n");
-    assert_eq!(watch.for_list(root), changes(&[], &[old.clone(), new.clone()]));
-    assert_eq!(watch.for_list(root), changes(&[], &[]));
-    let heard = watch.heard();
-    assert_eq!(heard.len(), 1);
-    assert_eq!(
-        Some(heard[0].changes.clone()),
-        changes(&[], &[old.clone(), new.clone()])
-    );
-    assert_eq!(watch.heard(), []);
-
-    let renamed = projects.join("-a/s3.jsonl");
-    fs::rename(&new, &renamed).expect("a new name");
-    fs::remove_file(&old).expect("it is gone");
-    assert_eq!(watch.for_list(root), changes(&[], &[old, new, renamed]));
-
-    // What is no transcript is not told, and reading changes nothing.
-    write(&projects.join("-a/notes.txt"), "x");
-    write(&projects.join("-a/agent-1.jsonl"), "x");
-    write(&projects.join("-a/s3/subagents/agent-2.jsonl"), "x");
-    fs::read(projects.join("-a/s3.jsonl")).expect("a file");
-    assert_eq!(watch.for_list(root), changes(&[], &[]));
+fn hear_file(watch: &mut Watch, path: &Path) {
+    let told = heard_until(watch, |all| all.files.contains(path));
+    assert!(!told.everything, "{told:?}");
 }
 
-#[test]
-fn a_new_folder_is_looked_at_as_a_whole_and_watched_from_then_on() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    let projects = root.join("projects");
-    fs::create_dir(&projects).expect("a folder");
-    let mut watch = watch(root, Format::Claude);
-    // Its first file may come before it is watched.
-    write(&projects.join("-a/s1.jsonl"), "x\n");
-    let told = watch.for_list(root).expect("it is watched");
-    assert!(told.folders.contains(&projects.join("-a")), "{told:?}");
-    append(&projects.join("-a/s1.jsonl"), "x\n");
-    assert_eq!(
-        watch.for_list(root),
-        changes(&[], &[projects.join("-a/s1.jsonl")])
-    );
-
-    fs::rename(projects.join("-a"), projects.join("-b")).expect("a new name");
-    assert_eq!(
-        watch.for_list(root),
-        changes(&[projects.join("-a"), projects.join("-b")], &[])
-    );
-    append(&projects.join("-b/s1.jsonl"), "x\n");
-    assert_eq!(
-        watch.for_list(root),
-        changes(&[], &[projects.join("-b/s1.jsonl")])
-    );
-
-    let elsewhere = root.join("elsewhere");
-    fs::rename(projects.join("-b"), &elsewhere).expect("a new place");
-    assert_eq!(watch.for_list(root), changes(&[projects.join("-b")], &[]));
-    append(&elsewhere.join("s1.jsonl"), "x\n");
-    assert_eq!(watch.for_list(root), changes(&[], &[]));
-}
-
-#[test]
-fn rollouts_are_watched_however_deep() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    let day = root.join("sessions/2026/11/03");
-    let old = day.join(format!("rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl"));
-    write(&old, "x\n");
-    let mut watch = watch(root, Format::Codex);
-    append(&old, "x\n");
-    assert_eq!(watch.for_list(root), changes(&[], std::slice::from_ref(&old)));
-    let new = root.join(format!(
-        "sessions/2027/01/01/rollout-2027-01-01T00-00-00-{CODEX_ID}.jsonl"
-    ));
-    write(&new, "x\n");
-    let told = watch.for_list(root).expect("it is watched");
-    assert!(told.folders.contains(&root.join("sessions/2027")), "{told:?}");
-    append(&new, "x\n");
-    assert_eq!(watch.for_list(root), changes(&[], std::slice::from_ref(&new)));
-    // Archiving.
-    let archived = root
-        .join("archived_sessions")
-        .join(old.file_name().expect("a name"));
-    fs::create_dir(root.join("archived_sessions")).expect("a folder");
-    assert!(watch.for_list(root).expect("it is watched").everything);
-    fs::rename(&old, &archived).expect("a new place");
-    assert_eq!(watch.for_list(root), changes(&[], &[old, archived]));
-}
-
-#[test]
-fn a_root_that_is_not_there_yet_is_watched_once_it_is() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().join("a/b/root");
-    let mut watch = watch(&root, Format::Claude);
-    write(&folder.path().join("unrelated/file"), "x");
-    assert_eq!(watch.for_list(&root), changes(&[], &[]));
-    fs::create_dir_all(folder.path().join("a/b")).expect("a folder");
-    assert!(watch.for_list(&root).expect("it is watched").everything);
-    write(&root.join("projects/-a/s1.jsonl"), "x\n");
-    assert!(watch.for_list(&root).expect("it is watched").everything);
-    append(&root.join("projects/-a/s1.jsonl"), "x\n");
-    assert_eq!(
-        watch.for_list(&root),
-        changes(&[], &[root.join("projects/-a/s1.jsonl")])
-    );
-}
-
-#[test]
-fn a_root_that_is_replaced_is_looked_at_anew() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let above = folder.path().join("above");
-    let root = above.join("root");
-    write(&root.join("projects/-a/s1.jsonl"), "x\n");
-    let mut watch = watch(&root, Format::Claude);
-    for from in [root.join("projects"), root.clone(), above] {
-        let aside = folder.path().join("aside");
-        fs::rename(&from, &aside).expect("a new place");
-        assert!(
-            watch.for_list(&root).expect("it is watched").everything,
-            "{from:?}"
-        );
-        assert_eq!(watch.for_list(&root), changes(&[], &[]));
-        write(&root.join("projects/-a/s1.jsonl"), "x\n");
-        assert!(
-            watch.for_list(&root).expect("it is watched").everything,
-            "{from:?}"
-        );
-        append(&root.join("projects/-a/s1.jsonl"), "y\n");
-        assert_eq!(
-            watch.for_list(&root),
-            changes(&[], &[root.join("projects/-a/s1.jsonl")])
-        );
-        fs::remove_dir_all(&aside).expect("it is gone");
-        assert_eq!(watch.for_list(&root), changes(&[], &[]));
+/// The same of a file that grows, where what is told late of folders that went may be that everything has changed.
+fn hear_growth(watch: &mut Watch, path: &Path) {
+    loop {
+        append(path, "more\n");
+        let told = heard_until(watch, |all| all.everything || all.files.contains(path));
+        if !told.everything {
+            return;
+        }
     }
 }
 
 #[test]
-fn lost_events_and_too_many_of_them_mean_that_everything_may_have_changed() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    let projects = root.join("projects");
-    write(&projects.join("-a/s1.jsonl"), "x\n");
-    let mut watch = watch(root, Format::Claude);
-    watch.told(Told::Lost);
-    assert_eq!(watch.heard()[0].changes, Changes::everything());
-    assert_eq!(watch.for_list(root), Some(Changes::everything()));
-    // A folder that came unseen is watched from then on.
-    watch.forget(&projects.join("-a"));
-    watch.told(Told::Lost);
-    assert_eq!(watch.for_list(root), Some(Changes::everything()));
-    append(&projects.join("-a/s1.jsonl"), "y\n");
-    assert_eq!(
-        watch.for_list(root),
-        changes(&[], &[projects.join("-a/s1.jsonl")])
-    );
-
-    for number in 0..=CHANGES {
-        let path = projects.join(format!("-a/t{number}.jsonl"));
-        watch.happened(&path, false, What::Changed);
-    }
-    assert_eq!(watch.for_list(root), Some(Changes::everything()));
-    assert_eq!(watch.for_list(root), changes(&[], &[]));
+fn files_that_come_change_and_go_are_heard_of() {
+    each_kernel(&[kernel::open, FOLDERS, TREES], |root, open| {
+        let projects = root.join("projects");
+        let (old, new) = (projects.join("-a/s1.jsonl"), projects.join("-a/s2.jsonl"));
+        write(&old, "x\n");
+        let mut watch = open(root, Format::Claude);
+        append(&old, "y\n");
+        hear_file(&mut watch, &old);
+        write(&new, "x\n");
+        hear_file(&mut watch, &new);
+        let renamed = projects.join("-a/s3.jsonl");
+        fs::rename(&new, &renamed).expect("a new name");
+        let told = heard_until(&mut watch, |all| {
+            all.files.contains(&new) && all.files.contains(&renamed)
+        });
+        assert!(!told.everything && told.folders.is_empty(), "{told:?}");
+        fs::remove_file(&old).expect("it is gone");
+        hear_file(&mut watch, &old);
+        // What is no transcript is not told, nor what is read; the last one shows that all before it was heard.
+        fs::read(&renamed).expect("a file");
+        write(&projects.join("-a/notes.txt"), "x");
+        write(&projects.join("-a/s3/subagents/agent-2.jsonl"), "x");
+        append(&renamed, "y\n");
+        let told = heard_until(&mut watch, |all| !all.is_empty());
+        let expected = BTreeSet::from([renamed]);
+        assert_eq!((told.files, told.folders), (expected, BTreeSet::new()));
+    });
 }
 
 #[test]
-fn what_cannot_be_watched_is_said_and_everything_is_to_be_looked_at() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    write(&root.join("projects/-a/s1.jsonl"), "x\n");
-    let mut watch = Watch {
-        kernel: Err(io::Error::other("too many of them")),
-        ..Watch::default()
-    };
-    watch.add_root(root, Format::Claude);
-    assert_eq!(watch.for_list(root), None);
-    assert_eq!(watch.heard(), []);
-    assert_eq!(watch.problem(root).as_deref(), Some("too many of them"));
-    assert!(watch.waker().is_err());
-
-    let mut watch = self::watch(root, Format::Claude);
-    watch.roots[0].problem = Some("a limit".to_owned());
-    assert_eq!(watch.for_list(root), None);
-    assert_eq!(watch.problem(root).as_deref(), Some("a limit"));
-    assert_eq!(watch.problem(&root.join("other")), None);
+fn files_in_folders_that_come_and_move_are_heard_of() {
+    each_kernel(&[kernel::open, FOLDERS], |root, open| {
+        let projects = root.join("projects");
+        fs::create_dir(&projects).expect("a folder");
+        let mut watch = open(root, Format::Claude);
+        let (before, after) = (projects.join("-a"), projects.join("-b"));
+        write(&before.join("s1.jsonl"), "x\n");
+        heard_until(&mut watch, |all| all.everything || all.folders.contains(&before));
+        hear_growth(&mut watch, &before.join("s1.jsonl"));
+        fs::rename(&before, &after).expect("a new name");
+        heard_until(&mut watch, |all| {
+            all.everything || all.folders.contains(&before) && all.folders.contains(&after)
+        });
+        hear_growth(&mut watch, &after.join("s1.jsonl"));
+        // Another one in its place, made at once.
+        fs::remove_dir_all(&after).expect("it is gone");
+        write(&after.join("s2.jsonl"), "x\n");
+        heard_until(&mut watch, |all| all.everything || all.folders.contains(&after));
+        hear_growth(&mut watch, &after.join("s2.jsonl"));
+    });
 }
 
 #[test]
-fn links_and_files_in_the_place_of_folders_do_no_harm() {
+fn rollouts_are_heard_of_however_deep() {
+    each_kernel(&[kernel::open, FOLDERS], |root, open| {
+        let day = root.join("sessions/2026/11/03");
+        let name = format!("rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl");
+        let old = day.join(&name);
+        write(&old, "x\n");
+        let mut watch = open(root, Format::Codex);
+        hear_growth(&mut watch, &old);
+        let new = root.join("sessions/2027/01/01").join(&name);
+        write(&new, "x\n");
+        heard_until(&mut watch, |all| {
+            all.folders.contains(&root.join("sessions/2027"))
+        });
+        hear_growth(&mut watch, &new);
+    });
+}
+
+#[test]
+fn a_root_that_comes_or_is_replaced_is_heard_of() {
+    each_kernel(&[kernel::open, FOLDERS], |folder, open| {
+        let root = folder.join("a/b/root");
+        let mut watch = open(&root, Format::Claude);
+        let path = root.join("projects/-a/s1.jsonl");
+        write(&path, "x\n");
+        heard_until(&mut watch, |all| all.everything);
+        for from in [root.join("projects"), root.clone(), folder.join("a")] {
+            hear_growth(&mut watch, &path);
+            let aside = folder.join("aside");
+            fs::rename(&from, &aside).expect("a new place");
+            heard_until(&mut watch, |all| all.everything);
+            write(&path, "x\n");
+            heard_until(&mut watch, |all| all.everything);
+            fs::remove_dir_all(&aside).expect("it is gone");
+        }
+        hear_growth(&mut watch, &path);
+    });
+}
+
+#[test]
+fn a_folder_that_is_reached_by_a_link_is_heard_of() {
+    each_kernel(&[kernel::open, FOLDERS, TREES], |folder, open| {
+        let (root, elsewhere) = (folder.join("root"), folder.join("elsewhere"));
+        write(&elsewhere.join("s1.jsonl"), "x\n");
+        fs::create_dir_all(root.join("projects")).expect("a folder");
+        std::os::unix::fs::symlink(&elsewhere, root.join("projects/-a")).expect("a link");
+        std::os::unix::fs::symlink(&root, folder.join("link")).expect("a link");
+        let root = folder.join("link");
+        let mut watch = open(&root, Format::Claude);
+        let path = root.join("projects/-a/s1.jsonl");
+        append(&path, "y\n");
+        hear_file(&mut watch, &path);
+    });
+}
+
+#[test]
+fn where_the_system_may_tell_late_lists_look_at_everything() {
     let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().join("root");
-    write(&root.join("projects"), "a file");
-    let mut watch = watch(&root, Format::Claude);
-    fs::remove_file(root.join("projects")).expect("it is gone");
-    write(&root.join("projects/-a/s1.jsonl"), "x\n");
-    assert!(watch.for_list(&root).expect("it is watched").everything);
-    std::os::unix::fs::symlink(root.join("projects"), root.join("projects/-self")).expect("a link");
-    assert!(watch.for_list(&root).expect("it is watched").everything);
-    std::os::unix::fs::symlink(&root, root.join("again")).expect("a link");
-    append(&root.join("projects/-a/s1.jsonl"), "x\n");
-    let told = watch.for_list(&root).expect("it is watched");
-    assert!(!told.is_empty(), "{told:?}");
+    write(&folder.path().join("projects/-a/s1.jsonl"), "x\n");
+    let mut watch = Watch::portable();
+    watch.add_root(folder.path(), Format::Claude);
+    assert_eq!(watch.for_list(folder.path()), None);
+    assert_eq!(watch.for_list(folder.path()), None);
+    assert_eq!(watch.problem(folder.path()), None);
 }

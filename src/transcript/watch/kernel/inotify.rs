@@ -1,0 +1,103 @@
+//! Linux: inotify, whose queue holds what happened before it is read.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+
+use super::{FolderNumber, Kernel, Reach, Told, What};
+
+/// How much is read at once, in bytes: some hundred events.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A queue of inotify.
+#[derive(Debug)]
+pub(super) struct Inotify {
+    queue: OwnedFd,
+}
+
+impl Inotify {
+    pub(super) fn open() -> io::Result<Self> {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        Ok(Self { queue })
+    }
+}
+
+impl Kernel for Inotify {
+    fn waker(&self) -> io::Result<OwnedFd> {
+        self.queue.try_clone()
+    }
+
+    fn tells_at_once(&self) -> bool {
+        true
+    }
+
+    /// One that is watched already keeps its number, whatever path it has now.
+    fn add(&mut self, folder: &Path, _: Reach) -> io::Result<FolderNumber> {
+        // Opening and reading are left out: the daemon's own looks would wake it.
+        let flags = WatchFlags::CREATE
+            | WatchFlags::MOVE
+            | WatchFlags::DELETE
+            | WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR
+            | WatchFlags::EXCL_UNLINK;
+        Ok(inotify::add_watch(&self.queue, folder, flags)?)
+    }
+
+    fn remove(&mut self, folder: FolderNumber) {
+        // One that is gone has ended by itself.
+        let _ended = inotify::remove_watch(&self.queue, folder);
+    }
+
+    fn read(&mut self, hear: &mut dyn FnMut(Told)) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
+        let mut reader = Reader::new(&self.queue, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                hear(Told::Lost);
+                continue;
+            }
+            if flags.contains(ReadFlags::IGNORED) {
+                hear(Told::Ended(event.wd()));
+                continue;
+            }
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            hear(Told::Happened {
+                folder: event.wd(),
+                name: name.map(OsString::from),
+                is_folder: flags.contains(ReadFlags::ISDIR),
+                what: what(flags),
+            });
+        }
+    }
+}
+
+fn what(flags: ReadFlags) -> What {
+    let went = ReadFlags::DELETE
+        | ReadFlags::MOVED_FROM
+        | ReadFlags::DELETE_SELF
+        | ReadFlags::MOVE_SELF
+        | ReadFlags::UNMOUNT;
+    if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+        What::Came
+    } else if flags.intersects(went) {
+        What::Went
+    } else {
+        What::Changed
+    }
+}
