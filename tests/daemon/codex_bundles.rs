@@ -10,9 +10,9 @@ use crate::carrying::{bundle, files_below, import};
 use crate::home::Home;
 use crate::support::{App, refused};
 
-const ROOT: &str = include_str!("../fixtures/codex/tools-limit-abort-compaction.jsonl");
-const EARLY_FORK: &str = include_str!("../fixtures/codex/fork-at-first-turn.jsonl");
-const DEEP_FORK: &str = include_str!("../fixtures/codex/fork-of-fork.jsonl");
+const ROOT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
+const EARLY_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
+const DEEP_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-fork-of-fork.jsonl");
 const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
 const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";

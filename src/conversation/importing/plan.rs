@@ -318,7 +318,8 @@ mod tests {
         fs::write(data.join("agent/.last.tmp"), "half").unwrap();
         // Torn, as a kill may leave a line.
         plan.file.write_all(b"{\"temporary\":{\"Unix\":[47,").unwrap();
-        std::mem::forget(staging);
+        // As a kill does: nobody tidies up.
+        let _ = std::mem::ManuallyDrop::new(staging);
         id
     }
 
