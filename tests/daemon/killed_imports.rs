@@ -22,7 +22,11 @@ async fn exported(there: &Home) -> (ConversationId, String) {
     let beside = there.transcript(first.as_str()).unwrap().with_extension("");
     fs::create_dir_all(beside.join("tool-results")).unwrap();
     for number in 0..RESULTS {
-        fs::write(beside.join(format!("tool-results/{number}.txt")), format!("{number}")).unwrap();
+        fs::write(
+            beside.join(format!("tool-results/{number}.txt")),
+            format!("{number}"),
+        )
+        .unwrap();
     }
     app.fork(id, true).await.unwrap();
     app.send(id, "two").await;
@@ -59,7 +63,13 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
     let there = Home::new();
     let (id, path) = exported(&there).await;
     let mut interrupted = 0;
-    for (new_ids, files) in [(false, 0), (false, 2), (true, 2), (true, RESULTS / 2), (true, RESULTS)] {
+    for (new_ids, files) in [
+        (false, 0),
+        (false, 2),
+        (true, 2),
+        (true, RESULTS / 2),
+        (true, RESULTS),
+    ] {
         let here = Home::new();
         let params = json!({"path": path, "cwd": here.project(), "newIds": new_ids});
         let in_time = killed_at(&here, &params, files).await;
