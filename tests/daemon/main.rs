@@ -45,6 +45,7 @@ mod settings;
 mod starting;
 mod stopping;
 mod support;
+mod told_exports;
 mod transcripts;
 mod watching;
 mod wrong_state;

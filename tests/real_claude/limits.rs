@@ -247,7 +247,7 @@ fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
 /// Makes the agent forget a session whose transcript is whole: the folder that holds it is moved away and a link is
 /// left, as people do who keep their transcripts on another disk. The agent looks straight into the working
 /// directory's own folder; among the others it passes over links.
-fn forget(bridge: &Bridge, id: ConversationId, head: &str) {
+pub(super) fn forget(bridge: &Bridge, id: ConversationId, head: &str) {
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());
     bridge.close(id);

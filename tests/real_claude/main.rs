@@ -14,10 +14,14 @@ mod branches;
 mod bridge;
 #[path = "../support/bridge.rs"]
 mod bridge_of;
+#[cfg(target_os = "linux")]
+mod carrying;
 mod contract;
 mod damage;
 #[cfg(target_os = "linux")]
 mod limits;
+#[path = "../support/passing.rs"]
+mod passing;
 #[cfg(target_os = "linux")]
 mod processes;
 mod questions;

@@ -15,6 +15,9 @@ mod support;
 mod bridge;
 #[path = "../support/bridge.rs"]
 mod bridge_of;
+mod carrying;
+#[path = "../support/passing.rs"]
+mod passing;
 #[path = "../support/reading.rs"]
 mod reading;
 mod transcripts;

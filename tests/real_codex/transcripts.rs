@@ -16,7 +16,8 @@ use crate::bridge::Bridge;
 use crate::reading::said;
 use crate::support::model_server::{Said, What, model, tool_use, user};
 
-const WITH_TOOL: &str = r#"[[tool exec_command {"cmd":"echo hi"}]] [[think a long thought|greeted]]"#;
+pub(crate) const WITH_TOOL: &str =
+    r#"[[tool exec_command {"cmd":"echo hi"}]] [[think a long thought|greeted]]"#;
 
 const BROKEN_OFF: &str = "broken off [[slow 300 0.1]]";
 
@@ -44,12 +45,12 @@ fn echoed(text: &str) -> Vec<Said> {
 }
 
 /// What the model was sent with a prompt; of results only what the tools put out.
-fn asked(bridge: &Bridge, text: &str) -> Vec<Said> {
+pub(crate) fn asked(bridge: &Bridge, text: &str) -> Vec<Said> {
     only_output(bridge.lab.model.asked(text))
 }
 
 /// A history block by block, without what Codex says in a person's name, which the model server leaves out too.
-fn conversed(history: &[Message]) -> Vec<Said> {
+pub(crate) fn conversed(history: &[Message]) -> Vec<Said> {
     let is_aside = |message: &&Message| message.kind == Some(MessageKind::Aside);
     let kept = history.iter().filter(|message| !is_aside(message));
     said(&kept.cloned().collect::<Vec<_>>())
@@ -57,7 +58,7 @@ fn conversed(history: &[Message]) -> Vec<Said> {
 
 /// The same with only what tools put out of their results. Before it stand numbers of Codex' own; old versions put it into
 /// an object, which a history does not tell.
-fn only_output(mut said: Vec<Said>) -> Vec<Said> {
+pub(crate) fn only_output(mut said: Vec<Said>) -> Vec<Said> {
     for said in &mut said {
         let What::ToolResult(result) = &mut said.what else {
             continue;

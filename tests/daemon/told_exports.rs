@@ -1,0 +1,87 @@
+//! What exports leave out, and what they say of it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::carrying::{bundle, import};
+use crate::home::Home;
+
+#[tokio::test]
+async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
+    let (there, here) = (Home::new(), Home::new());
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let servers = json!([
+        {"name": "one", "command": "/bin/true", "args": ["--x"], "env": [{"name": "KEY", "value": "s3cret"}]},
+        {"type": "http", "name": "two", "url": "http://127.0.0.1:9/",
+         "headers": [{"name": "Authorization", "value": "Bearer s3cret"}]},
+    ]);
+    let made = app
+        .make_with(&there.project(), json!({"settings": {"mcpServers": servers}}))
+        .await;
+    let params = json!({"conversationId": made.id});
+    let told = app.call("conversation/export", params.clone()).await.unwrap();
+    let shown = &told["conversation"]["settings"]["mcpServers"];
+    assert_eq!(shown[0]["env"], json!([{"name": "KEY"}]));
+    assert_eq!(shown[0]["args"], json!(["--x"]));
+    assert_eq!(shown[1]["headers"], json!([{"name": "Authorization"}]));
+    let file = there.path().join("told.json");
+    let params = json!({"conversationId": made.id, "format": "json", "path": file});
+    app.call("conversation/export", params).await.unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(
+        text.contains("Authorization") && !text.contains("s3cret"),
+        "{text}"
+    );
+
+    let path = bundle(&app, made.id).await["path"].clone();
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let imported = import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    let settings = serde_json::to_value(&imported.settings).unwrap();
+    assert_eq!(settings["mcpServers"], servers);
+}
+
+/// An export waits for no agent: what its file does not hold yet is told.
+#[tokio::test]
+async fn turns_that_are_not_in_the_file_are_told() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let head = app.get(id).await.head.unwrap();
+    let transcript = home.transcript(head.as_str()).unwrap();
+    let before = fs::read_to_string(&transcript).unwrap();
+    app.send(id, "two").await;
+    app.close(id).await;
+    let whole = bundle(&app, id).await;
+    assert_eq!(whole.get("missing"), None, "{whole}");
+    let params = json!({"conversationId": id});
+    let told: Value = app.call("conversation/export", params.clone()).await.unwrap();
+    assert_eq!(told.get("gaps"), None, "{told}");
+
+    fs::write(&transcript, before).unwrap();
+    let words = "1 of the 2 turns that ran on it are not in its file";
+    let short = bundle(&app, id).await;
+    assert_eq!(short["missing"][0]["upstreamId"], json!(head));
+    assert!(
+        short["missing"][0]["detail"].as_str().unwrap().starts_with(words),
+        "{short}"
+    );
+    let told = app.call("conversation/export", params).await.unwrap();
+    assert_eq!(told["gaps"][0]["upstreamId"], json!(head));
+    assert!(
+        told["gaps"][0]["detail"].as_str().unwrap().starts_with(words),
+        "{told}"
+    );
+    let file = home.path().join("told.json");
+    let params = json!({"conversationId": id, "format": "json", "path": file});
+    let answer = app.call("conversation/export", params).await.unwrap();
+    assert_eq!(answer["gaps"], told["gaps"]);
+    let text: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(text["gaps"], told["gaps"]);
+}

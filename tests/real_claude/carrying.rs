@@ -1,0 +1,106 @@
+//! Conversations that go into another home, another configuration folder and another working directory.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::link::{Fidelity, LinkReason};
+
+use crate::bridge::Bridge;
+use crate::limits::forget;
+use crate::passing::without_ids;
+use crate::reading::said;
+use crate::support::claude::Account;
+use crate::support::model_server::{Said, What, model, user};
+
+const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
+
+const LONG: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
+
+/// The same with the bare names of the files into which long results were put, each of which is there.
+fn with_names(mut said: Vec<Said>) -> Vec<Said> {
+    for said in &mut said {
+        let What::ToolResult(text) = &mut said.what else {
+            continue;
+        };
+        let Some((_, rest)) = text.split_once("saved to: ") else {
+            continue;
+        };
+        let path = rest.lines().next().expect("a path").trim().to_owned();
+        assert!(Path::new(&path).is_file(), "{path} is not there");
+        let name = path.rsplit('/').next().expect("a name").to_owned();
+        *text = text.replace(&path, &name);
+    }
+    said
+}
+
+/// With a roll, a fork in place, and a file beside the transcript that the fork names in another session's folder.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_bundle_goes_on_whole_in_another_home_and_folder() {
+    let Some(there) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let Some(mut here) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = there.conversation(Settings::default());
+    there.prompted(id, "first words");
+    there.prompted(id, PARALLEL);
+    let first = there.head(id);
+    forget(&there, id, &first);
+    there.prompted(id, "behind the roll");
+    there.prompted(id, LONG);
+    there.fork(id, true);
+    there.prompted(id, "on the branch");
+    let chain = there.chain(id);
+    let reasons: Vec<LinkReason> = chain.iter().map(|link| link.reason).collect();
+    assert_eq!(reasons[1..], [LinkReason::Copied, LinkReason::Forked]);
+    let told = there.history(id);
+    assert_eq!(there.findings(&there.head(id)), []);
+    assert_eq!(there.portable(id).messages, told);
+    let bundle = there.bundle(id);
+
+    // One of its own, so that the agent knows its folders before the files come.
+    let own = here.conversation(Settings::default());
+    here.prompted(own, "at home");
+    let folder = here.lab.scratch().join("Größe & more");
+    fs::create_dir_all(&folder).expect("a folder");
+    let expected = with_names(said(&told));
+    for (new_ids, text) in [(false, "here now"), (true, "here again")] {
+        let imported = here
+            .import(&bundle, &folder, new_ids)
+            .expect("conversation/import");
+        assert_eq!(imported.id == id, !new_ids);
+        let head = here.head(imported.id);
+        assert_eq!(here.findings(&head), []);
+        let history = here.history(imported.id);
+        assert_eq!(with_names(said(&history)), expected);
+        assert_eq!(here.portable(imported.id).messages, history);
+        assert_eq!(without_ids(history.clone()).len(), told.len());
+        let turn = here.prompted(imported.id, text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+        assert_eq!(turn.upstream_id.as_str(), head);
+        let asked = here.lab.model.asked(text);
+        assert_eq!(with_names(asked), [&expected[..], &[user(text)]].concat());
+        let now = here.history(imported.id);
+        assert_eq!(now[..history.len()], history);
+        assert_eq!(now.len(), history.len() + 2);
+        assert_eq!(here.findings(&head), []);
+    }
+    // The results that it names are those of this home; what the agent once told the model of itself stays.
+    let text = fs::read_to_string(here.lab.transcript(&here.head(id)).expect("a transcript")).expect("read");
+    let named = |root: &Path, before: &str| text.contains(&format!("{before}{}/", root.display()));
+    for before in ["saved to: ", "\"persistedOutputPath\":\""] {
+        assert!(named(&here.lab.transcript_root(), before));
+        assert!(!named(&there.lab.transcript_root(), before));
+    }
+
+    here.stop_daemon();
+    here.start_daemon();
+    here.prompted(id, "after a restart");
+    let asked = with_names(here.lab.model.asked("after a restart"));
+    let behind = [user("here now"), model("ok: here now"), user("after a restart")];
+    assert_eq!(asked, [&expected[..], &behind].concat());
+}

@@ -1,0 +1,79 @@
+//! Conversations that go into another home, another `CODEX_HOME` and another working directory.
+
+use std::fs;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::Fidelity;
+
+use crate::bridge::Bridge;
+use crate::passing::without_ids;
+use crate::support::model_server::user;
+use crate::transcripts::{WITH_TOOL, asked, conversed, only_output};
+
+/// A fork in place, and one side by side of it: histories that begin in two and three files.
+#[test]
+#[ignore = "installs the real adapter"]
+fn bundles_go_on_whole_in_another_home_and_folder() {
+    let Some(there) = Bridge::start() else {
+        return;
+    };
+    let Some(mut here) = Bridge::start() else {
+        return;
+    };
+    let id = there.conversation(Settings::default());
+    there.prompted(id, "first words");
+    there.prompted(id, WITH_TOOL);
+    there.fork(id, true);
+    there.prompted(id, "in place");
+    let branch = there.fork(id, false).conversation.id;
+    there.prompted(branch, "on the branch");
+
+    // One of its own, so that Codex knows its files before the others come.
+    let own = here.conversation(Settings::default());
+    here.prompted(own, "at home");
+    // Of another length than the folder there.
+    let folder = here.lab.scratch().join("Größe & more");
+    fs::create_dir_all(&folder).expect("a folder");
+    for (conversation, new_ids, text) in [
+        (id, false, "here now"),
+        (id, true, "here again"),
+        (branch, true, "the branch here"),
+    ] {
+        let told = there.history(conversation);
+        assert_eq!(there.portable(conversation).messages, told);
+        let bundle = there.bundle(conversation);
+        let imported = here
+            .import(&bundle, &folder, new_ids)
+            .expect("conversation/import");
+        let head = here.head(imported.id);
+        let history = here.history(imported.id);
+        assert_eq!(without_ids(history.clone()), without_ids(told.clone()));
+        assert_eq!(here.portable(imported.id).messages, history);
+        assert_eq!(here.findings(&head), []);
+        if !new_ids {
+            assert_eq!(history, told);
+            assert_eq!((imported.id, &head), (id, &there.head(id)));
+        }
+        let turn = here.prompted(imported.id, text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+        assert_eq!(turn.upstream_id.as_str(), head);
+        let expected = [&conversed(&told)[..], &[user(text)]].concat();
+        assert_eq!(asked(&here, text), only_output(expected));
+        assert_eq!(here.findings(&head), []);
+    }
+
+    // Both that have the same ids as there share no file with those under new ones, and forks go on being forks.
+    here.stop_daemon();
+    here.start_daemon();
+    let fork = here.fork(id, false).conversation.id;
+    here.prompted(fork, "forked here");
+    let expected = conversed(&here.history(fork));
+    let asked_of = asked(&here, "forked here");
+    assert_eq!(only_output(expected[..asked_of.len()].to_vec()), asked_of);
+    // What is here has gone on, and nothing is written over it.
+    let bundle = there.bundle(id);
+    let error = here.import(&bundle, &folder, false).expect_err("a conflict");
+    assert_eq!(error.kind, ErrorKind::Conflict);
+}

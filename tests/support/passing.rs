@@ -1,0 +1,63 @@
+//! Conversations that go from one daemon with a real adapter to another, in the terms of a test.
+
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::export::{ExportAnswer, ExportFormat, PortableConversation};
+use bridge_protocol::history::Message;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::{BridgeError, ConversationId};
+
+use crate::bridge_of::{Bridge, Lab};
+
+impl<L: Lab> Bridge<L> {
+    /// Exports a conversation as a bundle from which nothing is missing.
+    pub(crate) fn bundle(&self, id: ConversationId) -> PathBuf {
+        match self.exported(id, ExportFormat::Bundle) {
+            ExportAnswer::File(file) => {
+                assert_eq!(file.missing, []);
+                file.path.into()
+            }
+            ExportAnswer::Json(_) => panic!("a bundle is a file"),
+        }
+    }
+
+    /// A conversation as other programs are told it.
+    pub(crate) fn portable(&self, id: ConversationId) -> PortableConversation {
+        match self.exported(id, ExportFormat::Json) {
+            ExportAnswer::Json(portable) => *portable,
+            ExportAnswer::File(file) => panic!("a file was not asked for: {file:?}"),
+        }
+    }
+
+    fn exported(&self, id: ConversationId, format: ExportFormat) -> ExportAnswer {
+        let client = self.client();
+        let answer = self.call(async move { client.export(id.into(), Some(format), None).await });
+        answer.expect("conversation/export")
+    }
+
+    /// Makes a bundle's conversation go on in a folder of this machine.
+    pub(crate) fn import(
+        &self,
+        bundle: &Path,
+        folder: &Path,
+        new_ids: bool,
+    ) -> Result<Conversation, BridgeError> {
+        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+        let (client, path, cwd) = (self.client(), text(bundle), text(folder));
+        let answer = self.call(async move { client.import(path, Some(cwd), Some(new_ids), None).await });
+        let answer = answer?;
+        assert_eq!(answer.missing, []);
+        Ok(answer.conversation)
+    }
+}
+
+/// A history without what is another one in another home: its ids.
+pub(crate) fn without_ids(mut history: Vec<Message>) -> Vec<Message> {
+    for message in &mut history {
+        message.id = "m".into();
+        message.checkpoint_id = None;
+        message.upstream_id = "s".into();
+    }
+    history
+}
