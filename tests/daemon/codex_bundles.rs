@@ -164,7 +164,10 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
         ErrorKind::Conflict,
         "exists already, and nothing is written over it",
     );
-    assert_eq!(files_below(&here.path().join("codex")), [other.clone()]);
+    assert_eq!(
+        files_below(&here.path().join("codex")),
+        std::slice::from_ref(&other)
+    );
     // The session itself cannot be resumed where it was put away.
     write(&other, ROOT.as_bytes());
     let name = rollout(&here, DEEP_ID);
