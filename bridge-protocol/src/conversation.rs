@@ -192,6 +192,18 @@ pub struct ConversationAnswer {
     pub conversation: Conversation,
 }
 
+/// Answers `conversation/adopt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptAnswer {
+    /// The conversation as it stands after the call.
+    pub conversation: Conversation,
+    /// Whether the agent keeps the transcript among those that a person archived: it can be read, and the agent refuses to
+    /// resume it until it is taken out of there. Not told of one that a conversation held before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
+}
+
 /// One page of `conversation/list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -19,8 +19,8 @@ use jsonrpsee::types::ErrorObjectOwned;
 use crate::agent::AgentList;
 use crate::check::CheckAnswer;
 use crate::conversation::{
-    CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
-    LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
+    AdoptAnswer, CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty,
+    ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
 };
 use crate::daemon::{DaemonStatus, WorkAnswer};
 #[cfg(feature = "client")]
@@ -289,7 +289,7 @@ pub trait ConversationRpc {
         cwd: Option<String>,
         title: Option<String>,
         #[argument(rename = "requestId")] request_id: Option<String>,
-    ) -> RpcResult<ConversationAnswer>;
+    ) -> RpcResult<AdoptAnswer>;
 
     /// Writes the conversation into one file. `format` is `json` unless given: what was said, for other programs; without
     /// `path` that is the answer itself, as far as an answer can hold it. A `bundle` is what `conversation/import` reads: the

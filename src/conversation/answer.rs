@@ -2,7 +2,7 @@
 
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
-    CancelAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer, RespondAnswer,
+    AdoptAnswer, CancelAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer, RespondAnswer,
 };
 use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
@@ -37,6 +37,8 @@ impl Request {
 pub enum Answer {
     /// The conversation.
     Conversation(Box<Conversation>),
+    /// The conversation that a transcript became, and whether that is archived.
+    Adopted(Box<Conversation>, bool),
     /// How a turn ended.
     Turn(Box<TurnResult>),
     /// Whether there was anything to cancel.
@@ -64,6 +66,10 @@ impl Answer {
         match self {
             Self::Conversation(conversation) => RawJson::from_value(&ConversationAnswer {
                 conversation: (**conversation).clone(),
+            }),
+            Self::Adopted(conversation, archived) => RawJson::from_value(&AdoptAnswer {
+                conversation: (**conversation).clone(),
+                archived: *archived,
             }),
             Self::Turn(turn) => RawJson::from_value(turn),
             Self::Cancelled(cancelled) => RawJson::from_value(&CancelAnswer {

@@ -1,5 +1,6 @@
 //! A home with a real daemon in it, which the first command starts.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
@@ -14,6 +15,10 @@ impl Home {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {

@@ -51,3 +51,41 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
         assert!(text(&output.stderr).contains("there is no transcript \"nothing\""));
     }
 }
+
+/// It can be read, and what has to be done before it can be resumed is said beside the answer.
+#[test]
+fn adopting_what_is_archived_says_how_it_is_taken_out() {
+    const SESSION: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+    let rollout = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
+    let home = Home::new();
+    let codex = home.path().join("codex");
+    let configured = format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        codex.display()
+    );
+    for (path, content) in [
+        (home.path().join("config/config.toml"), configured.as_str()),
+        (
+            codex.join(format!(
+                "archived_sessions/rollout-2026-11-21T06-16-34-{SESSION}.jsonl"
+            )),
+            rollout,
+        ),
+    ] {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let cwd = home.path().join("project");
+    fs::create_dir(&cwd).unwrap();
+    let output = home.run(&["adopt", SESSION, "--cwd", cwd.to_str().unwrap()]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains(&format!("codex unarchive {SESSION}")), "{told}");
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    // It was said.
+    let again = home.run(&["adopt", SESSION]);
+    assert_eq!(
+        (again.stdout, text(&again.stderr)),
+        (output.stdout, String::new())
+    );
+}

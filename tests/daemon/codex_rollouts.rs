@@ -310,9 +310,32 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
         .unwrap();
     let said = checked["findings"][0]["detail"].as_str().unwrap();
     assert!(said.contains(&format!("codex unarchive {DEEP_ID}")), "{said}");
-    // One that is archived can be adopted.
-    let forked = adopt(&app, &home, HEAD_FORK_ID).await;
-    assert_eq!(checkpoints(&app, &forked).await.len(), 6);
+    // One that is archived can be adopted, and it is said that it has to be taken out of there.
+    let params = json!({"upstreamId": HEAD_FORK_ID, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params.clone()).await.unwrap();
+    assert_eq!(adopted["archived"], json!(true));
+    assert_eq!(checkpoints(&app, &adopted["conversation"]).await.len(), 6);
+    let again = app.call("conversation/adopt", params).await.unwrap();
+    assert_eq!(
+        (&again["conversation"]["id"], again.get("archived")),
+        (&adopted["conversation"]["id"], None)
+    );
+
+    // All of them are listed with what they say.
+    let page = app
+        .call("transcript/list", json!({"agent": "codex"}))
+        .await
+        .unwrap();
+    let listed = page["transcripts"].as_array().unwrap();
+    assert_eq!(listed.len(), 4);
+    let deep = listed
+        .iter()
+        .find(|one| one["upstreamId"] == json!(DEEP_ID))
+        .unwrap();
+    assert_eq!(
+        (&deep["title"], &deep["cwd"]),
+        (&json!("deep [[text deep]]"), &json!("/home/u/project"))
+    );
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     let daemon = context.connect().await?;
     let id = UpstreamId::new(options.id);
     let agent = options.agent.map(Into::into);
-    let call = daemon.adopt(id, agent, folder, options.title, None);
+    let call = daemon.adopt(id.clone(), agent, folder, options.title, None);
     let answer = watched(context.output, &daemon, "conversation/adopt", call)
         .await
         .map_err(|error| match Problem::from(error) {
@@ -33,6 +33,12 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
         context.answer(&daemon, "conversation/adopt")?;
     } else {
         context.output.line(&answer.conversation.id.to_string())?;
+    }
+    if answer.archived {
+        let session = answer.conversation.head.as_ref().unwrap_or(&id);
+        context.output.note(&format!(
+            "Codex has this session archived and refuses to resume it until it is taken out of there: codex unarchive {session}"
+        ))?;
     }
     Ok(Exit::Done)
 }

@@ -67,20 +67,21 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let registry = Arc::clone(self);
         let work = || async move {
-            let adopted = registry.adopt_now(adoption).await?;
-            Ok(Answer::Conversation(Box::new(adopted)))
+            let (adopted, archived) = registry.adopt_now(adoption).await?;
+            Ok(Answer::Adopted(Box::new(adopted), archived))
         };
         self.once(None, request, work).await
     }
 
-    async fn adopt_now(&self, adoption: Adoption) -> Result<Conversation, ConversationError> {
+    /// The conversation, and whether its transcript is archived.
+    async fn adopt_now(&self, adoption: Adoption) -> Result<(Conversation, bool), ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
         check_title(adoption.title.as_deref().unwrap_or_default())?;
         let entries = self.named_agents(adoption.agent.as_ref())?;
         if let Some(holder) = self.holder(&adoption)? {
-            return self.view(holder);
+            return Ok((self.view(holder)?, false));
         }
         let given = adoption.cwd.as_deref().map(usable_folder).transpose()?;
         let id = adoption.upstream_id.clone();
@@ -100,21 +101,22 @@ impl Registry {
                 Some(cwd) => cwd,
                 None => folder_of(&origin)?,
             };
-            Ok((held.entry, cwd, origin))
+            let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
+            Ok((held.entry, cwd, origin, archived))
         };
         let begun = self.begun("conversation/adopt", None);
-        let (entry, cwd, origin) = blocking(begun, read).await?;
+        let (entry, cwd, origin, archived) = blocking(begun, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let _turn = self.creating.lock().await;
         if let Some(holder) = self.holder(&adoption)? {
-            return self.view(holder);
+            return Ok((self.view(holder)?, false));
         }
         let (record, change) = adopted(adoption, &entry, cwd, origin);
         let committed = self.services.store.commit(change).await;
         committed.map_err(|error| store_error(&error))?;
         let view = view_of_record(&record);
         self.services.announce_new(view.clone());
-        Ok(view)
+        Ok((view, archived))
     }
 
     /// What is wrong with the transcript of a conversation's head.

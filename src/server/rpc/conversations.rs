@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{
-    CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty, ForkAnswer,
-    LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
+    AdoptAnswer, CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty,
+    ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
 };
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
@@ -343,7 +343,7 @@ impl ConversationRpcServer for Handlers {
         cwd: Option<String>,
         title: Option<String>,
         request_id: Option<String>,
-    ) -> RpcResult<ConversationAnswer> {
+    ) -> RpcResult<AdoptAnswer> {
         let request = request("adopt", request_id, &(&upstream_id, &agent, &cwd, &title))?;
         let adoption = Adoption {
             upstream_id,

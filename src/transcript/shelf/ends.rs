@@ -1,7 +1,7 @@
 //! What a list tells of a file, read from its two ends.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::find::Found;
 use super::{Format, ShelfEntry};
+use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, rollout_name};
 use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
@@ -72,13 +73,12 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
             let Some(name) = rollout_name(name) else {
                 return Ok(None);
             };
-            let mut summary = TranscriptSummary::default();
-            // A compressed one is told by its name and its stat.
-            if !name.compressed {
-                summary = read(found, codex::summary, buffers)?;
-            }
-            let id = summary.upstream_id.take();
-            (id.unwrap_or_else(|| name.upstream_id.to_owned()), summary)
+            let summary = match name.compressed {
+                true => read_packed(found, codex::summary, buffers)?,
+                false => read(found, codex::summary, buffers)?,
+            };
+            // By what the file is called it is found, here and by the agent, whatever stands in it.
+            (name.upstream_id.to_owned(), summary)
         }
     };
     if id.is_empty() {
@@ -98,17 +98,55 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
     }))
 }
 
+/// As [`read`], of a compressed file, whose end could only be reached through all that lies before it: of what is longer
+/// than its beginning, the last moment is not told. What is damaged is told as far as it goes.
+fn read_packed(
+    found: &Found,
+    summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
+    buffers: &mut Buffers,
+) -> io::Result<TranscriptSummary> {
+    let mut text = Unpacked::new(open(found)?)?;
+    buffers.head.clear();
+    let mut summary = TranscriptSummary::default();
+    for limit in [END_BYTES, FAR_HEAD_BYTES] {
+        let wanted = (limit - buffers.head.len()) as u64;
+        let read = text.by_ref().take(wanted).read_to_end(&mut buffers.head);
+        if let Err(error) = &read
+            // The decoder's own words come from no system.
+            && error.raw_os_error().is_some()
+        {
+            return read.map(|_| summary);
+        }
+        summary = summarise(Ends {
+            head: &buffers.head,
+            tail: b"",
+        });
+        let is_whole = read.is_ok() && buffers.head.len() < limit;
+        if !is_whole {
+            summary.last_at = None;
+        }
+        if is_whole || read.is_err() || summary.title.is_some() {
+            break;
+        }
+    }
+    Ok(summary)
+}
+
+/// Opens a file without waiting: a pipe in its place would never open.
+fn open(found: &Found) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(&found.path)
+}
+
 /// Reads the ends of a file and summarises them; further in when the first prompt does not stand in the beginning.
 fn read(
     found: &Found,
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    // Without waiting: a pipe in a file's place would never open.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-        .open(&found.path)?;
+    let file = open(found)?;
     let bytes = found.stat.bytes;
     let both = 2 * END_BYTES as u64;
     let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };

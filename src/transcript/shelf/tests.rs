@@ -137,13 +137,85 @@ fn a_folder_that_cannot_be_read_is_named_and_the_others_are_listed() {
 }
 
 #[test]
-fn a_compressed_rollout_is_told_by_its_name() {
+fn a_compressed_rollout_is_told_as_far_as_it_can_be_decoded() {
     let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("archived_sessions/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl.zst");
-    write(folder.path(), &name, "not read");
+    let path = folder.path().join(format!(
+        "archived_sessions/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl.zst"
+    ));
+    fs::create_dir(folder.path().join("archived_sessions")).expect("a folder");
+    let meta = |filler: &str| {
+        format!(
+            "{{\"timestamp\":\"2026-11-03T12:00:00Z\",\"type\":\"session_meta\",\"payload\":{{\"id\":\"{CODEX_ID}\",\"cwd\":\"/home/u/project\",\"x\":\"{filler}\"}}}}\n"
+        )
+    };
+    let prompt = "{\"timestamp\":\"2026-11-03T12:00:05Z\",\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"hello\"}]}}\n";
+    // Bytes that cannot be compressed to nothing, so that a file can be cut within them.
+    let noise = |bytes: usize| -> String {
+        let mut state = 1_u32;
+        let letters = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from(b'a' + (state >> 24) as u8 % 26)
+        });
+        letters.take(bytes).collect()
+    };
+    let (near, far, lost) = (meta(""), meta(&noise(200_000)), meta(&noise(2_000_000)));
+    let filler = format!(
+        "{{\"timestamp\":\"2026-11-03T12:00:09Z\",\"type\":\"x\",\"payload\":{{\"x\":\"{}\"}}}}\n",
+        noise(700_000)
+    );
+    let packed = |text: String| zstd::encode_all(text.as_bytes(), 3).expect("packed");
+    let whole = packed(format!("{near}{prompt}"));
+    let cut = packed(format!("{near}{prompt}{filler}"));
+    let table = [
+        (whole, "hello", "/home/u/project", true),
+        (
+            packed(format!("{near}{prompt}{filler}")),
+            "hello",
+            "/home/u/project",
+            false,
+        ),
+        (packed(format!("{far}{prompt}")), "hello", "/home/u/project", true),
+        (packed(format!("{lost}{prompt}")), "", "", false),
+        (cut[..cut.len() / 2].to_vec(), "hello", "/home/u/project", false),
+        (b"no such thing".to_vec(), "", "", false),
+        (Vec::new(), "", "", false),
+    ];
+    for (bytes, title, cwd, tells_its_end) in table {
+        fs::write(&path, &bytes).expect("a file");
+        let shelf = scanned(folder.path(), Format::Codex);
+        let entry = shelf.behind(None).next().expect("an entry");
+        assert_eq!(
+            (
+                entry.upstream_id.as_str(),
+                entry.title.as_str(),
+                entry.cwd.as_str()
+            ),
+            (CODEX_ID, title, cwd)
+        );
+        assert_eq!(entry.bytes, bytes.len() as u64);
+        // Else the moment at which the file was written is told, which is now.
+        assert_eq!(
+            entry.updated_at.to_string() == "2026-11-03T12:00:05Z",
+            tells_its_end,
+            "{}",
+            bytes.len()
+        );
+    }
+}
+
+#[test]
+fn a_rollout_is_listed_by_the_id_by_which_it_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let meta = r#"{"type":"session_meta","payload":{"id":"01a1fc15-0000-7000-8000-000000000000","cwd":"/home/u/project"}}"#;
+    write(
+        folder.path(),
+        &format!("sessions/2026/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl"),
+        meta,
+    );
     let shelf = scanned(folder.path(), Format::Codex);
     assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
-    assert_eq!(shelf.behind(None).next().map(|entry| entry.bytes), Some(8));
+    let found = crate::transcript::rollouts::locate(folder.path(), CODEX_ID).expect("a search");
+    assert_eq!(found.len(), 1);
 }
 
 /// Large files are read at their ends, and a prompt that stands further in is found all the same.

@@ -84,7 +84,9 @@ pub(super) fn event_line(event: &Event) -> String {
 
 pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>) -> String {
     let what = match result {
-        Ok(Answer::Conversation(conversation)) => format!("conversation {}", word(&conversation.state)),
+        Ok(Answer::Conversation(conversation) | Answer::Adopted(conversation, _)) => {
+            format!("conversation {}", word(&conversation.state))
+        }
         Ok(Answer::Turn(turn)) => format!("turn {} {}", turn.turn_id, word(&turn.stop_reason)),
         Ok(Answer::Cancelled(cancelled)) => format!("cancelled {cancelled}"),
         Ok(Answer::Resumed(_, resumed)) => format!("resumed {} {}", resumed.upstream_id, word(&resumed.via)),
