@@ -15,12 +15,13 @@ pub mod unpacked;
 
 pub use ending::turn_ended;
 pub use line::{HistoryBase, Meta};
+use noted::{LineNoted, What};
 
 use std::io::{self, BufRead};
 
 use super::fields::Fields;
-use super::lines::Lines;
 use super::record::line_text;
+use super::scan::{Scanned, Scanner};
 use super::summary::{Ends, TranscriptSummary, title_of};
 
 /// How the name of a rollout begins.
@@ -57,20 +58,36 @@ pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
     })
 }
 
-/// What the first record of a rollout says; none when it has no record or does not say. Reads no further than that.
+/// What the first record of a rollout says; none when it has no record or does not say. Reads no further than that, and holds
+/// no line.
 ///
 /// # Errors
 /// What the reader answers.
-pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
-    let mut lines = Lines::new(reader, 0);
-    while let Some(line) = lines.next_line()? {
-        let text = line_text(line.bytes);
-        if let Some(record) = line::RolloutLine::parse(&text) {
-            let is_meta = record.kind == line::LineKind::Meta;
-            return Ok(is_meta.then(|| record.meta()));
+pub fn read_meta(mut reader: impl BufRead) -> io::Result<Option<Meta>> {
+    let mut scanner = Scanner::<LineNoted>::default();
+    loop {
+        let piece = match reader.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let is_over = piece.is_empty();
+        let (taken, ended) = scanner.feed(piece);
+        reader.consume(taken);
+        if !ended && !is_over {
+            continue;
+        }
+        match scanner.finish() {
+            Scanned::Record(note) => {
+                return Ok(match note.what {
+                    What::Meta(meta) => Some(*meta),
+                    _ => None,
+                });
+            }
+            _ if is_over => return Ok(None),
+            _ => {}
         }
     }
-    Ok(None)
 }
 
 /// What is told of a rollout.
@@ -242,6 +259,30 @@ mod listing_tests {
         ];
         for (name, expected) in table {
             assert_eq!(rollout_name(&name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_record_says_which_session_it_is() {
+        let meta = |text: &str| {
+            // Pieces of any size.
+            let read = |capacity| read_meta(io::BufReader::with_capacity(capacity, text.as_bytes()));
+            let told = read(64).expect("bytes are read");
+            assert_eq!(told, read(3).expect("bytes are read"));
+            told.and_then(|meta| meta.upstream_id)
+        };
+        assert_eq!(meta(META).as_deref(), Some(ID));
+        assert_eq!(
+            meta(&format!("\n\0\ngarbage\n{META}\n{PROMPT}\n")).as_deref(),
+            Some(ID)
+        );
+        for nothing in [
+            String::new(),
+            "garbage".to_owned(),
+            format!("{PROMPT}\n{META}\n"),
+            META[..90].to_owned(),
+        ] {
+            assert_eq!(meta(&nothing), None, "{nothing}");
         }
     }
 }

@@ -419,3 +419,111 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     assert_eq!(lineage["entries"][0]["fidelity"], json!("partial"));
     app.call("daemon/status", json!({})).await.unwrap();
 }
+
+/// A line of 300 MB, which stands on no disk; what comes behind it is told.
+#[tokio::test]
+async fn a_line_that_is_too_long_is_passed_over_and_told() {
+    use std::io::{Seek, SeekFrom, Write};
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = rollout(&home, ROOT_ID);
+    let first_turn: String = ROOT.lines().take(14).map(|line| format!("{line}\n")).collect();
+    let rest: String = ROOT.lines().skip(14).map(|line| format!("{line}\n")).collect();
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(first_turn.as_bytes()).unwrap();
+    file.write_all(br#"{"type":"response_item","payload":{"text":""#)
+        .unwrap();
+    file.seek(SeekFrom::Current(300 << 20)).unwrap();
+    file.write_all(format!("\"}}}}\n{rest}").as_bytes()).unwrap();
+    drop(file);
+    let root = adopt(&app, &home, ROOT_ID).await;
+    let told = history(&app, &root).await;
+    assert_eq!(told["gaps"][0]["kind"], json!("broken"));
+    assert_eq!(checkpoints(&app, &root).await.len(), 6);
+    assert_eq!(findings(&app, ROOT_ID).await, [(15, "oversizedLine".to_owned())]);
+    let page = app
+        .call("transcript/list", json!({"agent": "codex"}))
+        .await
+        .unwrap();
+    assert_eq!(page["transcripts"].as_array().unwrap().len(), 4);
+}
+
+/// What is new is told as what it is or passed over, and a file of which nothing is understood is not taken for an empty
+/// conversation.
+#[tokio::test]
+async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = rollout(&home, ROOT_ID);
+    let newer: String = ROOT
+        .lines()
+        .flat_map(|line| {
+            let item = r#"{"type":"response_item","payload":{"type":"hologram","turn_id":{"new":1},"content":{"text":"x"}}}"#;
+            let kind = r#"{"type":"brand_new","ordinal":"x","payload":[{"type":"message"}]}"#;
+            [line.replacen("{\"timestamp\"", "{\"schema\":{\"v\":9},\"timestamp\"", 1), item.to_owned(), kind.to_owned()]
+        })
+        .map(|line| line + "\n")
+        .collect();
+    write(&path, &newer);
+    let root = adopt(&app, &home, ROOT_ID).await;
+    let told = history(&app, &root).await;
+    assert_eq!(checkpoints(&app, &root).await.len(), 6);
+    assert!(
+        told.to_string().contains("hologram"),
+        "what is not known is told as it is"
+    );
+    assert_eq!(findings(&app, ROOT_ID).await, []);
+
+    // Nothing of it is understood.
+    let foreign: String = ROOT
+        .lines()
+        .map(|line| line.replace("\"payload\"", "\"body\"") + "\n")
+        .collect();
+    write(&rollout(&home, HEAD_FORK_ID), &foreign);
+    let params = json!({"upstreamId": HEAD_FORK_ID, "cwd": home.project()});
+    refused(
+        app.call("conversation/adopt", params).await,
+        ErrorKind::TranscriptDamaged,
+        "holds no turn",
+    );
+    let found = findings(&app, HEAD_FORK_ID).await;
+    assert!(
+        found.iter().any(|(_, kind)| kind == "nothingToResume"),
+        "{found:?}"
+    );
+}
+
+/// Folders that stand within themselves, links that lead nowhere, a folder in a file's place, and files where folders should
+/// be.
+#[tokio::test]
+async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let sessions = home.path().join("codex/sessions");
+    std::os::unix::fs::symlink(&sessions, sessions.join("2026/loop")).unwrap();
+    std::os::unix::fs::symlink("/nowhere", sessions.join("2026/lost")).unwrap();
+    write(&home.path().join("codex/archived_sessions"), "not a folder");
+    fs::create_dir(sessions.join("rollout-2026-11-21T06-16-34-01a1fcbf-0000-7000-8000-000000000000.jsonl"))
+        .unwrap();
+    let page = app
+        .call("transcript/list", json!({"agent": "codex"}))
+        .await
+        .unwrap();
+    assert_eq!(page["transcripts"].as_array().unwrap().len(), 4);
+    let deep = adopt(&app, &home, DEEP_ID).await;
+    assert_eq!(said(&history(&app, &deep).await).len(), 6);
+    assert_eq!(findings(&app, DEEP_ID).await, []);
+
+    // Gone while a conversation holds it, and back.
+    let path = rollout(&home, DEEP_ID);
+    let text = fs::read(&path).unwrap();
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    assert!(said(&history(&app, &deep).await).len() < 6);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(history(&app, &deep).await["gaps"][0]["kind"], json!("missing"));
+    fs::write(&path, &text).unwrap();
+    assert_eq!(said(&history(&app, &deep).await).len(), 6);
+}
