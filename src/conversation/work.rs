@@ -179,7 +179,7 @@ mod tests {
         let bytes = std::fs::metadata(&path).unwrap().len();
         let ways: [fn(&std::path::Path); 3] = [
             |path| drop(reading::check(path).unwrap()),
-            |path| drop(reading::origin(path).unwrap()),
+            |path| drop(Library::default().origin(path).unwrap()),
             |path| drop(Library::default().index(path).unwrap()),
         ];
         for way in ways {

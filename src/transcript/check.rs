@@ -1,10 +1,12 @@
 //! What is wrong with a Claude transcript, and what that does to a resume.
 //!
-//! One pass over the lines, in the memory of an index; changes nothing. What a resume makes of damage was seen with Claude
+//! One pass over the bytes, in the memory of an index and however long the lines are; changes nothing. What a resume makes of damage was seen with Claude
 //! Code 2.1.316: a record whose parent is not there is joined to the one that stands before it in the file, and one without
 //! a parent begins the history anew. No final newline, blank lines, a byte order mark, carriage returns, NUL bytes at the
 //! end and bytes that are not UTF-8 are harmless and are not told. Pure; whether a file beside the transcript is there is
 //! asked of the caller.
+
+mod noted;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,10 +14,10 @@ use std::io::{self, BufRead};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::claude::{Index, Selection};
-use super::fields::Fields;
-use super::lines::{LINE_LIMIT_BYTES, Lines, RawLine, text_of_same_length, trimmed};
-use super::record::{Block, Record, RecordHeader, RecordKind};
+use super::claude::{ChainNoted, Index, Seen, Selection};
+use super::lines::LINE_LIMIT_BYTES;
+use super::scan::{Scanned, Scanner};
+use noted::{Said, SaidNoted};
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
@@ -60,7 +62,7 @@ impl Report {
 /// # Errors
 /// What the reader answers.
 pub fn check(
-    reader: impl BufRead,
+    mut reader: impl BufRead,
     upstream_id: &str,
     is_there: impl Fn(&SideFile) -> bool,
 ) -> io::Result<Report> {
@@ -75,13 +77,55 @@ pub fn check(
         told: HashMap::new(),
         report: Report::default(),
     };
-    let mut lines = Lines::new(reader, 0);
-    let mut number = 0;
-    while let Some(line) = lines.next_line()? {
-        number += 1;
-        checker.line(number, &line);
+    // Each sees the same bytes: what a record is in its chain, and what is said in it.
+    let (mut chain, mut said) = (Scanner::<ChainNoted>::default(), Scanner::<SaidNoted>::default());
+    let mut line = Place { number: 1, offset: 0 };
+    let mut offset = 0;
+    loop {
+        let piece = match reader.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if piece.is_empty() {
+            break;
+        }
+        let (taken, ended) = chain.feed(piece);
+        said.feed(&piece[..taken]);
+        reader.consume(taken);
+        offset += taken as u64;
+        if ended {
+            checker.line(
+                line,
+                offset - 1 - line.offset,
+                chain.finish(),
+                said.finish(),
+                true,
+            );
+            line = Place {
+                number: line.number + 1,
+                offset,
+            };
+        }
+    }
+    if offset > line.offset {
+        checker.line(line, offset - line.offset, chain.finish(), said.finish(), false);
     }
     Ok(checker.finish())
+}
+
+/// A call of a tool, or the result of one, by a hash of the call's id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Item {
+    Call { id: u64, tool: String },
+    Result { id: u64 },
+}
+
+/// Where a line stands.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    number: u64,
+    offset: u64,
 }
 
 /// A call of a tool whose result has not been seen.
@@ -114,30 +158,27 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.report.add(*told, line, kind, detail.into());
     }
 
-    fn line(&mut self, number: u64, line: &RawLine<'_>) {
-        if line.oversized {
+    /// Takes a line of so many bytes.
+    fn line(&mut self, place: Place, bytes: u64, chain: Scanned<Seen>, said: Scanned<Said>, ended: bool) {
+        if bytes > LINE_LIMIT_BYTES as u64 {
             let detail = format!(
                 "longer than {} MiB and not read here; where it is a record of the conversation, an agent may take long \
                  or fail to read it",
                 LINE_LIMIT_BYTES >> 20
             );
-            self.find(number, FindingKind::OversizedLine, detail);
+            self.find(place.number, FindingKind::OversizedLine, detail);
             return;
         }
-        let bytes = trimmed(line.bytes);
-        if bytes.is_empty() {
-            return;
-        }
-        let text = text_of_same_length(bytes);
-        match Record::parse(&text) {
-            Some(record) => self.record(number, line.offset, &record),
-            None if line.ended => self.find(
-                number,
+        match (chain, said) {
+            (Scanned::Record(seen), Scanned::Record(said)) => self.record(place, seen, said),
+            (Scanned::Blank, _) => {}
+            _ if ended => self.find(
+                place.number,
                 FindingKind::GarbageLine,
                 "not a record: a resume passes over it, and what it said is lost",
             ),
-            None => self.find(
-                number,
+            _ => self.find(
+                place.number,
                 FindingKind::TornLine,
                 "breaks off within a record: its writer was stopped, or still writes; a resume passes over it and goes on \
                  from the records before",
@@ -145,58 +186,43 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    fn record(&mut self, number: u64, offset: u64, record: &Record<'_>) {
-        let header = record.header();
-        let Some(uuid) = &header.uuid else { return };
-        if self.index.holds(uuid) {
+    fn record(&mut self, place: Place, seen: Seen, said: Said) {
+        let Some(note) = &seen.chain else { return };
+        if self.index.holds(note) {
             let detail = format!(
                 "a record with the uuid {} stood before: the later one is taken for both, so that a resume may lack the \
                  earlier",
-                quoted(uuid)
+                quoted(&note.uuid())
             );
-            self.find(number, FindingKind::DuplicateUuid, detail);
+            self.find(place.number, FindingKind::DuplicateUuid, detail);
         }
-        self.index.push_with(offset, record, &header);
-        self.chain.push((offset, number));
-        if let Some(session) = header.session_id.as_deref().filter(|id| *id != self.upstream_id) {
-            let place = self.foreign.entry(hash_of(session));
-            place.or_insert_with(|| (number, 0, quoted(session))).1 += 1;
+        let is_message = note.is_message();
+        self.index.push(place.offset, seen);
+        self.chain.push((place.offset, place.number));
+        if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
+            let foreign = self.foreign.entry(hash_of(&session));
+            foreign.or_insert_with(|| (place.number, 0, quoted(&session))).1 += 1;
         }
-        if header.is_sidechain || !matches!(header.kind, RecordKind::User | RecordKind::Assistant) {
-            return;
+        if is_message {
+            self.messages += 1;
+            self.message(place, said.items, said.files);
         }
-        self.messages += 1;
-        self.message(number, offset, record, &header);
     }
 
-    fn message(&mut self, number: u64, offset: u64, record: &Record<'_>, header: &RecordHeader) {
-        let blocks = record.message().map(|message| message.blocks).unwrap_or_default();
-        let mut named = if header.has_tool_use_result {
-            files_of_result(&record.fields)
-        } else {
-            Vec::new()
-        };
-        for block in blocks {
-            match block {
-                Block::ToolUse(call) => {
-                    let call_id = hash_of(&call.id);
-                    let tool = quoted(&call.name);
-                    self.calls.insert(
-                        call_id,
-                        Call {
-                            line: number,
-                            offset,
-                            tool,
-                        },
-                    );
+    fn message(&mut self, place: Place, items: Vec<Item>, mut named: Vec<SideFile>) {
+        for item in items {
+            match item {
+                Item::Call { id, tool } => {
+                    let call = Call {
+                        line: place.number,
+                        offset: place.offset,
+                        tool,
+                    };
+                    self.calls.insert(id, call);
                 }
-                Block::ToolResult {
-                    tool_use_id, text, ..
-                } => {
-                    self.calls.remove(&hash_of(&tool_use_id));
-                    named.extend(persisted_path(&text));
+                Item::Result { id } => {
+                    self.calls.remove(&id);
                 }
-                _ => {}
             }
         }
         named.sort();
@@ -217,7 +243,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                     quoted(id)
                 ),
             };
-            self.find(number, FindingKind::MissingSideFile, detail);
+            self.find(place.number, FindingKind::MissingSideFile, detail);
         }
     }
 
@@ -296,17 +322,6 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         let place = self.chain.binary_search_by_key(&offset, |(offset, _)| *offset);
         place.map_or(0, |place| self.chain[place].1)
     }
-}
-
-/// The files that a tool's result names beside its text.
-fn files_of_result(fields: &Fields<'_>) -> Vec<SideFile> {
-    let Some(result) = fields.object("toolUseResult") else {
-        return Vec::new();
-    };
-    let path = result.text("persistedOutputPath").map(SideFile::ToolResult);
-    let is_name = |id: &String| !id.is_empty() && !id.contains(['/', '\0']);
-    let subagent = result.text("agentId").filter(is_name).map(SideFile::Subagent);
-    path.into_iter().chain(subagent).collect()
 }
 
 /// The file into which the text of a result was put.

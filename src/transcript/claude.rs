@@ -16,6 +16,8 @@ mod walk;
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 pub use index::Index;
+pub(in crate::transcript) use note::Seen;
+pub(in crate::transcript) use noted::ChainNoted;
 pub use turns::{ToolCall, Turn};
 pub use walk::Selection;
 

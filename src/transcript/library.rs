@@ -23,6 +23,7 @@ use super::TranscriptError;
 use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
+use super::origin::Origin;
 use super::reading::{OpenBook, READ_BYTES};
 use super::rollouts::RolloutBooks;
 
@@ -164,6 +165,17 @@ impl Library {
             let reader = BufReader::with_capacity(READ_BYTES, file);
             let branch = read_indexed_branch(&volume.index, reader, options);
             branch.map_err(TranscriptError::reading(path))
+        })
+    }
+
+    /// What a transcript says of where it came from.
+    ///
+    /// # Errors
+    /// As [`Library::index`].
+    pub fn origin(&self, path: &Path) -> Result<Origin, TranscriptError> {
+        self.look(path, |volume, file| {
+            let reader = BufReader::with_capacity(READ_BYTES, file);
+            Origin::of(&volume.index, reader).map_err(TranscriptError::io("read", path))
         })
     }
 

@@ -1,13 +1,11 @@
 //! Where a transcript says that it came from: its folder, its title, and the session that it was forked off.
 //!
-//! One pass, in the memory of an index. Pure; knows nothing of what is made of it.
+//! The index says which lines tell it. Pure; knows nothing of what is made of it.
 
-use std::io::{self, BufRead};
-use std::sync::Arc;
+use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::claude::Index;
-use super::lines::{Lines, text_of_same_length, trimmed};
-use super::record::{Record, RecordHeader, RecordKind};
+use super::scan::{Held, Noted, Scanned, Scanner};
 
 /// What a transcript says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,75 +32,169 @@ pub struct ForkedFrom {
     pub record_uuid: Option<String>,
 }
 
-/// A message that was copied from another session: where it stands here, and where it stood there.
-struct Copied {
-    offset: u64,
-    session_id: Arc<str>,
-    record_uuid: Box<str>,
-}
-
 impl Origin {
-    /// Reads all lines of a transcript, from its first byte on.
+    /// What a transcript says of itself: `index` is its own, and `reader` gives its bytes. Of the transcript no more is read
+    /// than the three lines that say it, and of these no more is held than what they say.
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn read(reader: impl BufRead) -> io::Result<Self> {
-        let mut origin = Self::default();
-        let mut index = Index::default();
-        let mut copied: Vec<Copied> = Vec::new();
-        let mut lines = Lines::new(reader, 0);
-        while let Some(line) = lines.next_line()? {
-            let text = text_of_same_length(trimmed(line.bytes));
-            let Some(record) = Record::parse(&text) else {
-                continue;
-            };
-            let header = record.header();
-            index.push_with(line.offset, &record, &header);
-            if header.kind == RecordKind::Other("custom-title".to_owned()) {
-                origin.title = record.fields.text("customTitle").or(origin.title);
-            }
-            if header.uuid.is_none() || header.is_sidechain {
-                continue;
-            }
-            copied.extend(copied_from(&header, line.offset, copied.last()));
-            origin.cwd = header.cwd.or(origin.cwd);
-        }
+    pub fn of(index: &Index, mut reader: impl BufRead + Seek) -> io::Result<Self> {
+        let mut said =
+            |offset: Option<u64>| offset.map_or(Ok(Said::default()), |offset| said_at(&mut reader, offset));
+        let mut origin = Self {
+            title: said(index.title_offset())?.title,
+            cwd: said(index.cwd_offset())?.cwd,
+            ..Self::default()
+        };
         if let Some(selection) = index.select(None, true) {
             origin.turns = selection.prompt_offsets().len();
             origin.breaks = selection.breaks();
-            let last = copied
-                .iter()
-                .rev()
-                .find(|message| selection.contains(message.offset));
-            origin.forked_from = last.map(|message| ForkedFrom {
-                session_id: message.session_id.to_string(),
-                record_uuid: Some(message.record_uuid.to_string()),
+            let copied = said(index.last_copied(&selection))?;
+            origin.forked_from = copied.session_id.map(|session_id| ForkedFrom {
+                session_id,
+                record_uuid: copied.message_uuid,
             });
         }
         Ok(origin)
     }
 }
 
-fn copied_from(header: &RecordHeader, offset: u64, last: Option<&Copied>) -> Option<Copied> {
-    if !matches!(header.kind, RecordKind::User | RecordKind::Assistant) {
-        return None;
+/// The longest text that is taken of a line, in bytes: no folder has a longer name, and a title is cut to less.
+const TEXT_LIMIT_BYTES: usize = 64 * 1024;
+
+/// What a line says of where its transcript came from.
+#[derive(Debug, Default)]
+struct Said {
+    title: Option<String>,
+    cwd: Option<String>,
+    session_id: Option<String>,
+    message_uuid: Option<String>,
+}
+
+/// Reads one line.
+fn said_at(reader: &mut (impl BufRead + Seek), offset: u64) -> io::Result<Said> {
+    reader.seek(SeekFrom::Start(offset))?;
+    let mut scanner = Scanner::<Said>::default();
+    loop {
+        let piece = match reader.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let at_end = piece.is_empty();
+        let (taken, ended) = scanner.feed(piece);
+        reader.consume(taken);
+        if at_end || ended {
+            return Ok(match scanner.finish() {
+                Scanned::Record(said) => said,
+                // It was changed since the index was made.
+                Scanned::Blank | Scanned::Garbage => Said::default(),
+            });
+        }
     }
-    let (session_id, record_uuid) = header.forked_from.as_ref()?;
-    // The same one for each record, mostly.
-    let session_id = match last {
-        Some(last) if *last.session_id == **session_id => Arc::clone(&last.session_id),
-        _ => session_id.as_str().into(),
-    };
-    Some(Copied {
-        offset,
-        session_id,
-        record_uuid: record_uuid.as_str().into(),
-    })
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Context {
+    Record,
+    ForkedFrom,
+    #[default]
+    Other,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Member {
+    Title,
+    Cwd,
+    ForkedFrom,
+    SessionId,
+    MessageUuid,
+    #[default]
+    None,
+}
+
+impl Said {
+    fn place(&mut self, member: Member) -> Option<&mut Option<String>> {
+        match member {
+            Member::Title => Some(&mut self.title),
+            Member::Cwd => Some(&mut self.cwd),
+            Member::SessionId => Some(&mut self.session_id),
+            Member::MessageUuid => Some(&mut self.message_uuid),
+            Member::ForkedFrom | Member::None => None,
+        }
+    }
+}
+
+impl Noted for Said {
+    type Context = Context;
+    type Member = Member;
+    type Note = Self;
+
+    fn member(context: Context, name: &[u8]) -> Member {
+        match (context, name) {
+            (Context::Record, b"customTitle") => Member::Title,
+            (Context::Record, b"cwd") => Member::Cwd,
+            (Context::Record, b"forkedFrom") => Member::ForkedFrom,
+            (Context::ForkedFrom, b"sessionId") => Member::SessionId,
+            (Context::ForkedFrom, b"messageUuid") => Member::MessageUuid,
+            _ => Member::None,
+        }
+    }
+
+    fn element(_: Context) -> Member {
+        Member::None
+    }
+
+    fn held_bytes(member: Member) -> usize {
+        match member {
+            Member::ForkedFrom | Member::None => 0,
+            _ => TEXT_LIMIT_BYTES,
+        }
+    }
+
+    fn name(&mut self, member: Member) {
+        if member == Member::ForkedFrom {
+            (self.session_id, self.message_uuid) = (None, None);
+        }
+        if let Some(place) = self.place(member) {
+            *place = None;
+        }
+    }
+
+    fn begin(&mut self, _: Member, _: u8) {}
+
+    fn open(&mut self, around: Option<Context>, member: Member, is_object: bool) -> Context {
+        match (around, member, is_object) {
+            (None, ..) => Context::Record,
+            (Some(Context::Record), Member::ForkedFrom, true) => Context::ForkedFrom,
+            _ => Context::Other,
+        }
+    }
+
+    fn close(&mut self, _: Context) {}
+
+    fn string(&mut self, member: Member, held: &Held) {
+        if let Some(place) = self.place(member) {
+            *place = held.text().map(Into::into);
+        }
+    }
+
+    fn number(&mut self, _: Member, _: u64) {}
+
+    fn note(self) -> Self {
+        self
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
+    use crate::transcript::record::{Record, RecordKind};
 
     fn prompt(uuid: &str, parent: &str, more: &str) -> String {
         let parent = if parent.is_empty() {
@@ -116,7 +208,12 @@ mod tests {
     }
 
     fn read(lines: &[String]) -> Origin {
-        Origin::read(lines.join("\n").as_bytes()).expect("bytes are read")
+        read_bytes(lines.join("\n").as_bytes())
+    }
+
+    fn read_bytes(bytes: &[u8]) -> Origin {
+        let index = Index::read(bytes).expect("bytes are read");
+        Origin::of(&index, Cursor::new(bytes)).expect("bytes are read")
     }
 
     #[test]
@@ -154,7 +251,85 @@ mod tests {
     #[test]
     fn garbage_says_nothing() {
         for bytes in [&b""[..], b"\n\n", b"@@@\n{\n", b"\0\0\0", b"\xff\xfe\n[]\n7"] {
-            assert_eq!(Origin::read(bytes).expect("bytes are read"), Origin::default());
+            assert_eq!(read_bytes(bytes), Origin::default());
+        }
+    }
+
+    /// The same with each line decoded whole: the words by which the other way is judged.
+    fn decoded(bytes: &[u8]) -> Origin {
+        let index = Index::read(bytes).expect("bytes are read");
+        let selection = index.select(None, true);
+        let mut origin = Origin::default();
+        let mut lines = Lines::new(bytes, 0);
+        while let Some(line) = lines.next_line().expect("bytes are read") {
+            let text = text_of_same_length(trimmed(line.bytes));
+            let Some(record) = Record::parse(&text) else {
+                continue;
+            };
+            let header = record.header();
+            if header.kind == RecordKind::Other("custom-title".to_owned()) {
+                origin.title = record.fields.text("customTitle").or(origin.title);
+            }
+            if header.uuid.is_none() || header.is_sidechain {
+                continue;
+            }
+            origin.cwd = header.cwd.or(origin.cwd);
+            let on_branch = selection
+                .as_ref()
+                .is_some_and(|branch| branch.contains(line.offset));
+            if matches!(header.kind, RecordKind::User | RecordKind::Assistant) && on_branch {
+                let from = header.forked_from.map(|(session_id, uuid)| ForkedFrom {
+                    session_id,
+                    record_uuid: Some(uuid),
+                });
+                origin.forked_from = from.or(origin.forked_from);
+            }
+        }
+        if let Some(selection) = selection {
+            origin.turns = selection.prompt_offsets().len();
+            origin.breaks = selection.breaks();
+        }
+        origin
+    }
+
+    fn line() -> impl Strategy<Value = String> {
+        let kind = prop::sample::select(vec!["user", "assistant", "system", "custom-title"]);
+        let uuid = prop::sample::select(vec!["u1", "u2", "u3", "u4"]);
+        let more = prop::sample::select(vec![
+            "",
+            r#","cwd":"/home/u/a""#,
+            r#","cwd":"/home/\u00fc\ud83d""#,
+            r#","cwd":7"#,
+            r#","cwd":"/x","cwd":null"#,
+            r#","isSidechain":true,"cwd":"/side""#,
+            r#","customTitle":"first""#,
+            r#","customTitle":"\n\"second\"""#,
+            r#","customTitle":{}"#,
+            r#","forkedFrom":{"sessionId":"s1","messageUuid":"m1"}"#,
+            r#","forkedFrom":{"messageUuid":"m2","sessionId":"s2","x":[{"sessionId":"no"}]},"cwd":"/b""#,
+            r#","forkedFrom":{"sessionId":"s3"}"#,
+            r#","forkedFrom":{"sessionId":"s4","messageUuid":"m4"},"forkedFrom":[]"#,
+            "}",
+            "\u{ff}",
+        ]);
+        (kind, prop::option::weighted(0.9, uuid.clone()), uuid, more).prop_map(
+            |(kind, uuid, parent, more)| {
+                let uuid = uuid.map_or(String::new(), |uuid| format!(r#""uuid":"{uuid}","#));
+                format!(
+                    r#"{{{uuid}"parentUuid":"{parent}","type":"{kind}","message":{{"content":"x"}}{more}}}"#
+                )
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn both_ways_say_the_same(lines in prop::collection::vec(line(), 0..8), cut in 0usize..20) {
+            let bytes = lines.join("\n").into_bytes();
+            let bytes = &bytes[..bytes.len().saturating_sub(cut)];
+            prop_assert_eq!(read_bytes(bytes), decoded(bytes));
         }
     }
 }

@@ -12,7 +12,6 @@ use super::check::{self, Report, SideFile};
 use super::claude::book::{Book, BookMessage};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
 use super::meter::Metered;
-use super::origin::Origin;
 
 /// How much is read at once, in bytes.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -110,14 +109,6 @@ fn subagent_is_there(transcript: &Path, agent: &str) -> bool {
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
-}
-
-/// What a transcript says of where it came from.
-///
-/// # Errors
-/// [`TranscriptError::Io`] when it cannot be opened or read.
-pub fn origin(path: &Path) -> Result<Origin, TranscriptError> {
-    Origin::read(open(path)?).map_err(TranscriptError::io("read", path))
 }
 
 /// A transcript that is held open, and its messages up to a record or of its live branch.

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Ok(Role::Splice(socket)) => floor::splice(&socket).map(|()| ExitCode::SUCCESS),
         Ok(Role::Answer(socket, bytes)) => floor::answer(&socket, bytes).map(|()| ExitCode::SUCCESS),
         Ok(Role::Index(path)) => scenario::index::be_index(&path).map(|()| ExitCode::SUCCESS),
+        Ok(Role::Check(path)) => scenario::index::be_check(&path).map(|()| ExitCode::SUCCESS),
         Ok(Role::Read(path)) => floor::read(&path).map(|()| ExitCode::SUCCESS),
         Err(error) => Err(error),
     };

@@ -13,6 +13,8 @@ pub(crate) const ANSWER: &str = "be-answer";
 
 /// The argument with which it becomes the process that makes the index of a transcript; its path follows.
 pub(crate) const INDEX: &str = "be-index";
+/// The argument with which it becomes the process that checks a transcript; its path follows.
+pub(crate) const CHECK: &str = "be-check";
 /// The argument with which it becomes the process that only reads a file; its path follows.
 pub(crate) const READ: &str = "be-read";
 
@@ -28,6 +30,8 @@ pub(crate) enum Role {
     Answer(PathBuf, usize),
     /// See [`INDEX`].
     Index(PathBuf),
+    /// See [`CHECK`].
+    Check(PathBuf),
     /// See [`READ`].
     Read(PathBuf),
 }
@@ -66,6 +70,7 @@ impl Role {
                     return Ok(Self::Answer(socket, bytes));
                 }
                 INDEX => return Ok(Self::Index(arguments.next().ok_or_else(missing)?.into())),
+                CHECK => return Ok(Self::Check(arguments.next().ok_or_else(missing)?.into())),
                 READ => return Ok(Self::Read(arguments.next().ok_or_else(missing)?.into())),
                 // Cargo adds this to what it runs as a benchmark.
                 "--bench" => {}

@@ -11,8 +11,23 @@ const LIST: &str = "const { listSessions } = await import(process.argv[1]); \
     console.log(`${sessions.length} sessions in ${Math.round(performance.now() - begun)} ms, \
     ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
+/// Reads the messages of one session, and says the same.
+const MESSAGES: &str = "const { getSessionMessages } = await import(process.argv[1]); \
+    const begun = performance.now(); const messages = await getSessionMessages(process.argv[2]); \
+    console.log(`${messages.length} messages in ${Math.round(performance.now() - begun)} ms, \
+    ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
+
 /// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said.
 pub(crate) fn list_sessions(root: &Path) -> String {
+    run("listSessions()", LIST, root, &[])
+}
+
+/// What `getSessionMessages()` takes for one of them, in words, or why nothing can be said.
+pub(crate) fn get_session_messages(root: &Path, session: &str) -> String {
+    run("getSessionMessages()", MESSAGES, root, &[session])
+}
+
+fn run(name: &str, script: &str, root: &Path, arguments: &[&str]) -> String {
     let adapter = match npm::claude_adapter() {
         Ok(adapter) => adapter,
         Err(Skip(reason)) => return format!("the vendor's library is left out: {reason}"),
@@ -25,14 +40,15 @@ pub(crate) fn list_sessions(root: &Path) -> String {
         return "the vendor's library is left out: it is not installed where it is looked for".to_owned();
     };
     let said = Command::new(&adapter.node)
-        .args(["--input-type=module", "-e", LIST])
+        .args(["--input-type=module", "-e", script])
         .arg(&library)
+        .args(arguments)
         .env("CLAUDE_CONFIG_DIR", root)
         .output();
     match said {
         Ok(output) if output.status.success() => {
             let said = String::from_utf8_lossy(&output.stdout);
-            format!("the vendor's listSessions(): {}", said.trim())
+            format!("the vendor's {name}: {}", said.trim())
         }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);

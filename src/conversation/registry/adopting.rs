@@ -26,6 +26,7 @@ use crate::chain::NewLink;
 use crate::store::{Change, ConversationRecord};
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::origin::Origin;
 use crate::transcript::shelf::Format;
@@ -85,10 +86,11 @@ impl Registry {
         }
         let given = adoption.cwd.as_deref().map(usable_folder).transpose()?;
         let id = adoption.upstream_id.clone();
+        let services = Arc::clone(&self.services);
         let read = move || {
             let held = find(&entries, &id)?;
             let (path, origin) = match held.format {
-                Format::Claude => best_copy(&held, given.as_deref())?,
+                Format::Claude => best_copy(&services.library, &held, given.as_deref())?,
                 Format::Codex => rollout(&held)?,
             };
             if origin.turns == 0 {
@@ -162,13 +164,16 @@ impl Registry {
             is_new
         });
         let begun = self.begun("transcript/check", None);
+        let services = Arc::clone(&self.services);
         blocking(begun, move || {
             let held = find(&entries, &id)?;
             match (held.format, held.paths.as_slice()) {
                 (Format::Codex, _) => check_answer(rollouts::check(&held.root, held.id.as_str())),
                 // It need not be read twice.
                 (Format::Claude, [only]) => check_answer(reading::check(only)),
-                (Format::Claude, _) => check_answer(reading::check(&best_copy(&held, None)?.0)),
+                (Format::Claude, _) => {
+                    check_answer(reading::check(&best_copy(&services.library, &held, None)?.0))
+                }
             }
         })
         .await
@@ -329,11 +334,15 @@ fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, Conversati
 
 /// Of several copies the one that the agent would take: of those with turns the one in the folder of `cwd`, which without
 /// that is the folder that the copy itself was last used in, and of these the one that was written last. Blocks.
-fn best_copy(held: &Held, cwd: Option<&str>) -> Result<(PathBuf, Origin), ConversationError> {
+fn best_copy(
+    library: &Library,
+    held: &Held,
+    cwd: Option<&str>,
+) -> Result<(PathBuf, Origin), ConversationError> {
     let mut failure = None;
     let mut best = None;
     for path in &held.paths {
-        let origin = match reading::origin(path) {
+        let origin = match library.origin(path) {
             Ok(origin) => origin,
             Err(error) => {
                 failure = Some(error);

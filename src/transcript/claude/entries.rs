@@ -68,6 +68,7 @@ const UNKNOWN_PARENT: u32 = u32::MAX - 1;
 const OFFSET_BITS: u32 = 56;
 const SIDECHAIN_BIT: u64 = 1 << 56;
 const TEXT_BIT: u64 = 1 << 57;
+const FORKED_BIT: u64 = 1 << 58;
 const ROLE_SHIFT: u32 = 60;
 
 const ROLES: [Role; 6] = [
@@ -93,6 +94,9 @@ impl Entries {
         let mut place = offset | (note.role as u64) << ROLE_SHIFT;
         if note.is_sidechain {
             place |= SIDECHAIN_BIT;
+        }
+        if note.is_forked {
+            place |= FORKED_BIT;
         }
         self.push_made(Made {
             place,
@@ -231,6 +235,11 @@ impl Entries {
 
     pub(super) fn is_sidechain(&self, position: usize) -> bool {
         self.entries[position].place & SIDECHAIN_BIT != 0
+    }
+
+    /// Whether it says of which message in another session it is a copy.
+    pub(super) fn is_forked(&self, position: usize) -> bool {
+        self.entries[position].place & FORKED_BIT != 0
     }
 
     /// The hash of the record's `message.id`; 0 without one.

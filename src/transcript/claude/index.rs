@@ -3,11 +3,11 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::entries::{Entries, Parent};
-use super::note::{IdRef, Note, Role};
+use super::note::{IdRef, Note, Role, Seen};
 use super::noted::ChainNoted;
 use super::walk::{Selection, Walk};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
-use crate::transcript::record::{Record, RecordHeader, line_text};
+use crate::transcript::record::{Record, line_text};
 use crate::transcript::scan::{Scanned, Scanner};
 
 /// Where every chain record of a transcript stands and how they hang together.
@@ -22,6 +22,10 @@ pub struct Index {
     garbage_lines: u64,
     prompts: u64,
     ends_torn: bool,
+    /// Where the last title begins that a person gave.
+    title: Option<u64>,
+    /// Where the last record of the conversation begins that names its folder.
+    cwd: Option<u64>,
 }
 
 impl Index {
@@ -66,6 +70,8 @@ impl Index {
             entries: index.entries,
             garbage_lines: index.garbage_lines + behind.garbage_lines,
             prompts: index.prompts + behind.prompts,
+            title: behind.title.or(index.title),
+            cwd: behind.cwd.or(index.cwd),
             ..behind
         })
     }
@@ -112,7 +118,7 @@ impl Index {
     }
 
     /// Takes a line of so many bytes.
-    fn take(&mut self, offset: u64, bytes: u64, scanned: Scanned<Option<Note>>, ended: bool) {
+    fn take(&mut self, offset: u64, bytes: u64, scanned: Scanned<Seen>, ended: bool) {
         // A longer line is no record for those who read it whole, and must not be one here.
         let scanned = match bytes > LINE_LIMIT_BYTES as u64 {
             true => Scanned::Garbage,
@@ -122,36 +128,53 @@ impl Index {
             Scanned::Blank => {}
             Scanned::Garbage if ended => self.garbage_lines += 1,
             Scanned::Garbage => self.ends_torn = true,
-            Scanned::Record(note) => {
+            Scanned::Record(seen) => {
                 self.took_unended = !ended;
-                if let Some(note) = note {
-                    self.push(offset, note);
-                }
+                self.push(offset, seen);
             }
         }
     }
 
     /// Takes one more record, which begins at `offset`, behind all that were taken.
-    pub(in crate::transcript) fn push_with(
-        &mut self,
-        offset: u64,
-        record: &Record<'_>,
-        header: &RecordHeader,
-    ) {
-        if let Some(note) = Note::of(record, header) {
-            self.push(offset, note);
+    pub(in crate::transcript) fn push(&mut self, offset: u64, seen: Seen) {
+        if seen.is_title {
+            self.title = Some(offset);
         }
-    }
-
-    fn push(&mut self, offset: u64, note: Note) {
+        let Some(note) = seen.chain else { return };
+        if note.has_cwd && !note.is_sidechain {
+            self.cwd = Some(offset);
+        }
         self.prompts += u64::from(note.role == Role::Prompt);
         self.entries.push(offset, note);
     }
 
-    /// Whether a record with this uuid was taken already.
+    /// Whether a record with the uuid of this one was taken already.
     #[must_use]
-    pub(in crate::transcript) fn holds(&self, uuid: &str) -> bool {
-        self.entries.find(IdRef::new(uuid)).is_some()
+    pub(in crate::transcript) fn holds(&self, note: &Note) -> bool {
+        self.entries.find(note.uuid.as_ref()).is_some()
+    }
+
+    /// Where the last title begins that a person gave.
+    #[must_use]
+    pub(in crate::transcript) fn title_offset(&self) -> Option<u64> {
+        self.title
+    }
+
+    /// Where the last record of the conversation begins that names the folder that it ran in.
+    #[must_use]
+    pub(in crate::transcript) fn cwd_offset(&self) -> Option<u64> {
+        self.cwd
+    }
+
+    /// Where the last message of a branch begins that is a copy of one in another session.
+    #[must_use]
+    pub(in crate::transcript) fn last_copied(&self, selection: &Selection) -> Option<u64> {
+        let is_copied =
+            |position: &usize| self.entries.is_forked(*position) && !self.entries.is_sidechain(*position);
+        let copied = (0..self.entries.len()).rev().filter(is_copied);
+        copied
+            .map(|position| self.entries.offset(position))
+            .find(|offset| selection.contains(*offset))
     }
 
     /// Where the records begin that name a parent which is not there, with its uuid.

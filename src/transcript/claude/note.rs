@@ -2,22 +2,36 @@
 
 use uuid::Uuid;
 
+#[cfg(test)]
 use crate::transcript::record::{Record, RecordHeader, RecordKind};
 
 /// What is noted of a record that is part of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Note {
+pub(in crate::transcript) struct Note {
     pub(super) uuid: RecordId,
     pub(super) parent: Option<RecordId>,
     pub(super) logical_parent: Option<RecordId>,
     pub(super) message_id: Option<Box<str>>,
     pub(super) role: Role,
     pub(super) is_sidechain: bool,
+    /// Whether it names the folder that it ran in.
+    pub(super) has_cwd: bool,
+    /// Whether it is a message that says of which one in another session it is a copy.
+    pub(super) is_forked: bool,
+}
+
+/// What is noted of any record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::transcript) struct Seen {
+    /// What is noted of one that is part of a chain.
+    pub(in crate::transcript) chain: Option<Note>,
+    /// Whether it is a title that a person gave.
+    pub(in crate::transcript) is_title: bool,
 }
 
 /// What a record is in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::transcript) enum Role {
     Prompt,
     ToolResult,
     Aside,
@@ -28,7 +42,7 @@ pub(super) enum Role {
 
 /// A record's uuid: 16 bytes where it is one, its text where an agent writes something else.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum RecordId {
+pub(in crate::transcript) enum RecordId {
     Uuid(u128),
     Text(Box<str>),
 }
@@ -40,8 +54,32 @@ pub(super) enum IdRef<'a> {
     Text(&'a str),
 }
 
+impl Seen {
+    /// What is noted of a record that was decoded whole.
+    #[cfg(test)]
+    pub(in crate::transcript) fn of(record: &Record<'_>) -> Self {
+        let header = record.header();
+        Self {
+            chain: Note::of(record, &header),
+            is_title: header.kind == RecordKind::Other("custom-title".to_owned())
+                && record.fields.text("customTitle").is_some(),
+        }
+    }
+}
+
 impl Note {
+    /// The uuid's text.
+    pub(in crate::transcript) fn uuid(&self) -> String {
+        self.uuid.as_ref().text()
+    }
+
+    /// Whether it is a message of the conversation, not of a subagent.
+    pub(in crate::transcript) fn is_message(&self) -> bool {
+        self.role != Role::Other && !self.is_sidechain
+    }
+
     /// What is noted of a record; none when it is not part of a chain.
+    #[cfg(test)]
     pub(super) fn of(record: &Record<'_>, header: &RecordHeader) -> Option<Self> {
         Some(Self {
             uuid: RecordId::new(header.uuid.as_ref()?),
@@ -50,10 +88,14 @@ impl Note {
             message_id: header.message_id.as_deref().map(Into::into),
             role: Role::of(record, header),
             is_sidechain: header.is_sidechain,
+            has_cwd: header.cwd.is_some(),
+            is_forked: matches!(header.kind, RecordKind::User | RecordKind::Assistant)
+                && header.forked_from.is_some(),
         })
     }
 }
 
+#[cfg(test)]
 impl Role {
     fn of(record: &Record<'_>, header: &RecordHeader) -> Self {
         match header.kind {

@@ -3,13 +3,14 @@
 //! Owns which members matter. What they mean is decided as in `record`, which decodes a line whole: both ways to read a
 //! line are held together by a test.
 
-use super::note::{Note, RecordId, Role};
+use super::note::{Note, RecordId, Role, Seen};
 use crate::transcript::record::{is_aside_text, is_prompt_text};
 use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Context {
+pub(in crate::transcript) enum Context {
     Record,
+    ForkedFrom,
     Origin,
     Message,
     Content,
@@ -20,7 +21,7 @@ pub(super) enum Context {
 
 /// The member whose value comes next or is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Member {
+pub(in crate::transcript) enum Member {
     #[default]
     None,
     Type,
@@ -31,6 +32,11 @@ pub(super) enum Member {
     IsMeta,
     IsCompactSummary,
     ToolUseResult,
+    Cwd,
+    CustomTitle,
+    ForkedFrom,
+    ForkedSession,
+    ForkedMessage,
     Origin,
     OriginKind,
     Message,
@@ -43,7 +49,7 @@ pub(super) enum Member {
 
 /// What was noted of a record.
 #[derive(Debug, Default)]
-pub(super) struct ChainNoted {
+pub(in crate::transcript) struct ChainNoted {
     kind: Kind,
     uuid: Option<RecordId>,
     parent: Option<RecordId>,
@@ -52,6 +58,10 @@ pub(super) struct ChainNoted {
     is_meta: bool,
     is_compact_summary: bool,
     has_tool_use_result: bool,
+    has_cwd: bool,
+    has_custom_title: bool,
+    /// Whether the session and the message are there that it is a copy of.
+    forked_from: (bool, bool),
     is_from_human: Option<bool>,
     message: MessageNoted,
 }
@@ -85,6 +95,7 @@ enum Kind {
     Assistant,
     Text,
     ToolResult,
+    CustomTitle,
     #[default]
     Other,
 }
@@ -92,7 +103,7 @@ enum Kind {
 impl Noted for ChainNoted {
     type Context = Context;
     type Member = Member;
-    type Note = Option<Note>;
+    type Note = Seen;
 
     fn member(context: Context, name: &[u8]) -> Member {
         match (context, name) {
@@ -104,6 +115,11 @@ impl Noted for ChainNoted {
             (Context::Record, b"isMeta") => Member::IsMeta,
             (Context::Record, b"isCompactSummary") => Member::IsCompactSummary,
             (Context::Record, b"toolUseResult") => Member::ToolUseResult,
+            (Context::Record, b"cwd") => Member::Cwd,
+            (Context::Record, b"customTitle") => Member::CustomTitle,
+            (Context::Record, b"forkedFrom") => Member::ForkedFrom,
+            (Context::ForkedFrom, b"sessionId") => Member::ForkedSession,
+            (Context::ForkedFrom, b"messageUuid") => Member::ForkedMessage,
             (Context::Record, b"origin") => Member::Origin,
             (Context::Record, b"message") => Member::Message,
             (Context::Origin, b"kind") => Member::OriginKind,
@@ -148,6 +164,11 @@ impl Noted for ChainNoted {
             Member::IsMeta => self.is_meta = false,
             Member::IsCompactSummary => self.is_compact_summary = false,
             Member::ToolUseResult => self.has_tool_use_result = true,
+            Member::Cwd => self.has_cwd = false,
+            Member::CustomTitle => self.has_custom_title = false,
+            Member::ForkedFrom => self.forked_from = (false, false),
+            Member::ForkedSession => self.forked_from.0 = false,
+            Member::ForkedMessage => self.forked_from.1 = false,
             Member::Origin | Member::OriginKind => self.is_from_human = None,
             Member::Message => self.message = MessageNoted::default(),
             Member::MessageId => self.message.id = None,
@@ -174,6 +195,7 @@ impl Noted for ChainNoted {
         match (around, member, is_object) {
             (None, ..) => Context::Record,
             (Some(Context::Record), Member::Origin, true) => Context::Origin,
+            (Some(Context::Record), Member::ForkedFrom, true) => Context::ForkedFrom,
             (Some(Context::Record), Member::Message, true) => Context::Message,
             (Some(Context::Message), Member::Content, false) => Context::Content,
             (Some(Context::Content), _, true) => {
@@ -198,6 +220,10 @@ impl Noted for ChainNoted {
             Member::LogicalParentUuid => {
                 self.logical_parent = held.text().map(|text| RecordId::new(&text));
             }
+            Member::Cwd => self.has_cwd = true,
+            Member::CustomTitle => self.has_custom_title = true,
+            Member::ForkedSession => self.forked_from.0 = true,
+            Member::ForkedMessage => self.forked_from.1 = true,
             Member::OriginKind => self.is_from_human = Some(*held.beginning() == *b"human"),
             Member::MessageId => self.message.id = held.text().map(|text| text.as_ref().into()),
             Member::Content => self.message.content.take_text(sort_of(held)),
@@ -210,7 +236,16 @@ impl Noted for ChainNoted {
 
     fn number(&mut self, _: Member, _: u64) {}
 
-    fn note(self) -> Option<Note> {
+    fn note(self) -> Seen {
+        Seen {
+            is_title: self.kind == Kind::CustomTitle && self.has_custom_title,
+            chain: self.chain(),
+        }
+    }
+}
+
+impl ChainNoted {
+    fn chain(self) -> Option<Note> {
         let role = self.role();
         Some(Note {
             uuid: self.uuid?,
@@ -219,6 +254,8 @@ impl Noted for ChainNoted {
             message_id: self.message.id,
             role,
             is_sidechain: self.is_sidechain,
+            has_cwd: self.has_cwd,
+            is_forked: matches!(self.kind, Kind::User | Kind::Assistant) && self.forked_from == (true, true),
         })
     }
 }
@@ -236,6 +273,7 @@ impl Kind {
             b"assistant" => Self::Assistant,
             b"text" => Self::Text,
             b"tool_result" => Self::ToolResult,
+            b"custom-title" => Self::CustomTitle,
             _ => Self::Other,
         }
     }

@@ -8,13 +8,15 @@ use std::process::Command;
 use serde_json::json;
 use session_bridge::transcript::checkpoint::MessageRef;
 use session_bridge::transcript::library::Library;
+use session_bridge::transcript::reading;
 
 use crate::Outcome;
 use crate::daemon::{Home, own_peak_mb};
 use crate::grown::{Grown, grow};
-use crate::options::{INDEX, Options, READ};
+use crate::options::{CHECK, INDEX, Options, READ};
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
+use crate::vendor;
 
 /// How long the transcript is, in bytes.
 const BYTES: u64 = 1_000_000_000;
@@ -33,12 +35,13 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let path = folder.join(format!("{SESSION}.jsonl"));
     let cwd = home.path().to_string_lossy().into_owned();
     let grown = grow(&path, SESSION, &cwd, options.rounds(BYTES))?;
-    build(options, report, &path, &grown)?;
+    build(options, report, &home, &path, &grown)?;
+    check(options, report, &path, &grown)?;
     pages(options, report, &home, &grown)
 }
 
 /// What the index costs a process that does nothing else.
-fn build(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> Outcome<()> {
+fn build(options: &Options, report: &mut Report, home: &Home, path: &Path, grown: &Grown) -> Outcome<()> {
     let per_second = |took_us: f64| grown.bytes as f64 / took_us;
     let (mut built, mut peaks, mut records) = (Vec::new(), Vec::new(), 0.0);
     let (mut read, mut counted) = (Vec::new(), Vec::new());
@@ -56,16 +59,19 @@ fn build(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> 
     }
     let megabytes = grown.bytes / 1_000_000;
     report.add(Row {
-        what: format!("index of a transcript, {megabytes} MB, {records} records in {} lines", grown.lines),
+        what: format!(
+            "index of a transcript, {megabytes} MB, {records} records in {} lines",
+            grown.lines
+        ),
         ours: median(&built),
         floor: Some(median(&read)),
         limit: Limit::AtLeast(1_000.0),
         unit: "MB/s",
         note: format!(
-            "floor: a plain read; counting its lines {:.0}; slowest run {:.0}; measured elsewhere: getSessionMessages of the \
-             vendor's SDK 54, in 3,500 MB",
+            "floor: a plain read; counting its lines {:.0}; slowest run {:.0}; {}",
             median(&counted),
-            percentile(&built, 0)
+            percentile(&built, 0),
+            vendor::get_session_messages(&home.data().join("loopback"), SESSION)
         ),
     });
     if peaks.iter().all(|peak| *peak > 0.0) {
@@ -81,6 +87,28 @@ fn build(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> 
     Ok(())
 }
 
+/// What it costs to look for damage in all of it.
+fn check(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> Outcome<()> {
+    let (mut checked, mut peaks) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs {
+        let [took_us, peak_mb, findings] = figures(CHECK, path)?;
+        if findings != 0.0 {
+            return Err(format!("{findings} findings in a whole transcript").into());
+        }
+        checked.push(grown.bytes as f64 / took_us);
+        peaks.push(peak_mb);
+    }
+    report.add(Row {
+        what: "a check of it, and the peak memory of the process".to_owned(),
+        ours: median(&peaks),
+        floor: None,
+        limit: Limit::AtMost(64.0),
+        unit: "MB",
+        note: format!("{:.0} MB/s", median(&checked)),
+    });
+    Ok(())
+}
+
 /// What a page costs, over the socket.
 fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> Outcome<()> {
     let middle = MessageRef {
@@ -89,10 +117,22 @@ fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> 
     };
     let (mut first, mut next, mut resident) = (Vec::new(), Vec::new(), Vec::new());
     let daemon = home.start()?;
-    let adopted = daemon.connect()?.call(
-        "conversation/adopt",
-        &json!({"upstreamId": SESSION, "agent": "loopback"}),
-    )?;
+    let mut client = daemon.connect()?;
+    let whole = json!({"upstreamId": SESSION, "agent": "loopback"});
+    let (adopted, adopted_us) = timed_us(|| client.call("conversation/adopt", &whole));
+    let adopted = adopted?;
+    report.add(Row {
+        what: "conversation/adopt of it, which makes the index".to_owned(),
+        ours: grown.bytes as f64 / adopted_us,
+        floor: None,
+        limit: Limit::Unset,
+        unit: "MB/s",
+        note: format!(
+            "once; resident {:.1} MB",
+            daemon.resident_mb().unwrap_or_default()
+        ),
+    });
+    drop(client);
     let page = json!({
         "conversationId": adopted["conversation"]["id"], "cursor": format!("b.{middle}"), "limit": MESSAGES,
     });
@@ -150,5 +190,14 @@ pub(crate) fn be_index(path: &Path) -> Outcome<()> {
     let records = index?.records();
     let peak_mb = own_peak_mb().unwrap_or_default();
     writeln!(std::io::stdout(), "{took_us} {peak_mb} {records}")?;
+    Ok(())
+}
+
+/// Checks a transcript, and says the same with how many findings there are.
+pub(crate) fn be_check(path: &Path) -> Outcome<()> {
+    let (checked, took_us) = timed_us(|| reading::check(path));
+    let findings = checked?.findings.len();
+    let peak_mb = own_peak_mb().unwrap_or_default();
+    writeln!(std::io::stdout(), "{took_us} {peak_mb} {findings}")?;
     Ok(())
 }

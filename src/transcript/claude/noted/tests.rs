@@ -5,7 +5,7 @@ use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::record::Record;
 use crate::transcript::scan::Scanner;
 
-type Scanned = crate::transcript::scan::Scanned<Option<Note>>;
+type Scanned = crate::transcript::scan::Scanned<Seen>;
 
 /// A line as `record` reads it: the words by which the scanner is judged.
 fn parsed(line: &[u8]) -> Scanned {
@@ -15,7 +15,7 @@ fn parsed(line: &[u8]) -> Scanned {
     }
     let text = text_of_same_length(bytes);
     match Record::parse(&text) {
-        Some(record) => Scanned::Record(Note::of(&record, &record.header())),
+        Some(record) => Scanned::Record(Seen::of(&record)),
         None => Scanned::Garbage,
     }
 }
@@ -34,7 +34,9 @@ fn scanned(line: &[u8]) -> Scanned {
 
 fn role(line: &str) -> Role {
     match scanned(line.as_bytes()) {
-        Scanned::Record(Some(note)) => note.role,
+        Scanned::Record(Seen {
+            chain: Some(note), ..
+        }) => note.role,
         other => panic!("{other:?}: {line}"),
     }
 }
@@ -120,12 +122,20 @@ fn what_it_takes_is_a_record() {
         "{\"a\":0}",
         "{\"a\":1E5}",
     ] {
-        assert_eq!(scanned(line.as_bytes()), Scanned::Record(None), "{line:?}");
-        assert_eq!(parsed(line.as_bytes()), Scanned::Record(None), "{line:?}");
+        assert_eq!(
+            scanned(line.as_bytes()),
+            Scanned::Record(Seen::default()),
+            "{line:?}"
+        );
+        assert_eq!(
+            parsed(line.as_bytes()),
+            Scanned::Record(Seen::default()),
+            "{line:?}"
+        );
     }
-    assert_eq!(scanned(b"{\"a\":\"\xFF\xFE\"}"), Scanned::Record(None));
+    assert_eq!(scanned(b"{\"a\":\"\xFF\xFE\"}"), Scanned::Record(Seen::default()));
     let deep = [b"{\"a\":".as_slice(), &[b'['; 10_000], &[b']'; 10_000], b"}"].concat();
-    assert_eq!(scanned(&deep), Scanned::Record(None));
+    assert_eq!(scanned(&deep), Scanned::Record(Seen::default()));
     assert_eq!(scanned(&deep[..deep.len() - 2]), Scanned::Garbage);
 }
 
@@ -211,11 +221,11 @@ fn an_id_that_is_too_long_is_as_good_as_none() {
     let line = |length: usize| format!(r#"{{"uuid":"{}"}}"#, "x".repeat(length));
     assert!(matches!(
         scanned(line(ID_LIMIT_BYTES).as_bytes()),
-        Scanned::Record(Some(_))
+        Scanned::Record(Seen { chain: Some(_), .. })
     ));
     assert_eq!(
         scanned(line(ID_LIMIT_BYTES + 1).as_bytes()),
-        Scanned::Record(None)
+        Scanned::Record(Seen::default())
     );
 }
 
@@ -228,6 +238,7 @@ fn json() -> impl Strategy<Value = String> {
             "system",
             "text",
             "tool_result",
+            "custom-title",
             "human",
             "u1",
             "a2",
@@ -257,7 +268,7 @@ fn json() -> impl Strategy<Value = String> {
     ];
     scalar.prop_recursive(5, 60, 6, |value| {
         let name = prop::sample::select(vec![
-            "type", "uuid", "parentUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "origin", "kind", "message", "id",
+            "type", "uuid", "parentUuid", "cwd", "customTitle", "forkedFrom", "sessionId", "messageUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "origin", "kind", "message", "id",
             "content", "text", "tool_use_id", "other", "t\\u0079pe", "m\\u0065ssage",
             "\\ud83d", "uuid\\udc00",
         ]);
@@ -298,7 +309,15 @@ fn records() -> impl Strategy<Value = String> {
         text.prop_map(str::to_owned),
         prop::collection::vec(block, 0..4).prop_map(|blocks| format!("[{}]", blocks.join(","))),
     ];
-    let kind = prop::sample::select(vec!["user", "user", "user", "assistant", "system", "x"]);
+    let kind = prop::sample::select(vec![
+        "user",
+        "user",
+        "user",
+        "assistant",
+        "system",
+        "custom-title",
+        "x",
+    ]);
     let origin = prop::sample::select(vec![
         "",
         "",
@@ -306,7 +325,13 @@ fn records() -> impl Strategy<Value = String> {
         r#","origin":{"kind":"x"}"#,
         r#","origin":null"#,
     ]);
-    let result = prop::sample::select(vec!["", "", r#","toolUseResult":{"content":"x"}"#]);
+    let result = prop::sample::select(vec![
+        "",
+        "",
+        r#","toolUseResult":{"content":"x"}"#,
+        r#","forkedFrom":{"sessionId":"s","messageUuid":"m"},"cwd":"/x""#,
+        r#","forkedFrom":{"sessionId":"s","messageUuid":1},"cwd":null,"customTitle":"x""#,
+    ]);
     (kind, flag(), flag(), flag(), origin, result, content, any::<bool>()).prop_map(
         |(kind, side, meta, summary, origin, result, content, early)| {
             let message = format!(r#","message":{{"role":"x","content":{content},"id":"m"}}"#);
@@ -332,7 +357,8 @@ proptest! {
     #[test]
     fn both_readers_see_the_same_roles(line in records(), piece in 1usize..40) {
         let expected = parsed(line.as_bytes());
-        prop_assert!(matches!(expected, Scanned::Record(Some(_))));
+        let is_chained = matches!(&expected, Scanned::Record(seen) if seen.chain.is_some());
+        prop_assert!(is_chained);
         prop_assert_eq!(scanned_in_pieces(line.as_bytes(), piece), expected);
     }
 
