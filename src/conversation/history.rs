@@ -136,7 +136,8 @@ impl History {
     /// The history that ends with a place, in its own transcript, wherever that is.
     ///
     /// # Errors
-    /// [`ConversationError::CheckpointNotFound`], and [`ConversationError::Unsupported`] as above.
+    /// [`ConversationError::CheckpointNotFound`], [`ConversationError::TranscriptDamaged`] when what may hold it cannot be
+    /// read, and [`ConversationError::Unsupported`] as above.
     pub(super) fn of_place(
         services: &Services,
         id: &CheckpointId,
@@ -146,22 +147,36 @@ impl History {
         let agent = AgentName::new(place.agent.as_str());
         let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
         let (root, format) = entry.listed_transcripts().ok_or_else(|| unreadable(&agent))?;
-        let opened = match format {
-            Format::Claude => {
-                let found = locate(root, &place.upstream_id, None).map_err(|_| not_found())?;
-                let open = |path| Opened::claude(&services.library, path, Some(&place.record_uuid));
-                found.iter().find_map(|path| open(path).ok())
+        // What cannot be read may hold it: that is another answer than that there is none.
+        let mut failure = None;
+        let mut told = |opened: Result<Opened, TranscriptError>| {
+            let error = match opened {
+                Ok(opened) => return Some(opened),
+                Err(error) => error,
+            };
+            if !is_absent(&error) {
+                failure = Some(ConversationError::TranscriptDamaged(chain_text(&error)));
             }
+            None
+        };
+        let opened = match format {
+            Format::Claude => match locate(root, &place.upstream_id, None) {
+                Ok(found) => found
+                    .iter()
+                    .find_map(|path| told(Opened::claude(&services.library, path, Some(&place.record_uuid)))),
+                Err(error) => told(Err(error)),
+            },
             Format::Codex => {
                 let until = Some((place.upstream_id.as_str(), place.record_uuid.as_str()));
-                Opened::codex(&services.library, root, &place.upstream_id, until).ok()
+                told(Opened::codex(&services.library, root, &place.upstream_id, until))
             }
         };
+        let opened = opened.ok_or_else(|| failure.unwrap_or_else(not_found))?;
         let mut history = Self::default();
         history.push(Session {
             agent,
             upstream_id: UpstreamId::new(place.upstream_id.as_str()),
-            open: opened.ok_or_else(not_found)?,
+            open: opened,
             turns_before: 0,
             messages_before: 0,
             copied: None,
@@ -222,7 +237,10 @@ impl History {
         };
         let mut room = PageRoom::new();
         let mut checkpoints = Vec::new();
-        for step in (0..end).rev().take(limit) {
+        for step in (0..end).rev() {
+            if checkpoints.len() == limit {
+                break;
+            }
             let Some(checkpoint) = self.checkpoint(step)? else {
                 continue;
             };
@@ -581,6 +599,17 @@ fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
     let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
     let turn = open.book.turn_of(open.book.find(&last)?)?;
     Some((source, turn + 1))
+}
+
+/// Whether an error says that there is no such transcript or no such place in it.
+fn is_absent(error: &TranscriptError) -> bool {
+    match error {
+        TranscriptError::NotFound { .. }
+        | TranscriptError::InvalidId { .. }
+        | TranscriptError::RecordNotFound { .. } => true,
+        TranscriptError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        TranscriptError::AlreadyExists { .. } => false,
+    }
 }
 
 fn unreadable(agent: &AgentName) -> ConversationError {

@@ -69,9 +69,9 @@ pub struct Registry {
     /// What changes in their folders.
     watch: Arc<Mutex<Watch>>,
     /// Held by whoever reads transcripts for a caller.
-    readings: Semaphore,
+    readings: Arc<Semaphore>,
     /// Held by an export or an import.
-    carrying: Semaphore,
+    carrying: Arc<Semaphore>,
     /// Calls that take long because of the files that they read or write.
     works: Arc<Works>,
     stop: CancellationToken,
@@ -114,8 +114,8 @@ impl Registry {
             searching: Semaphore::new(SEARCHES_AT_ONCE),
             shelves: Arc::default(),
             watch: Arc::default(),
-            readings: Semaphore::new(reading::READINGS_AT_ONCE),
-            carrying: Semaphore::new(carrying::CARRIED_AT_ONCE),
+            readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
+            carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             works: Arc::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),

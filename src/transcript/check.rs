@@ -257,7 +257,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "no message of a conversation is in it: an agent says that there is no such session",
             ),
         }
-        for (line, count, session) in std::mem::take(&mut self.foreign).into_values() {
+        let mut foreign: Vec<_> = std::mem::take(&mut self.foreign).into_values().collect();
+        foreign.sort();
+        for (line, count, session) in foreign {
             let detail = format!(
                 "{count} records from here on say that they are of session {session}: a transcript is found by the name of \
                  its file, but an agent may leave these out; a copy under a new name has to carry the new id"

@@ -8,6 +8,7 @@ use bridge_protocol::history::{
     Checkpoint, HistoryGap, HistoryPage, Message, MessageKind, MessagePart, Role,
 };
 use bridge_protocol::rpc::ConversationRpcClient;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, conversation_ref};
 use crate::cli::args::Past;
@@ -35,13 +36,13 @@ pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outco
     let mut before = None;
     loop {
         let is_first = before.is_none();
-        let page = daemon
-            .checkpoints(
-                conversation.clone(),
-                before.take(),
-                Some(left.min(CHECKPOINT_PAGE)),
-            )
-            .await?;
+        let limit = Some(left.min(CHECKPOINT_PAGE));
+        let call = daemon.checkpoints(conversation.clone(), before.take(), limit);
+        let page = match is_first {
+            true => watched(context.output, &daemon, "conversation/checkpoints", call).await?,
+            // Whoever reads the first page sees that it goes on.
+            false => call.await?,
+        };
         if context.output.json {
             context.answer(&daemon, "conversation/checkpoints")?;
         } else {
@@ -90,6 +91,8 @@ pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<E
     } else {
         Pager::start()
     };
+    // At a terminal Ctrl-C is for the pager, which goes on: it must not be left there alone.
+    let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
     let mut seen = Seen::default();
     let shown = match past.last {
         Some(last) => show_end(context, &daemon, &conversation, last, pager.as_mut(), &mut seen).await,
@@ -239,9 +242,12 @@ fn part_told(message: &Message, part: &MessagePart, look: Look) -> String {
         "text" => {
             let text = look.safe(words);
             match (message.role, message.kind) {
-                (_, Some(MessageKind::Error)) => format!("{}\n\n", look.paint(ATTENTION, text.trim_end())),
+                (_, Some(MessageKind::Error)) => {
+                    format!("{}{cut_off}\n\n", look.paint(ATTENTION, text.trim_end()))
+                }
                 (_, Some(MessageKind::Summary)) => {
-                    format!("{}\n\n", look.paint(DIM, &folded(&format!("[summary] {words}"))))
+                    let summary = folded(&format!("[summary] {words}"));
+                    format!("{}{cut_off}\n\n", look.paint(DIM, &summary))
                 }
                 (Role::User, _) => {
                     let prompt = look.paint(STRONG, &format!("> {}", text.trim_end()));
@@ -262,7 +268,8 @@ fn part_told(message: &Message, part: &MessagePart, look: Look) -> String {
                 ""
             };
             let answer = folded(&format!("  -> {mark}{words}"));
-            format!("{}\n", look.paint(DIM, &format!("  {}", answer.trim_start())))
+            let answer = look.paint(DIM, &format!("  {}", answer.trim_start()));
+            format!("{answer}{cut_off}\n")
         }
         "thought" if words.is_empty() => String::new(),
         other => {

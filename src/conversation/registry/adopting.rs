@@ -19,7 +19,6 @@ use super::super::folder::usable_folder;
 use super::super::naming::{check_title, shortened_title};
 use super::super::services::{chain_text, now};
 use super::super::state::view_of_record;
-use super::super::work::Begun;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
@@ -106,8 +105,7 @@ impl Registry {
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
             Ok((held.entry, cwd, origin, archived))
         };
-        let begun = self.begun("conversation/adopt", None);
-        let (entry, cwd, origin, archived) = blocking(begun, read).await?;
+        let (entry, cwd, origin, archived) = self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let _turn = self.creating.lock().await;
         if let Some(holder) = self.holder(&adoption)? {
@@ -134,8 +132,7 @@ impl Registry {
         let (root, format) = read_root(&entry)?;
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
-        let begun = self.begun("transcript/check", Some(record.id));
-        blocking(begun, move || match format {
+        self.reading("transcript/check", Some(record.id), move || match format {
             Format::Claude => {
                 let path = disk::find(&root, &cwd, &id).map_err(|error| unusable(&error))?;
                 check_answer(reading::check(&path))
@@ -163,9 +160,8 @@ impl Registry {
             roots.push(root);
             is_new
         });
-        let begun = self.begun("transcript/check", None);
         let services = Arc::clone(&self.services);
-        blocking(begun, move || {
+        self.reading("transcript/check", None, move || {
             let held = find(&entries, &id)?;
             match (held.format, held.paths.as_slice()) {
                 (Format::Codex, _) => check_answer(rollouts::check(&held.root, held.id.as_str())),
@@ -212,14 +208,6 @@ impl Registry {
         }
         Ok(holders.pop())
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    begun: Begun,
-    work: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
-) -> Result<T, ConversationError> {
-    let done = begun.reading(work).await;
-    done.unwrap_or(Err(ConversationError::Lost))
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.

@@ -45,12 +45,14 @@ impl Registry {
         path: Option<String>,
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
-        let _turn = self.carrying.acquire().await;
+        let turn = Arc::clone(&self.carrying).acquire_owned().await;
         let usage = self.usage(id).await;
         let (record, view) = (self.record(id)?, self.view(id)?);
         let services = Arc::clone(&self.services);
         let progress = begun.progress();
         let work = move || {
+            // Until the work has ended, which is a while after its caller has left.
+            let _turn = turn;
             let lineage = services.store.lineage_all(id);
             let mut lineage = lineage.map_err(|error| store_error(&error))?;
             // It may have gone on since the record was read.

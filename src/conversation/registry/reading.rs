@@ -12,7 +12,7 @@ use super::super::services::Services;
 use super::Registry;
 use crate::transcript::checkpoint::CheckpointRef;
 
-/// How many histories are read at once: each takes a core while it runs, and memory for what it notes of a transcript.
+/// How many callers have transcripts read at once: each takes a core while it runs, and memory for what it notes of a transcript.
 pub(super) const READINGS_AT_ONCE: usize = 2;
 
 impl Registry {
@@ -26,8 +26,9 @@ impl Registry {
         before: Option<CheckpointId>,
         limit: usize,
     ) -> Result<CheckpointPage, ConversationError> {
-        self.reading("conversation/checkpoints", Some(id), move |services| {
-            history(services, id)?.checkpoints(before.as_ref(), limit)
+        let services = Arc::clone(&self.services);
+        self.reading("conversation/checkpoints", Some(id), move || {
+            history(&services, id)?.checkpoints(before.as_ref(), limit)
         })
         .await
     }
@@ -42,8 +43,9 @@ impl Registry {
         part: Part,
         limit: usize,
     ) -> Result<HistoryPage, ConversationError> {
-        self.reading("conversation/history", Some(id), move |services| {
-            history(services, id)?.page(&part, limit)
+        let services = Arc::clone(&self.services);
+        self.reading("conversation/history", Some(id), move || {
+            history(&services, id)?.page(&part, limit)
         })
         .await
     }
@@ -57,23 +59,29 @@ impl Registry {
         checkpoint: CheckpointId,
         conversation: Option<ConversationId>,
     ) -> Result<CheckpointAnswer, ConversationError> {
-        self.reading("checkpoint/get", conversation, move |services| {
-            one(services, &checkpoint, conversation)
+        let services = Arc::clone(&self.services);
+        self.reading("checkpoint/get", conversation, move || {
+            one(&services, &checkpoint, conversation)
         })
         .await
     }
 
-    async fn reading<T: Send + 'static>(
+    /// Has transcripts read on a blocking thread, once it is this call's turn. A caller that leaves does not end the
+    /// reading, so the turn is over when the reading is.
+    pub(super) async fn reading<T: Send + 'static>(
         &self,
         method: &'static str,
         conversation: Option<ConversationId>,
-        read: impl FnOnce(&Services) -> Result<T, ConversationError> + Send + 'static,
+        read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let _turn = self.readings.acquire().await;
-        let services = Arc::clone(&self.services);
         let begun = self.begun(method, conversation);
-        let read = begun.reading(move || read(&services)).await;
-        read.unwrap_or(Err(ConversationError::Lost))
+        let turn = Arc::clone(&self.readings).acquire_owned().await;
+        let read = move || {
+            let _turn = turn;
+            read()
+        };
+        let done = begun.reading(read).await;
+        done.unwrap_or(Err(ConversationError::Lost))
     }
 }
 

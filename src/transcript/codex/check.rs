@@ -248,7 +248,9 @@ impl Checker<'_> {
             );
             self.report.find(1, FindingKind::MissingSource, detail);
         }
-        for (line, tool) in std::mem::take(&mut self.calls).into_values() {
+        let mut calls: Vec<_> = std::mem::take(&mut self.calls).into_values().collect();
+        calls.sort();
+        for (line, tool) in calls {
             let detail = format!(
                 "the tool {tool} was called and has no result: a resume goes on, and the model is told \"aborted\" as the \
                  result"
