@@ -523,7 +523,8 @@ async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
     fs::write(&path, &text[..text.len() / 2]).unwrap();
     assert!(said(&history(&app, &deep).await).len() < 6);
     fs::remove_file(&path).unwrap();
-    assert_eq!(history(&app, &deep).await["gaps"][0]["kind"], json!("missing"));
+    // It may lie where nobody can look.
+    assert_eq!(history(&app, &deep).await["gaps"][0]["kind"], json!("unreadable"));
     fs::write(&path, &text).unwrap();
     assert_eq!(said(&history(&app, &deep).await).len(), 6);
 }

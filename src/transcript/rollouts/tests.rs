@@ -329,7 +329,8 @@ fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
     assert_eq!(told(&mut open()), anew);
 
     // Written anew with more in it, in place: not what had been read stands before the end of that.
-    let other = DEEP.replacen("[[text", "[[TEXT", 9) + &prompt + "\n" + &prompt + "\n" + &prompt + "\n";
+    let other =
+        DEEP.replacen("[[text", "[[longer text", 9) + &prompt + "\n" + &prompt + "\n" + &prompt + "\n";
     assert_ne!(other.len(), DEEP.len());
     fs::write(&deep_path, &other).expect("a file");
     assert_eq!(told(&mut open()), told(&mut deep(home.path())));
