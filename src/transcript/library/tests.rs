@@ -138,6 +138,8 @@ fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
 #[test]
 fn a_long_file_is_read_in_two_halves_and_is_the_same() {
     let mut text = prompt("u0", "");
+    text += "{\"type\":\"custom-title\",\"customTitle\":\"early\"}\n";
+    text += "{\"type\":\"system\",\"uuid\":\"s0\",\"parentUuid\":\"u0\",\"cwd\":\"/early\"}\n";
     for number in 1..200 {
         text += &reply(&format!("u{number}"), &format!("u{}", number - 1), DONE);
     }
@@ -159,6 +161,7 @@ fn a_long_file_is_read_in_two_halves_and_is_the_same() {
             (
                 found,
                 library.standing(&place.path).expect("a standing"),
+                library.origin(&place.path).expect("an origin"),
                 place.messages(library),
             )
         };

@@ -160,3 +160,18 @@ fn a_long_result_is_looked_at_as_far_as_a_file_is_named_there() {
     };
     assert_eq!((said.files.len(), said.items.len()), (0, 1));
 }
+
+#[test]
+fn of_a_name_that_is_given_twice_the_last_value_counts() {
+    for block in [
+        r#"{"type":"tool_result","tool_use_id":"t1","tool_use_id":null}"#,
+        r#"{"type":"tool_use","id":"t1","name":"x","id":2}"#,
+        r#"{"type":"tool_use","id":"t1","name":"x","name":[]}"#,
+        r#"{"type":"tool_use","id":"t1","name":"x","type":0}"#,
+        r#"{"type":"tool_result","tool_use_id":"t","content":"<persisted-output>saved to: tool-results/a","content":"x"}"#,
+        r#"{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"<persisted-output>saved to: tool-results/a","text":1}]}"#,
+    ] {
+        let line = format!(r#"{{"message":{{"content":[{block}]}}}}"#);
+        assert_eq!(scanned(line.as_bytes(), 7), decoded(line.as_bytes()), "{line}");
+    }
+}
