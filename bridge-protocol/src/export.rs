@@ -63,7 +63,8 @@ pub struct MissingSession {
     pub detail: String,
 }
 
-/// A conversation as plain JSON, for other programs.
+/// A conversation as plain JSON, for other programs. Of what its MCP servers are started and called with (`env`,
+/// `headers`) it has the names without the values; a bundle has those too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortableConversation {

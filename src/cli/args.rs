@@ -322,6 +322,7 @@ pub(super) struct Check {
 #[command(
     after_help = "A bundle holds the agents' own transcripts and all that is known of the conversation; sessionctl import \
     makes it go on, also on another machine. It is a tar archive compressed with zstd. The path of the file is printed.\n\n\
+    A bundle has the keys too that MCP servers are started and called with (env, headers); the JSON form leaves them out.\n\n\
     Examples:\n  \
     sessionctl export .\n  \
     sessionctl export . -o conversation.json\n  \

@@ -489,12 +489,13 @@ fn fidelity(manifest: &Manifest) -> Fidelity {
     let Some(head) = manifest.chain.last() else {
         return Fidelity::Full;
     };
-    let is_here = manifest
-        .sessions
-        .iter()
-        .any(|session| session.upstream_id == head.upstream_id);
-    match (is_here, manifest.sessions.is_empty()) {
+    let mut sessions = manifest.sessions.iter();
+    let of_head = sessions.find(|session| session.upstream_id == head.upstream_id);
+    // A fork of Codex is nothing without the files that it continues.
+    let is_cut = of_head.is_some_and(|head| head.form == BundledForm::Codex) && !manifest.missing.is_empty();
+    match (of_head.is_some(), manifest.sessions.is_empty()) {
         _ if !head.written => Fidelity::Full,
+        (true, _) if is_cut => Fidelity::Partial,
         (true, _) => Fidelity::Full,
         (false, false) => Fidelity::Partial,
         (false, true) => Fidelity::None,

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::Fidelity;
 use serde_json::{Value, json};
 
 use crate::carrying::{bundle, files_below, import};
@@ -203,4 +204,6 @@ async fn a_file_that_a_session_continues_and_that_is_gone_is_named() {
     let params = json!({"path": answer["path"], "cwd": here.project()});
     let told = far.call("conversation/import", params).await.unwrap();
     assert_eq!(told["missing"][0]["upstreamId"], json!(ROOT_ID), "{told}");
+    let lineage = far.lineage(id).await;
+    assert_eq!(lineage.last().unwrap().fidelity, Fidelity::Partial);
 }
