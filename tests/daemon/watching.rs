@@ -181,6 +181,37 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
+/// More than is told at once, to a conversation that has no task and to one that has.
+#[tokio::test]
+async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
+    const TURNS: u64 = 600;
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "here").await;
+    let path = transcript(&app, &home, id).await;
+    let burst = |first: u64| {
+        let mut parent = leaf(&path);
+        let mut text = String::new();
+        for step in first..first + TURNS {
+            let (prompt, reply) = turn(&parent, &format!("turn {step}"), "Elsewhere.");
+            parent = serde_json::from_str::<Value>(&reply).unwrap()["uuid"].clone();
+            text += &(prompt + &reply);
+        }
+        append(&path, &text);
+    };
+    let mut everything = app.events_of(None, None).await;
+    for first in [2, 2 + TURNS] {
+        burst(first);
+        for step in first..first + TURNS {
+            assert_eq!(saved(&mut everything).await.step, step);
+        }
+        // The second time it has no task.
+        app.close(id).await;
+    }
+}
+
 /// The conversation has no task when it happens, and the daemon is another one than the one that had its turns.
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
