@@ -15,7 +15,7 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::{App, Events, within};
 
-const ROLLOUT: &str = include_str!("../fixtures/codex/tools-limit-abort-compaction.jsonl");
+const ROLLOUT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
 const ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 
 /// The last turn of it, of six.
@@ -96,6 +96,28 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
     }
     append(&home, &turn(8));
     assert_eq!(saved(&mut events).await.step, 8, "each is told once");
+}
+
+#[tokio::test]
+async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let list = json!({"agent": "codex"});
+    app.call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let page = app.call("transcript/list", list.clone()).await.unwrap();
+    assert_eq!(page["transcripts"][0]["turns"], json!(5));
+    let mut events = app.events(id).await;
+    append(&home, &turn(6));
+    let page = app.call("transcript/list", list.clone()).await.unwrap();
+    let turns = &page["transcripts"][0]["turns"];
+    assert!(turns.is_null() || *turns == json!(6), "{turns}");
+    assert_eq!(saved(&mut events).await.step, 6);
+    let page = app.call("transcript/list", list).await.unwrap();
+    assert_eq!(page["transcripts"][0]["turns"], json!(6));
 }
 
 #[tokio::test]

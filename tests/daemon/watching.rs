@@ -469,3 +469,36 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
         assert_eq!(titles, expected, "step {number}");
     }
 }
+
+/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted for a list.
+#[tokio::test]
+async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    app.close(id).await;
+    let path = transcript(&app, &home, id).await;
+    drop(daemon);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    assert_eq!(listed_turns(&app).await, Value::Null, "nobody has read it");
+    newest(&app, id).await;
+    assert_eq!(listed_turns(&app).await, json!(2));
+    assert_eq!(listed_turns(&app).await, json!(2));
+    let (prompt, reply) = turn(&leaf(&path), "there", "Elsewhere.");
+    append(&path, &(prompt + &reply));
+    // Whether it is counted again by then is the watch's affair.
+    let turns = listed_turns(&app).await;
+    assert!([Value::Null, json!(3)].contains(&turns), "{turns}");
+    assert_eq!(saved(&mut events).await.step, 3);
+    assert_eq!(listed_turns(&app).await, json!(3));
+}
+
+async fn listed_turns(app: &App) -> Value {
+    let page = app.call("transcript/list", json!({})).await.unwrap();
+    page["transcripts"][0]["turns"].clone()
+}
