@@ -40,6 +40,8 @@ pub(super) struct Saved {
     pub(super) checkpoints: Vec<Checkpoint>,
     /// Where the last record of the last of these turns begins.
     pub(super) behind: Option<u64>,
+    /// The record of the last one's prompt.
+    pub(super) last_prompt: Option<String>,
     /// Whether there are newer ones.
     pub(super) has_more: bool,
 }
@@ -250,7 +252,8 @@ impl History {
     }
 
     /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, and the last turn only
-    /// `with_last`. Turns that it `carried` over from another session were saved there.
+    /// `with_last`. Turns that it `carried` over from another session were saved there, and the turn of the prompt `told`
+    /// before: a compaction and commands of the agent's own lengthen it.
     ///
     /// # Errors
     /// As [`History::checkpoints`].
@@ -259,6 +262,7 @@ impl History {
         path: &Path,
         offset: u64,
         carried: u64,
+        told: Option<&str>,
         with_last: bool,
     ) -> Result<Saved, ConversationError> {
         let mut saved = Saved::default();
@@ -273,7 +277,12 @@ impl History {
         let next = (end - new + SAVED).min(end);
         saved.behind = next.checked_sub(1).and_then(|turn| own.open.end_offset(turn));
         saved.has_more = next < end;
-        for turn in end - new..next {
+        let prompt = |turn| own.open.record_id(own.open.turn(turn).start);
+        let turns: Vec<usize> = (end - new..next)
+            .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
+            .collect();
+        saved.last_prompt = turns.last().map(|turn| prompt(*turn));
+        for turn in turns {
             let checkpoint = self.checkpoint(before + turn)?;
             saved
                 .checkpoints

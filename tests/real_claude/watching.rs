@@ -101,13 +101,15 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
 
 #[test]
 #[ignore = "installs the real adapter"]
-fn clears_and_branches_are_no_foreign_writing() {
+fn compactions_clears_and_branches_are_no_foreign_writing() {
     let Some(bridge) = Bridge::start(Account::Key) else {
         return;
     };
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.prompted(id, "second");
+    bridge.prompted(id, "/compact");
+    bridge.prompted(id, "behind the compaction");
     let branch = bridge.fork(id, false).conversation.id;
     bridge.prompted(branch, "on the branch");
     bridge.prompted(id, "on the source");
@@ -129,6 +131,7 @@ fn clears_and_branches_are_no_foreign_writing() {
         [
             "first",
             "second",
+            "behind the compaction",
             "on the source",
             "behind the clear",
             "in place",

@@ -54,13 +54,15 @@ struct Waiting {
 }
 
 /// How a file was when it was looked at last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Seen {
     device: u64,
     inode: u64,
     bytes: u64,
     /// Turns whose last record begins before this byte are told, or old.
     judged: u64,
+    /// The record of the prompt whose turn was told last.
+    told: Option<String>,
     /// How many prompts it held when its turns were looked at last.
     prompts: Option<u64>,
 }
@@ -288,16 +290,18 @@ impl Ears {
         let (mut seen, replaced) = self.take_seen(key, &metadata);
         let owners = registry.owners_of_head(&changed.root, &id);
         let mut is_waiting = owners.is_empty();
-        let (mut judged, mut prompts) = (seen.judged, seen.prompts);
+        let (mut judged, mut prompts, mut told) = (seen.judged, seen.prompts, seen.told.clone());
         for record in owners {
             let tell = |growth| registry.tell_growth(record.id, growth);
-            let judged_now = judge(registry, &record, &changed, seen, replaced, tell);
+            let judged_now = judge(registry, &record, &changed, &seen, replaced, tell);
             let Some(judgement) = judged_now else { continue };
             is_waiting |= !judgement.is_final;
             judged = judged.max(judgement.upto);
             prompts = judgement.prompts;
+            told = judgement.told;
         }
         seen.prompts = prompts;
+        seen.told = told;
         seen.judged = judged;
         self.seen.insert(key, seen);
         if is_waiting {
@@ -351,6 +355,7 @@ impl Seen {
             inode: metadata.ino(),
             bytes: metadata.len(),
             judged: 0,
+            told: None,
             prompts: None,
         }
     }
@@ -394,6 +399,7 @@ fn standing(library: &Library, path: &Path, format: Format) -> Result<Standing, 
 struct Judgement {
     /// Turns whose last record begins before this byte are told.
     upto: u64,
+    told: Option<String>,
     prompts: Option<u64>,
     /// Whether nothing is left to be judged when a turn ends.
     is_final: bool,
@@ -404,7 +410,7 @@ fn judge(
     registry: &Registry,
     record: &ConversationRecord,
     changed: &Changed,
-    seen: Seen,
+    seen: &Seen,
     replaced: bool,
     tell: impl Fn(Growth),
 ) -> Option<Judgement> {
@@ -424,6 +430,7 @@ fn judge(
     };
     let mut judgement = Judgement {
         upto: seen.judged,
+        told: seen.told.clone(),
         prompts: stands.prompts,
         is_final: !is_running,
     };
@@ -435,12 +442,19 @@ fn judge(
         let is_settled = standing(&services.library, path, format).ok()? == stands;
         let with_last = with_last && is_settled;
         loop {
-            let Ok(saved) = history.saved_since(path, judgement.upto, head.carried_turns, with_last) else {
+            let Ok(saved) = history.saved_since(
+                path,
+                judgement.upto,
+                head.carried_turns,
+                judgement.told.as_deref(),
+                with_last,
+            ) else {
                 // The rest is told when it is looked at again.
                 judgement.is_final = false;
                 break;
             };
             judgement.upto = judgement.upto.max(saved.behind.map_or(0, |offset| offset + 1));
+            judgement.told = saved.last_prompt.or(judgement.told);
             growth.saved = saved.checkpoints;
             if !saved.has_more {
                 break;
