@@ -297,7 +297,7 @@ impl Climber {
                         _ => self.loaded(loading, &answer.upstream_id).await,
                     };
                     if let Some((_, prompts)) = loaded {
-                        session.tally = Tally::of(Some(prompts));
+                        session.tally = Tally::of(prompts);
                     }
                     let capabilities = &session.lease.initialized().capabilities;
                     let opened = Opened {

@@ -19,6 +19,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
+
 use super::TranscriptError;
 use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
@@ -104,10 +106,10 @@ struct Volume {
 
 /// What changes when a file does. Times are seconds and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub struct Identity {
     device: u64,
     inode: u64,
-    bytes: u64,
+    pub(super) bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
@@ -194,6 +196,20 @@ impl Library {
                 bytes: volume.index.bytes(),
             })
         })
+    }
+
+    /// How many turns a transcript holds on its live branch (a rollout with those that it continues), when they were
+    /// counted before and the file is the one that was read. Reads nothing, and does not wait for one who reads.
+    #[must_use]
+    pub fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
+        let slot = self.lock().slots.get(path).map(|kept| Arc::clone(&kept.slot));
+        let Some(slot) = slot else {
+            return self.rollouts.known_turns(path, identity);
+        };
+        let known = slot.try_lock().ok()?;
+        let volume = known.as_ref().filter(|volume| volume.identity == *identity)?;
+        let (_, book) = volume.books.iter().find(|(until, _)| until.is_none())?;
+        Some(book.turns() as u64)
     }
 
     /// Forgets a transcript, as when it was removed.
@@ -393,9 +409,21 @@ impl Identity {
         }
     }
 
+    /// Which file it is, whatever became of it.
+    pub(super) fn file(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// When it was written last.
+    pub(super) fn modified_at(&self) -> Timestamp {
+        let (seconds, nanoseconds) = self.modified;
+        let at = Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0));
+        at.unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
     /// Whether it is the same file and longer than it was.
     pub(super) fn may_have_grown_from(&self, before: &Self) -> bool {
-        (self.device, self.inode) == (before.device, before.inode) && self.bytes > before.bytes
+        self.file() == before.file() && self.bytes > before.bytes
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::codex::rollout_name;
+use super::library::Identity;
 use super::watch::Changes;
 use ends::{entry, on_threads};
 use find::{Finding, Found, Look, Stat, look};
@@ -84,6 +85,8 @@ pub struct ShelfEntry {
     pub cwd: String,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
+    /// The file as it was when it was read.
+    pub identity: Identity,
 }
 
 /// A place in the order of all transcripts: newest first, by path where the time is the same.
@@ -254,8 +257,7 @@ impl Shelf {
         let Some((folder, name)) = parts(&found.path) else {
             return true;
         };
-        let is_same =
-            |held: &Held| (held.stat.device, held.stat.inode) == (found.stat.device, found.stat.inode);
+        let is_same = |held: &Held| held.stat.identity.file() == found.stat.identity.file();
         let mut others = self.held.0.iter().filter(|(other, _)| *other != folder);
         !found.stat.has_names || others.all(|(_, files)| !files.get(name).is_some_and(is_same))
     }

@@ -23,6 +23,7 @@ mod carrying;
 mod checking;
 mod codex_bundles;
 mod codex_rollouts;
+mod codex_watching;
 mod conversations;
 mod damaged;
 mod events;

@@ -181,6 +181,37 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
+/// More than is told at once, to a conversation that has no task and to one that has.
+#[tokio::test]
+async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
+    const TURNS: u64 = 600;
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "here").await;
+    let path = transcript(&app, &home, id).await;
+    let burst = |first: u64| {
+        let mut parent = leaf(&path);
+        let mut text = String::new();
+        for step in first..first + TURNS {
+            let (prompt, reply) = turn(&parent, &format!("turn {step}"), "Elsewhere.");
+            parent = serde_json::from_str::<Value>(&reply).unwrap()["uuid"].clone();
+            text += &(prompt + &reply);
+        }
+        append(&path, &text);
+    };
+    let mut everything = app.events_of(None, None).await;
+    for first in [2, 2 + TURNS] {
+        burst(first);
+        for step in first..first + TURNS {
+            assert_eq!(saved(&mut everything).await.step, step);
+        }
+        // The second time it has no task.
+        app.close(id).await;
+    }
+}
+
 /// The conversation has no task when it happens, and the daemon is another one than the one that had its turns.
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
@@ -437,4 +468,37 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
         titles.sort_unstable();
         assert_eq!(titles, expected, "step {number}");
     }
+}
+
+/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted for a list.
+#[tokio::test]
+async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    app.close(id).await;
+    let path = transcript(&app, &home, id).await;
+    drop(daemon);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    assert_eq!(listed_turns(&app).await, Value::Null, "nobody has read it");
+    newest(&app, id).await;
+    assert_eq!(listed_turns(&app).await, json!(2));
+    assert_eq!(listed_turns(&app).await, json!(2));
+    let (prompt, reply) = turn(&leaf(&path), "there", "Elsewhere.");
+    append(&path, &(prompt + &reply));
+    // Whether it is counted again by then is the watch's affair.
+    let turns = listed_turns(&app).await;
+    assert!([Value::Null, json!(3)].contains(&turns), "{turns}");
+    assert_eq!(saved(&mut events).await.step, 3);
+    assert_eq!(listed_turns(&app).await, json!(3));
+}
+
+async fn listed_turns(app: &App) -> Value {
+    let page = app.call("transcript/list", json!({})).await.unwrap();
+    page["transcripts"][0]["turns"].clone()
 }

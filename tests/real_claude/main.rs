@@ -33,3 +33,4 @@ mod settings;
 mod survival;
 mod transcripts;
 mod turns;
+mod watching;

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
+use super::super::services::Services;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::store::{Store, StoreError, TranscriptRoot};
@@ -64,7 +65,7 @@ impl Registry {
             None => None,
         };
         let roots = self.listed_roots(filter.agent.as_ref())?;
-        let store = self.services.store.clone();
+        let services = Arc::clone(&self.services);
         let watch = Arc::clone(&self.watch);
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
@@ -85,7 +86,7 @@ impl Registry {
                 let entries = shelves.get(&root.folder)?.behind(after.as_ref());
                 Some((root, entries.peekable()))
             });
-            let (page, next_cursor) = page(all.collect(), &filter, limit, &store)?;
+            let (page, next_cursor) = page(all.collect(), &filter, limit, &services)?;
             Ok(TranscriptPage {
                 transcripts: page,
                 next_cursor,
@@ -153,7 +154,7 @@ fn page<'a, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
     mut roots: Vec<(&Listed, Peekable<I>)>,
     filter: &TranscriptFilter,
     limit: usize,
-    store: &Store,
+    services: &Services,
 ) -> Result<(Vec<Transcript>, Option<Cursor>), StoreError> {
     let query = filter.query.as_ref().map(|query| query.to_lowercase());
     let (mut page, mut room) = (Vec::new(), PageRoom::new());
@@ -162,7 +163,7 @@ fn page<'a, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
         if !takes(filter, query.as_deref(), entry) {
             continue;
         }
-        let transcript = transcript(root, entry, store)?;
+        let transcript = transcript(root, entry, services)?;
         if page.len() == limit || !room.takes(&transcript) {
             return Ok((page, last));
         }
@@ -195,16 +196,16 @@ fn takes(filter: &TranscriptFilter, query: Option<&str>, entry: &ShelfEntry) -> 
         })
 }
 
-fn transcript(root: &Listed, entry: &ShelfEntry, store: &Store) -> Result<Transcript, StoreError> {
+fn transcript(root: &Listed, entry: &ShelfEntry, services: &Services) -> Result<Transcript, StoreError> {
     let upstream_id = UpstreamId::new(entry.upstream_id.as_str());
     Ok(Transcript {
         agent: root.agent.clone(),
-        conversation_id: owner(store, &upstream_id, &root.root)?,
+        conversation_id: owner(&services.store, &upstream_id, &root.root)?,
         upstream_id,
         cwd: entry.cwd.clone(),
         title: entry.title.clone(),
         bytes: entry.bytes,
-        turns: None,
+        turns: services.library.known_turns(&entry.path, &entry.identity),
         updated_at: entry.updated_at,
         forked_from: entry.forked_from.as_deref().map(UpstreamId::new),
         path: entry.path.to_string_lossy().into_owned(),

@@ -19,6 +19,8 @@ use bridge_protocol::event::Event;
 use bridge_protocol::{ConversationId, UpstreamId};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::actor::Message;
@@ -52,13 +54,15 @@ struct Waiting {
 }
 
 /// How a file was when it was looked at last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Seen {
     device: u64,
     inode: u64,
     bytes: u64,
     /// Turns whose last record begins before this byte are told, or old.
     judged: u64,
+    /// The record of the prompt whose turn was told last.
+    told: Option<String>,
     /// How many prompts it held when its turns were looked at last.
     prompts: Option<u64>,
 }
@@ -126,23 +130,31 @@ impl Registry {
         records.filter(is_head).collect()
     }
 
-    /// Tells a conversation what has become of its transcript; where it has no task, those who listen to all.
+    /// Tells a conversation what has become of its transcript; where it has no task, those who listen to all. Waits for
+    /// room in its mailbox: on a thread that may.
     fn tell_growth(&self, id: ConversationId, growth: Growth) {
         let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone());
-        let growth = match mailbox {
-            None => growth,
-            Some(mailbox) => match mailbox.try_send(Message::Grown(Box::new(growth))) {
-                Ok(()) => return,
-                Err(error) => match error.into_inner() {
-                    Message::Grown(growth) => *growth,
-                    _ => return,
-                },
-            },
+        let left = match mailbox {
+            None => Some(growth),
+            Some(mailbox) => Handle::current().block_on(put(&mailbox, growth, &self.stop)),
         };
-        for checkpoint in growth.saved {
+        for checkpoint in left.map(|growth| growth.saved).unwrap_or_default() {
             let event = Event::CheckpointSaved { checkpoint };
             self.services.hub.announce(id, &event, &now().to_string());
         }
+    }
+}
+
+/// Puts it into a mailbox, once there is room or until the daemon stops; gives it back when nobody reads that any more.
+async fn put(mailbox: &mpsc::Sender<Message>, growth: Growth, stop: &CancellationToken) -> Option<Growth> {
+    let sent = tokio::select! {
+        biased;
+        sent = mailbox.send(Message::Grown(Box::new(growth))) => sent,
+        () = stop.cancelled() => return None,
+    };
+    match sent.err()?.0 {
+        Message::Grown(growth) => Some(*growth),
+        _ => None,
     }
 }
 
@@ -278,17 +290,18 @@ impl Ears {
         let (mut seen, replaced) = self.take_seen(key, &metadata);
         let owners = registry.owners_of_head(&changed.root, &id);
         let mut is_waiting = owners.is_empty();
-        let mut judged = seen.judged;
+        let (mut judged, mut prompts, mut told) = (seen.judged, seen.prompts, seen.told.clone());
         for record in owners {
-            let judgement = judge(registry, &record, &changed.path, changed.format, seen, replaced);
-            let Some((growth, upto, is_final)) = judgement else {
-                continue;
-            };
-            is_waiting |= !is_final;
-            judged = judged.max(upto);
-            seen.prompts = growth.prompts;
-            registry.tell_growth(record.id, growth);
+            let tell = |growth| registry.tell_growth(record.id, growth);
+            let judged_now = judge(registry, &record, &changed, &seen, replaced, tell);
+            let Some(judgement) = judged_now else { continue };
+            is_waiting |= !judgement.is_final;
+            judged = judged.max(judgement.upto);
+            prompts = judgement.prompts;
+            told = judgement.told;
         }
+        seen.prompts = prompts;
+        seen.told = told;
         seen.judged = judged;
         self.seen.insert(key, seen);
         if is_waiting {
@@ -342,6 +355,7 @@ impl Seen {
             inode: metadata.ino(),
             bytes: metadata.len(),
             judged: 0,
+            told: None,
             prompts: None,
         }
     }
@@ -381,16 +395,26 @@ fn standing(library: &Library, path: &Path, format: Format) -> Result<Standing, 
     }
 }
 
-/// What a transcript says to its conversation, up to which byte it is judged now, and whether nothing is left to be
-/// judged when a turn ends. None when it cannot be read.
+/// What is known of a transcript once it was looked at for a conversation.
+struct Judgement {
+    /// Turns whose last record begins before this byte are told.
+    upto: u64,
+    told: Option<String>,
+    prompts: Option<u64>,
+    /// Whether nothing is left to be judged when a turn ends.
+    is_final: bool,
+}
+
+/// Tells a conversation what its transcript says. None when that cannot be read.
 fn judge(
     registry: &Registry,
     record: &ConversationRecord,
-    path: &Path,
-    format: Format,
-    seen: Seen,
+    changed: &Changed,
+    seen: &Seen,
     replaced: bool,
-) -> Option<(Growth, u64, bool)> {
+    tell: impl Fn(Growth),
+) -> Option<Judgement> {
+    let (path, format) = (&changed.path, changed.format);
     let services = &registry.services;
     let head = record.chain.head()?;
     let was_running = registry.is_running(record.id);
@@ -404,18 +428,91 @@ fn judge(
         prompts: stands.prompts,
         replaced: replaced && !is_running,
     };
-    let mut judged = seen.judged;
+    let mut judgement = Judgement {
+        upto: seen.judged,
+        told: seen.told.clone(),
+        prompts: stands.prompts,
+        is_final: !is_running,
+    };
     // Turns before the last are over since another prompt stands behind them.
     if with_last || seen.prompts != stands.prompts {
         let lineage = services.store.lineage_all(record.id).ok()?;
-        let history = History::of_conversation(services, record, &lineage).ok()?;
+        let mut history = History::of_conversation(services, record, &lineage).ok()?;
         // What was written since the first look is told by another event.
         let is_settled = standing(&services.library, path, format).ok()? == stands;
-        let saved = history.saved_since(path, seen.judged, head.carried_turns, with_last && is_settled);
-        for (offset, checkpoint) in saved.ok()? {
-            judged = offset + 1;
-            growth.saved.push(checkpoint);
+        let with_last = with_last && is_settled;
+        loop {
+            let Ok(saved) = history.saved_since(
+                path,
+                judgement.upto,
+                head.carried_turns,
+                judgement.told.as_deref(),
+                with_last,
+            ) else {
+                // The rest is told when it is looked at again.
+                judgement.is_final = false;
+                break;
+            };
+            judgement.upto = judgement.upto.max(saved.behind.map_or(0, |offset| offset + 1));
+            judgement.told = saved.last_prompt.or(judgement.told);
+            growth.saved = saved.checkpoints;
+            if !saved.has_more {
+                break;
+            }
+            tell(growth.clone());
+            growth.replaced = false;
         }
     }
-    Some((growth, judged, !is_running))
+    tell(growth);
+    Some(judgement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth(prompts: u64) -> Growth {
+        Growth {
+            upstream_id: UpstreamId::new("s1"),
+            saved: Vec::new(),
+            prompts: Some(prompts),
+            replaced: false,
+        }
+    }
+
+    fn prompts(message: Option<Message>) -> Option<u64> {
+        match message {
+            Some(Message::Grown(growth)) => growth.prompts,
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_no_room_in_a_mailbox_waits_for_it() {
+        let (sender, mut mailbox) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        assert!(put(&sender, growth(1), &stop).await.is_none());
+        let second = put(&sender, growth(2), &stop);
+        let reading = async {
+            let first = mailbox.recv().await;
+            (prompts(first), prompts(mailbox.recv().await))
+        };
+        let (left, read) = tokio::join!(second, reading);
+        assert!(left.is_none());
+        assert_eq!(read, (Some(1), Some(2)));
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_mailbox_that_nobody_reads() {
+        let (sender, mailbox) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        assert!(put(&sender, growth(1), &stop).await.is_none());
+        let waiting = put(&sender, growth(2), &stop);
+        let stopping = async { stop.cancel() };
+        // Polled first, so that it waits by then.
+        assert!(tokio::join!(waiting, stopping).0.is_none());
+        drop(mailbox);
+        let left = put(&sender, growth(3), &CancellationToken::new()).await;
+        assert_eq!(left.and_then(|growth| growth.prompts), Some(3));
+    }
 }

@@ -326,3 +326,32 @@ fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
     });
     assert!(indexes.iter().all(|index| Arc::ptr_eq(index, &indexes[0])));
 }
+
+#[test]
+fn turns_that_were_counted_are_known_while_the_file_is_the_same() {
+    let place = Place::new(&(prompt("u1", "") + &reply("a1", "u1", DONE)));
+    let library = Library::default();
+    let identity = || Identity::of(&std::fs::metadata(&place.path).expect("a file"));
+    let known = || library.known_turns(&place.path, &identity());
+    assert_eq!(known(), None);
+    library.index(&place.path).expect("an index");
+    assert_eq!(known(), None, "nothing is counted for it");
+    place.messages(&library);
+    assert_eq!(known(), Some(1));
+    library.open(&place.path, Some("u1")).expect("a book");
+    assert_eq!(known(), Some(1), "of the live branch");
+
+    // Who reads is not waited for.
+    let slot = library.slot(&place.path);
+    let reading = slot.lock().expect("nobody else");
+    assert_eq!(known(), None);
+    drop(reading);
+    assert_eq!(known(), Some(1));
+
+    let before = identity();
+    place.append(&prompt("u2", "a1"));
+    assert_eq!(known(), None);
+    place.messages(&library);
+    assert_eq!(known(), Some(2));
+    assert_eq!(library.known_turns(&place.path, &before), None);
+}

@@ -168,6 +168,24 @@ impl RolloutBooks {
         }
     }
 
+    /// How many turns the whole history holds that ends in this file, when that was read and nothing has changed since.
+    pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
+        let volume = {
+            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_it = |(key, volume): &&(Key, Arc<Volume>)| {
+                let own = volume.files.last();
+                key.until.is_none() && own.is_some_and(|own| own.path == path && own.identity == *identity)
+            };
+            kept.iter().find(is_it).map(|(_, volume)| Arc::clone(volume))?
+        };
+        let is_same = |file: &KeptFile| {
+            let now = fs::metadata(&file.path);
+            now.is_ok_and(|now| Identity::of(&now) == file.identity)
+        };
+        let is_current = volume.files.iter().all(is_same);
+        is_current.then_some(volume.book.turns() as u64)
+    }
+
     /// Keeps what was read of a history, in place of what was kept of it before.
     pub(super) fn put(&self, key: Key, volume: Volume) -> Arc<Volume> {
         let volume = Arc::new(volume);

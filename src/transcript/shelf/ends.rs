@@ -84,17 +84,18 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
     if id.is_empty() {
         return Ok(None);
     }
-    let modified = found.stat.modified_at();
+    let modified = found.stat.identity.modified_at();
     let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
     Ok(Some(ShelfEntry {
         upstream_id: id,
         path: Arc::from(found.path.as_path()),
-        bytes: found.stat.bytes,
+        bytes: found.stat.identity.bytes,
         // No record is younger than its file, whatever it says of itself.
         updated_at: told.map_or(modified, |told| told.min(modified)),
         title: summary.title.unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
+        identity: found.stat.identity,
     }))
 }
 
@@ -147,7 +148,7 @@ fn read(
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
     let file = open(found)?;
-    let bytes = found.stat.bytes;
+    let bytes = found.stat.identity.bytes;
     let both = 2 * END_BYTES as u64;
     let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
     read_at(&file, 0, head_bytes, &mut buffers.head)?;

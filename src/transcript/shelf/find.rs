@@ -6,19 +6,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-
 use super::Format;
 use super::ends::on_threads;
+use crate::transcript::library::Identity;
 
 /// What tells that a file has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+    pub(super) identity: Identity,
     /// Whether it has more names than this one.
     pub(super) has_names: bool,
 }
@@ -146,7 +141,7 @@ impl Finding {
         let mut seen = HashSet::with_capacity(all);
         self.found.retain(|found| {
             let name = found.path.file_name().map(ToOwned::to_owned);
-            seen.insert((found.stat.device, found.stat.inode, name))
+            seen.insert((found.stat.identity.file(), name))
         });
         self.has_aliases |= self.found.len() < all;
     }
@@ -195,18 +190,8 @@ pub(super) fn look(path: &Path) -> Look {
 impl Stat {
     fn of(metadata: &Metadata) -> Self {
         Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            identity: Identity::of(metadata),
             has_names: metadata.nlink() > 1,
         }
-    }
-
-    pub(super) fn modified_at(self) -> Timestamp {
-        let (seconds, nanoseconds) = self.modified;
-        let at = Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0));
-        at.unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }

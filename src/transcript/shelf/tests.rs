@@ -248,7 +248,7 @@ fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
     write(root, "projects/-a/s1.jsonl", PROMPT);
     let mut finding = Finding::in_root(root, Format::Claude);
     let mut found = finding.found.pop().expect("a file");
-    found.stat.bytes = 1 << 40;
+    found.stat.identity.bytes = 1 << 40;
     let entry_of = |found: &Found| entry(found, Format::Claude, &mut ends::Buffers::default());
     let read = entry_of(&found).expect("a file").expect("an entry");
     assert_eq!(read.title, "hello");

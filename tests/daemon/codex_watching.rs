@@ -1,0 +1,151 @@
+//! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the test writes what
+//! it would.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::event::Event;
+use bridge_protocol::history::Checkpoint;
+use bridge_protocol::rpc::ConversationRpcClient;
+use serde_json::json;
+
+use crate::home::Home;
+use crate::scripted;
+use crate::support::{App, Events, within};
+
+const ROLLOUT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
+const ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+
+/// The last turn of it, of six.
+const LAST_TURN: &str = "01a1fcbf-e9e8-7521-8543-749c58e4d408";
+
+/// A home with a Codex that has had five turns.
+fn home() -> Home {
+    let home = Home::new();
+    let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
+    let agent = scripted::configured("codex", Some(capabilities));
+    let transcripts = home.path().join("codex");
+    let kind = format!("kind = \"codex\"\ntranscripts = \"{}\"", transcripts.display());
+    let agent = agent.replace("kind = \"generic\"", &kind);
+    home.configure(&format!("default_agent = \"loopback\"\n{agent}"));
+    fs::create_dir_all(rollout(&home).parent().unwrap()).unwrap();
+    fs::write(rollout(&home), five_turns()).unwrap();
+    home
+}
+
+fn rollout(home: &Home) -> PathBuf {
+    let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{ID}.jsonl");
+    home.path().join(name)
+}
+
+fn five_turns() -> &'static str {
+    let (head, _) = ROLLOUT.split_once(LAST_TURN).unwrap();
+    &head[..=head.rfind('\n').unwrap()]
+}
+
+/// The sixth turn, under another name.
+fn turn(number: u8) -> String {
+    ROLLOUT[five_turns().len()..].replace(LAST_TURN, &format!("01a1fcbf-e9e8-7521-8543-{number:012}"))
+}
+
+fn append(home: &Home, text: &str) {
+    let mut file = fs::OpenOptions::new().append(true).open(rollout(home)).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+async fn adopt(app: &App, home: &Home) -> ConversationId {
+    let params = json!({"upstreamId": ID, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
+}
+
+async fn saved(events: &mut Events) -> Checkpoint {
+    let take = |event: &Event| match event {
+        Event::CheckpointSaved { checkpoint } => Some(checkpoint.clone()),
+        _ => None,
+    };
+    events.find(take).await
+}
+
+#[tokio::test]
+async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let mut events = app.events(id).await;
+    // The end of a turn comes by itself, and a second turn with it.
+    let sixth = turn(6);
+    let end = sixth.trim_end().rfind('\n').unwrap() + 1;
+    append(&home, &sixth[..end]);
+    append(&home, &format!("{}{}", &sixth[end..], turn(7)));
+    for step in [6, 7] {
+        let told = saved(&mut events).await;
+        assert_eq!(
+            (told.step, told.prompt.as_str()),
+            (step, "sixth [[text six]]"),
+            "what it held when it was adopted is old"
+        );
+        let page = within(app.client.checkpoints(id.into(), None, None))
+            .await
+            .unwrap();
+        let same = page.checkpoints.into_iter().find(|other| other.step == step);
+        assert_eq!(same, Some(told));
+    }
+    append(&home, &turn(8));
+    assert_eq!(saved(&mut events).await.step, 8, "each is told once");
+}
+
+#[tokio::test]
+async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let list = json!({"agent": "codex"});
+    app.call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let page = app.call("transcript/list", list.clone()).await.unwrap();
+    assert_eq!(page["transcripts"][0]["turns"], json!(5));
+    let mut events = app.events(id).await;
+    append(&home, &turn(6));
+    let page = app.call("transcript/list", list.clone()).await.unwrap();
+    let turns = &page["transcripts"][0]["turns"];
+    assert!(turns.is_null() || *turns == json!(6), "{turns}");
+    assert_eq!(saved(&mut events).await.step, 6);
+    let page = app.call("transcript/list", list).await.unwrap();
+    assert_eq!(page["transcripts"][0]["turns"], json!(6));
+}
+
+#[tokio::test]
+async fn what_codex_loads_is_told_with_its_size() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let page = app
+        .call(
+            "conversation/history",
+            json!({"conversationId": id, "limit": 200}),
+        )
+        .await
+        .unwrap();
+    let mut events = app.events(id).await;
+    within(app.client.resume(id.into(), None, None)).await.unwrap();
+    let expected = Event::CheckpointLoaded {
+        upstream_id: ID.into(),
+        step: 5,
+        messages: page["messages"].as_array().unwrap().len() as u64,
+    };
+    assert_eq!(events.until("checkpointLoaded").await, expected);
+    // Prompts of others cannot be told from ours in a rollout.
+    append(&home, &turn(6));
+    let mut event = events.next().await.event;
+    while !matches!(event, Event::CheckpointSaved { .. }) {
+        assert_ne!(event.kind(), "foreignWriter");
+        event = events.next().await.event;
+    }
+}
