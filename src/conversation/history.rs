@@ -4,10 +4,9 @@
 //! Owns which transcripts count and in which order, by the references of the chain, and the numbering over them. What
 //! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
 
+mod saved;
 mod telling;
 mod whole;
-
-use std::path::Path;
 
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
@@ -28,23 +27,6 @@ use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, Opened};
 use crate::transcript::shelf::Format;
 use telling::{Digest, checkpoint_id, message_ref};
-
-/// How many checkpoints are told at once of a transcript to which much was added; the others are told behind them. Each
-/// may take some kilobytes until it is handed on.
-const SAVED: usize = 256;
-
-/// Some of the checkpoints that are new in a transcript.
-#[derive(Debug, Default)]
-pub(super) struct Saved {
-    /// Oldest first, 256 at most.
-    pub(super) checkpoints: Vec<Checkpoint>,
-    /// Where the last record of the last of these turns begins.
-    pub(super) behind: Option<u64>,
-    /// The record of the last one's prompt.
-    pub(super) last_prompt: Option<String>,
-    /// Whether there are newer ones.
-    pub(super) has_more: bool,
-}
 
 /// Which part of the history a page tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,46 +249,6 @@ impl History {
             checkpoints,
             gaps: self.gaps,
         })
-    }
-
-    /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, and the last turn only
-    /// `with_last`. Turns that it `carried` over from another session were saved there, and the turn of the prompt `told`
-    /// before: a compaction and commands of the agent's own lengthen it.
-    ///
-    /// # Errors
-    /// As [`History::checkpoints`].
-    pub(super) fn saved_since(
-        &mut self,
-        path: &Path,
-        offset: u64,
-        carried: u64,
-        told: Option<&str>,
-        with_last: bool,
-    ) -> Result<Saved, ConversationError> {
-        let mut saved = Saved::default();
-        let Some(own) = self.sessions.last().filter(|own| own.open.path() == path) else {
-            return Ok(saved);
-        };
-        let before = own.turns_before;
-        let end = own.open.turns().saturating_sub(usize::from(!with_last));
-        let start = usize::try_from(carried).unwrap_or(end).min(end);
-        let ends = (start..end).rev().map_while(|turn| own.open.end_offset(turn));
-        let new = ends.take_while(|at| *at >= offset).count();
-        let next = (end - new + SAVED).min(end);
-        saved.behind = next.checked_sub(1).and_then(|turn| own.open.end_offset(turn));
-        saved.has_more = next < end;
-        let prompt = |turn| own.open.record_id(own.open.turn(turn).start);
-        let turns: Vec<usize> = (end - new..next)
-            .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
-            .collect();
-        saved.last_prompt = turns.last().map(|turn| prompt(*turn));
-        for turn in turns {
-            let checkpoint = self.checkpoint(before + turn)?;
-            saved
-                .checkpoints
-                .extend(checkpoint.filter(|told| told.origin.is_none()));
-        }
-        Ok(saved)
     }
 
     /// The number of the turn that a place is in, from 0.
