@@ -4,8 +4,7 @@
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `reading`, `library`, `rollouts`, `opened`,
 //! `shelf` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
-//! conversation, a chain, a socket or a runtime, and nothing here ever edits a
-//! transcript in place.
+//! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod check;
 pub mod checkpoint;
