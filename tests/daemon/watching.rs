@@ -181,6 +181,45 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
+/// Some versions write a text before they know why the model stopped: more of the turn may follow, or nothing.
+#[tokio::test]
+async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_behind_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "here").await;
+    app.close(id).await;
+    let path = transcript(&app, &home, id).await;
+    let mut events = app.events(id).await;
+    let (prompt, reply) = turn(&leaf(&path), "there", "Calling.");
+    append(&path, &(prompt + &reply.replace("\"end_turn\"", "null")));
+    // Another conversation's turn is told by a later look than the one at this.
+    let other = app.make(&home.project()).await;
+    let mut others = app.events(other).await;
+    app.send(other, "elsewhere").await;
+    saved(&mut others).await;
+    let (called, answered) = (Uuid::new_v4().to_string(), Uuid::new_v4().to_string());
+    let call = json!({
+        "type": "assistant", "uuid": called, "parentUuid": leaf(&path), "timestamp": "2020-11-03T12:00:02.000Z",
+        "message": {"role": "assistant", "stop_reason": "tool_use",
+            "content": [{"type": "tool_use", "id": "t1", "name": "Read", "input": {}}]},
+    });
+    let end = json!({
+        "type": "assistant", "uuid": answered, "parentUuid": called, "timestamp": "2020-11-03T12:00:03.000Z",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn"},
+    });
+    append(&path, &format!("{call}\n{end}\n"));
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.reply.as_str()), (2, "Calling.\n\nDone."));
+
+    let (prompt, reply) = turn(&leaf(&path), "again", "Nothing more.");
+    append(&path, &(prompt + &reply.replace("\"end_turn\"", "null")));
+    append_turn(&path, "last");
+    let told = [saved(&mut events).await, saved(&mut events).await];
+    assert_eq!(told.map(|told| told.prompt), ["again", "last"]);
+}
+
 /// More than is told at once, to a conversation that has no task and to one that has.
 #[tokio::test]
 async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {

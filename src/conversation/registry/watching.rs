@@ -31,6 +31,7 @@ use super::Registry;
 use crate::store::{ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::library::Library;
+use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::{Format, sizes};
 
@@ -374,7 +375,7 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
 #[derive(Debug, PartialEq, Eq)]
 struct Standing {
     /// Whether its last turn is over.
-    turn_ended: bool,
+    turn_end: TurnEnd,
     /// How many prompts it holds, where they can be counted without reading it as a whole.
     prompts: Option<u64>,
     bytes: u64,
@@ -383,12 +384,12 @@ struct Standing {
 fn standing(library: &Library, path: &Path, format: Format) -> Result<Standing, TranscriptError> {
     match format {
         Format::Claude => library.standing(path).map(|standing| Standing {
-            turn_ended: standing.turn_ended,
+            turn_end: standing.turn_end,
             prompts: Some(standing.prompts),
             bytes: standing.bytes,
         }),
-        Format::Codex => rollouts::turn_ended(path).map(|(turn_ended, bytes)| Standing {
-            turn_ended,
+        Format::Codex => rollouts::turn_ended(path).map(|(is_over, bytes)| Standing {
+            turn_end: if is_over { TurnEnd::Over } else { TurnEnd::Open },
             prompts: None,
             bytes,
         }),
@@ -421,7 +422,7 @@ fn judge(
     let stands = standing(&services.library, path, format).ok()?;
     // A turn that has begun meanwhile may stand in what was read already.
     let is_running = was_running || registry.is_running(record.id);
-    let with_last = stands.turn_ended && !is_running;
+    let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
     let mut growth = Growth {
         upstream_id: head.upstream_id.clone(),
         saved: Vec::new(),
@@ -435,12 +436,16 @@ fn judge(
         is_final: !is_running,
     };
     // Turns before the last are over since another prompt stands behind them.
-    if with_last || seen.prompts != stands.prompts {
+    if may_be_over || seen.prompts != stands.prompts {
         let lineage = services.store.lineage_all(record.id).ok()?;
         let mut history = History::of_conversation(services, record, &lineage).ok()?;
         // What was written since the first look is told by another event.
         let is_settled = standing(&services.library, path, format).ok()? == stands;
-        let with_last = with_last && is_settled;
+        // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here. One
+        // that another program had is told with the next record that settles it.
+        let acknowledged = head.turns.saturating_add(head.carried_turns);
+        let is_over = stands.turn_end == TurnEnd::Over || history.last_turns(path) <= acknowledged;
+        let with_last = may_be_over && is_settled && is_over;
         loop {
             let Ok(saved) = history.saved_since(
                 path,
