@@ -11,6 +11,7 @@ use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::support::{App, Events, within};
 
@@ -308,6 +309,38 @@ async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
     append_turn(&moved.join("s1.jsonl"), "newer");
     let told = saved(&mut events).await;
     assert_eq!((told.step, told.prompt.as_str()), (3, "newer"));
+}
+
+#[tokio::test]
+async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    for step in 1..=3 {
+        app.send(id, &format!("turn {step}")).await;
+        until_saved(&mut events, step).await;
+    }
+    app.close(id).await;
+    let bundled = bundle(&app, id).await;
+    let path = transcript(&app, &home, id).await;
+    let folder = home.data().join("loopback/projects/-copied");
+    fs::create_dir(&folder).unwrap();
+    let copied = folder.join(path.file_name().unwrap());
+    fs::copy(&path, &copied).unwrap();
+    fs::remove_file(&path).unwrap();
+    append_turn(&copied, "there");
+    assert_eq!(saved(&mut events).await.prompt, "there");
+
+    let params = json!({"path": bundled["path"], "cwd": home.project(), "newIds": true});
+    let imported = import(&app, params).await.unwrap();
+    let mut events = app.events(imported.id).await;
+    let path = home.transcript(imported.head.unwrap().as_str()).unwrap();
+    for prompt in ["behind", "again"] {
+        append_turn(&path, prompt);
+        assert_eq!(saved(&mut events).await.prompt, prompt);
+    }
 }
 
 #[tokio::test]
