@@ -4,8 +4,8 @@
 //! Owns the count of prompts that may stand in a live session's transcript, and the way on which conversations ask that
 //! a transcript be looked at again. What is read of transcripts comes from outside.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::history::Checkpoint;
@@ -72,21 +72,54 @@ impl Tally {
     }
 }
 
-/// Transcripts that are to be looked at again, because a turn on them has ended.
+/// What was noted of transcripts and not taken yet.
+#[derive(Debug, Default)]
+struct Asked {
+    ended: BTreeSet<UpstreamId>,
+    /// Whether more turns have ended than are named.
+    all: bool,
+    /// How many turns came with imported transcripts.
+    imported: BTreeMap<UpstreamId, u64>,
+}
+
+/// Transcripts that are to be looked at again, because a turn on them has ended or they were imported.
 #[derive(Debug, Default)]
 pub struct TurnEnds {
-    asked: Mutex<BTreeSet<UpstreamId>>,
+    asked: Mutex<Asked>,
     wake: Notify,
 }
 
 impl TurnEnds {
     /// A turn on this session has ended.
     pub fn note(&self, upstream_id: &UpstreamId) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.len() < ASKED {
-            asked.insert(upstream_id.clone());
+        let mut asked = self.lock();
+        if asked.ended.len() < ASKED {
+            asked.ended.insert(upstream_id.clone());
+        } else {
+            asked.all = true;
         }
+        drop(asked);
         self.wake.notify_one();
+    }
+
+    /// A session is about to be a conversation's that was imported with so many turns, none of which is new.
+    pub fn note_imported(&self, upstream_id: &UpstreamId, turns: u64) {
+        let mut asked = self.lock();
+        if asked.imported.len() >= ASKED {
+            // One that nobody ever looked at.
+            asked.imported.pop_first();
+        }
+        asked.imported.insert(upstream_id.clone(), turns);
+    }
+
+    /// How many turns a session was imported with; told once.
+    #[must_use]
+    pub fn take_imported(&self, upstream_id: &UpstreamId) -> Option<u64> {
+        self.lock().imported.remove(upstream_id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Until there is something to take.
@@ -94,10 +127,11 @@ impl TurnEnds {
         self.wake.notified().await;
     }
 
-    /// What was noted since this was asked last.
+    /// Whose turns have ended since this was asked last, and whether there were more.
     #[must_use]
-    pub fn take(&self) -> BTreeSet<UpstreamId> {
-        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take(&self) -> (BTreeSet<UpstreamId>, bool) {
+        let mut asked = self.lock();
+        (std::mem::take(&mut asked.ended), std::mem::take(&mut asked.all))
     }
 }
 

@@ -27,6 +27,7 @@ use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
 use super::origin::Origin;
 use super::reading::{OpenBook, READ_BYTES};
+use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
@@ -73,7 +74,7 @@ pub struct Standing {
     pub leaf: Option<String>,
     /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model
     /// ended, an error in place of one, or the mark of an interruption.
-    pub turn_ended: bool,
+    pub turn_end: TurnEnd,
     /// How many bytes were read.
     pub bytes: u64,
 }
@@ -188,11 +189,11 @@ impl Library {
     pub fn standing(&self, path: &Path) -> Result<Standing, TranscriptError> {
         self.look(path, |volume, file| {
             let reader = BufReader::with_capacity(READ_BYTES, file);
-            let turn_ended = volume.index.live_turn_ended(reader);
+            let turn_end = volume.index.live_turn_end(reader);
             Ok(Standing {
                 prompts: volume.index.prompts(),
                 leaf: volume.index.live_uuid(),
-                turn_ended: turn_ended.map_err(TranscriptError::io("read", path))?,
+                turn_end: turn_end.map_err(TranscriptError::io("read", path))?,
                 bytes: volume.index.bytes(),
             })
         })

@@ -119,6 +119,18 @@ pub struct ToolUse {
     pub input_json: String,
 }
 
+/// Whether a turn is over with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// More is to come.
+    Open,
+    /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
+    /// when a call follows, some leave it so at the end of a turn too.
+    Unsaid,
+    /// Nothing is to come.
+    Over,
+}
+
 /// A record whose members can still be asked for.
 #[derive(Debug)]
 pub struct Record<'a> {
@@ -244,25 +256,27 @@ impl Record<'_> {
     /// Whether a turn is over with this message: it is a reply's text with which the model ended, an error in place of
     /// one, or the mark of an interruption.
     #[must_use]
-    pub fn ends_turn(&self) -> bool {
+    pub fn turn_end(&self) -> TurnEnd {
         let Some(message) = self.message() else {
-            return false;
+            return TurnEnd::Open;
         };
         let calls = |block: &Block| matches!(block, Block::ToolUse(_));
+        let text = |block: &Block| matches!(block, Block::Text(_));
         match self.header().kind {
-            RecordKind::Assistant if self.fields.flag("isApiErrorMessage") => true,
-            RecordKind::Assistant => {
-                let stop = self
-                    .fields
-                    .object("message")
-                    .and_then(|message| message.text("stop_reason"));
-                let text = |block: &Block| matches!(block, Block::Text(_));
-                message.blocks.iter().any(text)
-                    && !message.blocks.iter().any(calls)
-                    && stop.as_deref() != Some("tool_use")
+            RecordKind::Assistant if self.fields.flag("isApiErrorMessage") => TurnEnd::Over,
+            RecordKind::Assistant if message.blocks.iter().any(calls) || !message.blocks.iter().any(text) => {
+                TurnEnd::Open
             }
-            RecordKind::User => message.text().starts_with(INTERRUPTED_TEXT),
-            _ => false,
+            RecordKind::Assistant => {
+                let message = self.fields.object("message");
+                match message.and_then(|message| message.text("stop_reason")).as_deref() {
+                    None => TurnEnd::Unsaid,
+                    Some("tool_use" | "pause_turn") => TurnEnd::Open,
+                    Some(_) => TurnEnd::Over,
+                }
+            }
+            RecordKind::User if message.text().starts_with(INTERRUPTED_TEXT) => TurnEnd::Over,
+            _ => TurnEnd::Open,
         }
     }
 

@@ -34,6 +34,12 @@ const ARCHIVE: &str = "archived_sessions";
 /// How many files one history may begin in. A fork of a fork has three; more than this is damage.
 pub const LINEAGE_LIMIT: usize = 256;
 
+/// How far back the end of a turn is looked for in lines that are longer than what is read first.
+const LAST_WORD_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How many lines tell that no turn has ended before them.
+const LAST_LINES: usize = 8;
+
 /// All rollouts of a session below Codex' folder: those that can be resumed before archived ones, plain before compressed
 /// ones, then the one that was written last. Empty when there is none.
 ///
@@ -234,11 +240,25 @@ pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
     let mut read = || {
         let bytes = file.metadata()?.len();
         let mut tail = Vec::new();
-        file.seek(SeekFrom::Start(bytes.saturating_sub(END_BYTES as u64)))?;
-        Read::by_ref(&mut file)
-            .take(END_BYTES as u64)
-            .read_to_end(&mut tail)?;
-        Ok((codex::turn_ended(&tail), bytes))
+        let is_packed = path.extension().is_some_and(|extension| extension == "zst");
+        let mut length = END_BYTES as u64;
+        loop {
+            tail.clear();
+            file.seek(SeekFrom::Start(bytes.saturating_sub(length)))?;
+            Read::by_ref(&mut file)
+                .take(length.min(bytes))
+                .read_to_end(&mut tail)?;
+            match codex::turn_ended(&tail) {
+                Some(ended) => return Ok((ended, bytes)),
+                None if is_packed || length >= bytes.min(LAST_WORD_BYTES) => return Ok((false, bytes)),
+                // Nothing comes between a turn's end and so many lines; a turn that runs is not read again and again.
+                None if tail.iter().filter(|byte| **byte == b'\n').count() > LAST_LINES => {
+                    return Ok((false, bytes));
+                }
+                // The agent's last word stands in the line that ends a turn, however long.
+                None => length = length.saturating_mul(8).min(LAST_WORD_BYTES),
+            }
+        }
     };
     read().map_err(TranscriptError::io("read", path))
 }

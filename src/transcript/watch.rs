@@ -54,7 +54,8 @@ pub struct Heard {
 pub struct Watch {
     kernel: io::Result<Box<dyn Kernel>>,
     roots: Vec<Root>,
-    folders: HashMap<FolderNumber, PathBuf>,
+    /// By links one folder may stand in several places.
+    folders: HashMap<FolderNumber, BTreeSet<PathBuf>>,
 }
 
 /// A root and what is known of its folders.
@@ -252,12 +253,14 @@ impl Watch {
                 is_folder,
                 what,
             } => {
-                let Some(folder) = self.folders.get(&folder) else {
-                    return;
-                };
+                let places = self.folders.get(&folder).cloned().unwrap_or_default();
                 let is_folder = is_folder || name.is_none();
-                let path = name.map_or_else(|| folder.clone(), |name| folder.join(name));
-                self.happened(&path, is_folder, what);
+                for folder in places {
+                    let path = name
+                        .as_ref()
+                        .map_or_else(|| folder.clone(), |name| folder.join(name));
+                    self.happened(&path, is_folder, what);
+                }
             }
         }
     }
@@ -294,8 +297,9 @@ impl Watch {
     /// Watches a folder no longer, nor what was below it.
     fn forget(&mut self, path: &Path) {
         let Ok(kernel) = &mut self.kernel else { return };
-        self.folders.retain(|number, folder| {
-            let is_gone = folder.starts_with(path);
+        self.folders.retain(|number, places| {
+            places.retain(|folder| !folder.starts_with(path));
+            let is_gone = places.is_empty();
             if is_gone {
                 kernel.remove(*number);
             }
@@ -398,7 +402,7 @@ impl Watch {
         };
         match kernel.add(folder, reach) {
             Ok(number) => {
-                self.folders.insert(number, folder.to_owned());
+                self.folders.entry(number).or_default().insert(folder.to_owned());
                 Ok(true)
             }
             Err(error) => match error.kind() {

@@ -11,6 +11,7 @@ use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::support::{App, Events, within};
 
@@ -181,6 +182,45 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
+/// Some versions write a text before they know why the model stopped: more of the turn may follow, or nothing.
+#[tokio::test]
+async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_behind_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "here").await;
+    app.close(id).await;
+    let path = transcript(&app, &home, id).await;
+    let mut events = app.events(id).await;
+    let (prompt, reply) = turn(&leaf(&path), "there", "Calling.");
+    append(&path, &(prompt + &reply.replace("\"end_turn\"", "null")));
+    // Another conversation's turn is told by a later look than the one at this.
+    let other = app.make(&home.project()).await;
+    let mut others = app.events(other).await;
+    app.send(other, "elsewhere").await;
+    saved(&mut others).await;
+    let (called, answered) = (Uuid::new_v4().to_string(), Uuid::new_v4().to_string());
+    let call = json!({
+        "type": "assistant", "uuid": called, "parentUuid": leaf(&path), "timestamp": "2020-11-03T12:00:02.000Z",
+        "message": {"role": "assistant", "stop_reason": "tool_use",
+            "content": [{"type": "tool_use", "id": "t1", "name": "Read", "input": {}}]},
+    });
+    let end = json!({
+        "type": "assistant", "uuid": answered, "parentUuid": called, "timestamp": "2020-11-03T12:00:03.000Z",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn"},
+    });
+    append(&path, &format!("{call}\n{end}\n"));
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.reply.as_str()), (2, "Calling.\n\nDone."));
+
+    let (prompt, reply) = turn(&leaf(&path), "again", "Nothing more.");
+    append(&path, &(prompt + &reply.replace("\"end_turn\"", "null")));
+    append_turn(&path, "last");
+    let told = [saved(&mut events).await, saved(&mut events).await];
+    assert_eq!(told.map(|told| told.prompt), ["again", "last"]);
+}
+
 /// More than is told at once, to a conversation that has no task and to one that has.
 #[tokio::test]
 async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
@@ -269,6 +309,38 @@ async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
     append_turn(&moved.join("s1.jsonl"), "newer");
     let told = saved(&mut events).await;
     assert_eq!((told.step, told.prompt.as_str()), (3, "newer"));
+}
+
+#[tokio::test]
+async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    for step in 1..=3 {
+        app.send(id, &format!("turn {step}")).await;
+        until_saved(&mut events, step).await;
+    }
+    app.close(id).await;
+    let bundled = bundle(&app, id).await;
+    let path = transcript(&app, &home, id).await;
+    let folder = home.data().join("loopback/projects/-copied");
+    fs::create_dir(&folder).unwrap();
+    let copied = folder.join(path.file_name().unwrap());
+    fs::copy(&path, &copied).unwrap();
+    fs::remove_file(&path).unwrap();
+    append_turn(&copied, "there");
+    assert_eq!(saved(&mut events).await.prompt, "there");
+
+    let params = json!({"path": bundled["path"], "cwd": home.project(), "newIds": true});
+    let imported = import(&app, params).await.unwrap();
+    let mut events = app.events(imported.id).await;
+    let path = home.transcript(imported.head.unwrap().as_str()).unwrap();
+    for prompt in ["behind", "again"] {
+        append_turn(&path, prompt);
+        assert_eq!(saved(&mut events).await.prompt, prompt);
+    }
 }
 
 #[tokio::test]

@@ -25,6 +25,12 @@ pub(in super::super) struct Saved {
 }
 
 impl History {
+    /// How many turns stand in this transcript, when it is the last session's.
+    pub(in super::super) fn last_turns(&self, path: &Path) -> u64 {
+        let own = self.sessions.last().filter(|own| own.open.path() == path);
+        own.map_or(0, |own| own.open.turns() as u64)
+    }
+
     /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, and the last turn only
     /// `with_last`. Turns that it `carried` over from another session were saved there, and the turn of the prompt `told`
     /// before: a compaction and commands of the agent's own lengthen it.

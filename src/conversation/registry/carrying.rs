@@ -111,6 +111,10 @@ impl Registry {
         // One at a time from here on: an adoption of one of its transcripts may be on its way.
         let _turn = self.creating.lock().await;
         importing::still_free(&self.services, &imported)?;
+        if let Some(head) = imported.record.chain.head() {
+            let turns = head.turns.saturating_add(head.carried_turns);
+            self.services.turn_ends.note_imported(&head.upstream_id, turns);
+        }
         let committed = self.services.store.commit(imported.change).await;
         committed.map_err(|error| store_error(&error))?;
         imported.placed.keep();

@@ -31,11 +31,12 @@ use super::Registry;
 use crate::store::{ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::library::Library;
+use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::{Format, sizes};
 
-/// How many changed transcripts wait for the end of a turn, or for a conversation that they are of. The oldest leave: a
-/// file that belongs to nobody yet is mostly nobody's.
+/// How many changed transcripts wait for the end of a turn, or for a conversation that they are of. Those that belong
+/// to nobody leave first, which they mostly do for good, and of them the oldest.
 const WAITING: usize = 1_024;
 
 /// What is known of the files, and which of them wait.
@@ -51,11 +52,15 @@ struct Waiting {
     root: PathBuf,
     format: Format,
     since: u64,
+    /// Whether it is the head of a conversation.
+    is_owned: bool,
 }
 
 /// How a file was when it was looked at last.
 #[derive(Clone, Debug)]
 struct Seen {
+    /// A hash of the session's id: a copy elsewhere, or a file of the same number, is told apart by it.
+    session: u64,
     device: u64,
     inode: u64,
     bytes: u64,
@@ -65,6 +70,8 @@ struct Seen {
     told: Option<String>,
     /// How many prompts it held when its turns were looked at last.
     prompts: Option<u64>,
+    /// So many turns at its beginning are old, as those of an import are.
+    old_turns: u64,
 }
 
 /// A transcript that changed.
@@ -90,7 +97,7 @@ impl Registry {
             // Behind the watching, so that each change is either in the size or told.
             for root in &roots {
                 for (path, metadata) in sizes(&root.folder, root.format) {
-                    ears.begin(&path, &metadata);
+                    ears.begin(&path, root.format, &metadata);
                 }
             }
             (watch.waker(), ears)
@@ -208,10 +215,13 @@ impl Default for Ears {
 
 impl Ears {
     /// Notes a file that is there at the start: all that stands in it is old.
-    fn begin(&mut self, path: &Path, metadata: &std::fs::Metadata) {
+    fn begin(&mut self, path: &Path, format: Format, metadata: &std::fs::Metadata) {
+        let Some(id) = upstream_id(path, format) else {
+            return;
+        };
         let seen = Seen {
             judged: metadata.len(),
-            ..Seen::new(metadata)
+            ..Seen::new(self.hasher.hash_one(&id), metadata)
         };
         self.seen.insert(self.hasher.hash_one(path), seen);
     }
@@ -249,11 +259,11 @@ impl Ears {
         }
         // Files that are there come first: one that was moved keeps what is known of it.
         changed.sort_by_key(|changed| !changed.path.exists());
-        let ended = registry.services.turn_ends.take();
+        let (ended, all_ended) = registry.services.turn_ends.take();
         let mut again = Vec::new();
         self.waiting.retain(|path, waiting| {
             let id = upstream_id(path, waiting.format);
-            let is_due = id.is_some_and(|id| ended.contains(&id));
+            let is_due = all_ended || id.is_some_and(|id| ended.contains(&id));
             if is_due {
                 again.push(Changed {
                     root: waiting.root.clone(),
@@ -267,7 +277,8 @@ impl Ears {
             self.look(registry, changed);
         }
         while self.waiting.len() > WAITING {
-            let oldest = self.waiting.iter().min_by_key(|(_, waiting)| waiting.since);
+            let rank = |waiting: &Waiting| (waiting.is_owned, waiting.since);
+            let oldest = self.waiting.iter().min_by_key(|(_, waiting)| rank(waiting));
             let Some(oldest) = oldest.map(|(path, _)| path.clone()) else {
                 return;
             };
@@ -287,14 +298,24 @@ impl Ears {
             registry.services.library.forget(&changed.path);
             return;
         };
-        let (mut seen, replaced) = self.take_seen(key, &metadata);
+        let (mut seen, replaced) = self.take_seen(key, self.hasher.hash_one(&id), &metadata);
         let owners = registry.owners_of_head(&changed.root, &id);
-        let mut is_waiting = owners.is_empty();
+        if !owners.is_empty() {
+            // Behind the question for owners: an import notes its turns before it is somebody's.
+            let imported = registry.services.turn_ends.take_imported(&id);
+            seen.old_turns = imported.unwrap_or(seen.old_turns);
+        }
+        let is_owned = !owners.is_empty();
+        let mut is_waiting = !is_owned;
         let (mut judged, mut prompts, mut told) = (seen.judged, seen.prompts, seen.told.clone());
         for record in owners {
             let tell = |growth| registry.tell_growth(record.id, growth);
             let judged_now = judge(registry, &record, &changed, &seen, replaced, tell);
-            let Some(judgement) = judged_now else { continue };
+            let Some(judgement) = judged_now else {
+                // It may be readable when it is looked at again.
+                is_waiting = true;
+                continue;
+            };
             is_waiting |= !judgement.is_final;
             judged = judged.max(judgement.upto);
             prompts = judgement.prompts;
@@ -312,25 +333,35 @@ impl Ears {
                     root: changed.root,
                     format: changed.format,
                     since,
+                    is_owned,
                 },
             );
         }
     }
 
     /// What is known of a file, brought up to date, and whether it is not what it was with something behind it.
-    fn take_seen(&mut self, key: u64, metadata: &std::fs::Metadata) -> (Seen, bool) {
-        let new = Seen::new(metadata);
+    fn take_seen(&mut self, key: u64, session: u64, metadata: &std::fs::Metadata) -> (Seen, bool) {
+        let new = Seen::new(session, metadata);
         let is_same = |seen: &Seen| (seen.device, seen.inode) == (new.device, new.inode);
         let known = match self.seen.remove(&key) {
             Some(seen) => Some(seen),
-            // One that was moved: its old name tells of nothing now.
             None => {
-                let moved = self
-                    .seen
-                    .iter()
-                    .find(|(_, seen)| is_same(seen))
-                    .map(|(key, _)| *key);
-                moved.and_then(|key| self.seen.remove(&key))
+                let of_it = || self.seen.iter().filter(|(_, seen)| seen.session == session);
+                let moved = of_it().find(|(_, seen)| is_same(seen)).map(|(key, _)| *key);
+                match moved {
+                    // Its old name tells of nothing now.
+                    Some(key) => self.seen.remove(&key),
+                    // A copy, which may still be on its way: what was judged in the other is judged.
+                    None => of_it()
+                        .map(|(_, seen)| seen)
+                        .max_by_key(|seen| seen.judged)
+                        .map(|seen| Seen {
+                            device: new.device,
+                            inode: new.inode,
+                            bytes: new.bytes,
+                            ..seen.clone()
+                        }),
+                }
             }
         };
         match known {
@@ -349,14 +380,16 @@ impl Ears {
 }
 
 impl Seen {
-    fn new(metadata: &std::fs::Metadata) -> Self {
+    fn new(session: u64, metadata: &std::fs::Metadata) -> Self {
         Self {
+            session,
             device: metadata.dev(),
             inode: metadata.ino(),
             bytes: metadata.len(),
             judged: 0,
             told: None,
             prompts: None,
+            old_turns: 0,
         }
     }
 
@@ -374,7 +407,7 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
 #[derive(Debug, PartialEq, Eq)]
 struct Standing {
     /// Whether its last turn is over.
-    turn_ended: bool,
+    turn_end: TurnEnd,
     /// How many prompts it holds, where they can be counted without reading it as a whole.
     prompts: Option<u64>,
     bytes: u64,
@@ -383,12 +416,12 @@ struct Standing {
 fn standing(library: &Library, path: &Path, format: Format) -> Result<Standing, TranscriptError> {
     match format {
         Format::Claude => library.standing(path).map(|standing| Standing {
-            turn_ended: standing.turn_ended,
+            turn_end: standing.turn_end,
             prompts: Some(standing.prompts),
             bytes: standing.bytes,
         }),
-        Format::Codex => rollouts::turn_ended(path).map(|(turn_ended, bytes)| Standing {
-            turn_ended,
+        Format::Codex => rollouts::turn_ended(path).map(|(is_over, bytes)| Standing {
+            turn_end: if is_over { TurnEnd::Over } else { TurnEnd::Open },
             prompts: None,
             bytes,
         }),
@@ -421,7 +454,7 @@ fn judge(
     let stands = standing(&services.library, path, format).ok()?;
     // A turn that has begun meanwhile may stand in what was read already.
     let is_running = was_running || registry.is_running(record.id);
-    let with_last = stands.turn_ended && !is_running;
+    let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
     let mut growth = Growth {
         upstream_id: head.upstream_id.clone(),
         saved: Vec::new(),
@@ -435,17 +468,21 @@ fn judge(
         is_final: !is_running,
     };
     // Turns before the last are over since another prompt stands behind them.
-    if with_last || seen.prompts != stands.prompts {
+    if may_be_over || seen.prompts != stands.prompts {
         let lineage = services.store.lineage_all(record.id).ok()?;
         let mut history = History::of_conversation(services, record, &lineage).ok()?;
         // What was written since the first look is told by another event.
         let is_settled = standing(&services.library, path, format).ok()? == stands;
-        let with_last = with_last && is_settled;
+        // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here. One
+        // that another program had is told with the next record that settles it.
+        let acknowledged = head.turns.saturating_add(head.carried_turns);
+        let is_over = stands.turn_end == TurnEnd::Over || history.last_turns(path) <= acknowledged;
+        let with_last = may_be_over && is_settled && is_over;
         loop {
             let Ok(saved) = history.saved_since(
                 path,
                 judgement.upto,
-                head.carried_turns,
+                head.carried_turns.max(seen.old_turns),
                 judgement.told.as_deref(),
                 with_last,
             ) else {

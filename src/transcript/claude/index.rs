@@ -7,7 +7,7 @@ use super::note::{IdRef, Note, Role, Seen};
 use super::noted::ChainNoted;
 use super::walk::{Selection, Walk};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
-use crate::transcript::record::{Record, line_text};
+use crate::transcript::record::{Record, TurnEnd, line_text};
 use crate::transcript::scan::{Scanned, Scanner};
 
 /// Where every chain record of a transcript stands and how they hang together.
@@ -248,14 +248,16 @@ impl Index {
     }
 
     /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model ended,
-    /// an error in place of one, or the mark of an interruption. Commands of the agent's own behind it do not count.
+    /// an error in place of one, or the mark of an interruption. Commands of the agent's own behind it do not count, but
+    /// that they came: between the records of one message nothing stands.
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn live_turn_ended(&self, mut reader: impl BufRead + Seek) -> io::Result<bool> {
-        let Some(mut position) = self.live_leaf() else {
-            return Ok(false);
+    pub fn live_turn_end(&self, mut reader: impl BufRead + Seek) -> io::Result<TurnEnd> {
+        let Some(leaf) = self.live_leaf() else {
+            return Ok(TurnEnd::Open);
         };
+        let mut position = leaf;
         // No more steps than there are records: the parents may go round in a circle.
         for _ in 0..self.entries.len() {
             match (self.entries.role(position), self.entries.parent(position)) {
@@ -267,14 +269,17 @@ impl Index {
         reader.seek(SeekFrom::Start(offset))?;
         let mut lines = Lines::new(reader, offset);
         let Some(line) = lines.next_line()? else {
-            return Ok(false);
+            return Ok(TurnEnd::Open);
         };
         let text = line_text(line.bytes);
         let record = Record::parse(&text).filter(|record| {
             let uuid = record.fields.text("uuid");
             uuid.is_some_and(|uuid| IdRef::new(&uuid) == self.entries.id(position))
         });
-        Ok(record.is_some_and(|record| record.ends_turn()))
+        Ok(match record.map_or(TurnEnd::Open, |record| record.turn_end()) {
+            TurnEnd::Unsaid if position != leaf => TurnEnd::Over,
+            end => end,
+        })
     }
 
     /// The records of the branch that ends with `until`, or of the live branch. None when there is no such

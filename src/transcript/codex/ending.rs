@@ -5,10 +5,10 @@ use super::line::{LineKind, RolloutLine};
 use crate::transcript::record::line_text;
 use crate::transcript::summary::Ends;
 
-/// Whether a turn has ended last in the `tail` of a file, which begins anywhere in a line: the agent says so itself. A
-/// tail that tells of no turn is no proof of an end.
+/// Whether a turn has ended last in the `tail` of a file, which begins anywhere in a line: the agent says so itself. None
+/// when it tells of no turn.
 #[must_use]
-pub fn turn_ended(tail: &[u8]) -> bool {
+pub fn turn_ended(tail: &[u8]) -> Option<bool> {
     let lines = Ends { head: b"", tail }.from_end();
     let mut ends = lines.filter_map(|line| {
         let text = line_text(line);
@@ -23,7 +23,7 @@ pub fn turn_ended(tail: &[u8]) -> bool {
             _ => None,
         }
     });
-    ends.next().unwrap_or(false)
+    ends.next()
 }
 
 #[cfg(test)]
@@ -37,11 +37,11 @@ mod tests {
         let prompt = r#"{"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}}"#.to_owned() + "\n";
         let complete = event("task_complete");
         let table = [
-            (vec![&started, &prompt], false),
-            (vec![&started, &prompt, &complete], true),
-            (vec![&complete, &prompt], false),
-            (vec![&complete, &started], false),
-            (vec![], false),
+            (vec![&started, &prompt], Some(false)),
+            (vec![&started, &prompt, &complete], Some(true)),
+            (vec![&complete, &prompt], Some(false)),
+            (vec![&complete, &started], Some(false)),
+            (vec![], None),
         ];
         for (lines, expected) in table {
             let text: String = lines.iter().map(|line| line.as_str()).collect();
@@ -49,7 +49,7 @@ mod tests {
             let cut = format!("\"cut\"}}}}\n{text}{}", event("token_count"));
             assert_eq!(turn_ended(cut.as_bytes()), expected, "{cut}");
         }
-        assert!(turn_ended(event("turn_aborted").as_bytes()));
-        assert!(!turn_ended(&complete.as_bytes()[..complete.len() / 2]));
+        assert_eq!(turn_ended(event("turn_aborted").as_bytes()), Some(true));
+        assert_eq!(turn_ended(&complete.as_bytes()[..complete.len() / 2]), None);
     }
 }

@@ -278,6 +278,7 @@ fn a_place_that_is_not_there_is_told() {
 #[test]
 fn how_the_last_turn_stands() {
     let call = r#"{"id":"m","content":[{"type":"tool_use","id":"t","name":"Read","input":{}}]}"#;
+    let unsaid = r#"{"id":"m","stop_reason":null,"content":[{"type":"text","text":"x"}]}"#;
     let before_call = r#"{"id":"m","stop_reason":"tool_use","content":[{"type":"text","text":"x"}]}"#;
     let thought = r#"{"id":"m","content":[{"type":"thinking","thinking":"x"}]}"#;
     let interrupted = r#"{"type":"user","uuid":"i","parentUuid":"a","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}"#;
@@ -288,25 +289,54 @@ fn how_the_last_turn_stands() {
         r#"{"type":"assistant","uuid":"q","parentUuid":"a","isSidechain":true,"message":{"content":"x"}}"#;
     let line = |text: &str| format!("{text}\n");
     let table = [
-        (String::new(), false),
-        (reply("a", "u", DONE), true),
-        (reply("a", "u", call), false),
-        (reply("a", "u", before_call), false),
-        (reply("a", "u", thought), false),
-        (reply("a", "u", call) + &line(interrupted), true),
-        (line(error), true),
-        (reply("a", "u", DONE) + &line(aside), true),
-        (reply("a", "u", call) + &line(aside), false),
-        (reply("a", "u", DONE) + &line(mark), true),
-        (reply("a", "u", call) + &line(side), false),
-        (reply("a", "u", DONE) + &prompt("v", "a"), false),
-        (reply("a", "u", DONE) + "garbage\n{\"torn", true),
+        (String::new(), TurnEnd::Open),
+        (reply("a", "u", DONE), TurnEnd::Over),
+        (reply("a", "u", call), TurnEnd::Open),
+        (reply("a", "u", before_call), TurnEnd::Open),
+        (reply("a", "u", thought), TurnEnd::Open),
+        (reply("a", "u", call) + &line(interrupted), TurnEnd::Over),
+        (line(error), TurnEnd::Over),
+        (reply("a", "u", DONE) + &line(aside), TurnEnd::Over),
+        (reply("a", "u", call) + &line(aside), TurnEnd::Open),
+        (reply("a", "u", DONE) + &line(mark), TurnEnd::Over),
+        (reply("a", "u", call) + &line(side), TurnEnd::Open),
+        (reply("a", "u", DONE) + &prompt("v", "a"), TurnEnd::Open),
+        (reply("a", "u", DONE) + "garbage\n{\"torn", TurnEnd::Over),
+        (reply("a", "u", unsaid), TurnEnd::Unsaid),
+        (reply("a", "u", unsaid) + &reply("b", "a", call), TurnEnd::Open),
+        (reply("a", "u", unsaid) + &line(aside), TurnEnd::Over),
     ];
     for (number, (more, ended)) in table.into_iter().enumerate() {
         let place = Place::new(&(prompt("u", "") + &more));
         let standing = Library::default().standing(&place.path).expect("a standing");
-        assert_eq!(standing.turn_ended, ended, "case {number}");
+        assert_eq!(standing.turn_end, ended, "case {number}");
         assert_eq!(standing.prompts, if number == 11 { 2 } else { 1 });
+    }
+}
+
+/// Versions that write a text before they know why the model stopped, and mend that where no call follows.
+#[test]
+fn no_turn_of_older_files_is_over_before_its_last_record() {
+    let files = [
+        include_str!("../../../tests/fixtures/transcripts/claude/1.0.128.jsonl"),
+        include_str!("../../../tests/fixtures/transcripts/claude/2.0.30.jsonl"),
+    ];
+    for text in files {
+        let (place, library) = (Place::new(""), Library::default());
+        // What is told of each turn, by the number of its prompt, once for each record with which it seems over.
+        let mut over = Vec::new();
+        for line in text.split_inclusive('\n') {
+            place.append(line);
+            let standing = library.standing(&place.path).expect("a standing");
+            let is_reply = line.contains(r#""type":"assistant""#) && line.contains(r#""isSidechain":false"#);
+            if standing.turn_end == TurnEnd::Over && is_reply {
+                over.push((standing.prompts, line));
+            }
+        }
+        let turns: Vec<u64> = over.iter().map(|(prompts, _)| *prompts).collect();
+        // The last one too: these versions say why the model stopped in the record with which a turn ends.
+        assert_eq!(turns, [1, 2, 3, 4]);
+        assert!(over.iter().all(|(_, line)| line.contains("end_turn")));
     }
 }
 

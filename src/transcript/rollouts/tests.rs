@@ -396,3 +396,33 @@ fn no_more_is_kept_than_was_allowed() {
     assert!(Arc::ptr_eq(&deep, &open(DEEP_ID)));
     assert!(!Arc::ptr_eq(&root, &open(ROOT_ID)));
 }
+
+#[test]
+fn a_turn_ends_with_its_line_however_long_up_to_a_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rollout.jsonl");
+    let event = |kind: &str, length: usize| {
+        let text = "x".repeat(length);
+        format!(
+            "{{\"type\":\"event_msg\",\"payload\":{{\"type\":\"{kind}\",\"last_agent_message\":\"{text}\"}}}}\n"
+        )
+    };
+    let limit = usize::try_from(LAST_WORD_BYTES).expect("it fits");
+    for (length, expected) in [
+        (0, true),
+        (END_BYTES, true),
+        (9 * END_BYTES, true),
+        (limit, false),
+    ] {
+        let text = event("task_started", 0) + &event("task_complete", length) + &event("token_count", 0);
+        fs::write(&path, &text).expect("a file");
+        assert_eq!(
+            turn_ended(&path).expect("read"),
+            (expected, text.len() as u64),
+            "{length}"
+        );
+    }
+    let text = event("task_started", 0) + &event("token_count", END_BYTES);
+    fs::write(&path, text).expect("a file");
+    assert!(!turn_ended(&path).expect("read").0);
+}

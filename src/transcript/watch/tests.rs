@@ -202,3 +202,36 @@ fn where_the_system_may_tell_late_lists_look_at_everything() {
     assert_eq!(watch.for_list(folder.path()), None);
     assert_eq!(watch.problem(folder.path()), None);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn one_folder_that_two_roots_lead_to_is_told_of_for_both() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().canonicalize().expect("a folder");
+    let (own, link) = (folder.join("own"), folder.join("link"));
+    let name = Path::new("projects/-a/s1.jsonl");
+    write(&own.join(name), "one\n");
+    std::os::unix::fs::symlink(&own, &link).expect("a link");
+    let mut watch = Watch::default();
+    watch.add_root(&own, Format::Claude);
+    watch.add_root(&link, Format::Claude);
+    for root in [&own, &link] {
+        watch.for_list(root).expect("watched");
+    }
+    watch.heard();
+    append(&own.join(name), "two\n");
+    for root in [&own, &link] {
+        let changes = watch.for_list(root).expect("watched");
+        assert!(changes.files.contains(&root.join(name)), "{changes:?}");
+    }
+    let heard: Vec<PathBuf> = watch.heard().into_iter().map(|heard| heard.root).collect();
+    assert_eq!(heard, [own.clone(), link.clone()]);
+    // One way less.
+    fs::remove_file(&link).expect("a link");
+    append(&own.join(name), "three\n");
+    let changes = watch.for_list(&own).expect("watched");
+    assert!(
+        changes.everything || changes.files.contains(&own.join(name)),
+        "{changes:?}"
+    );
+}
