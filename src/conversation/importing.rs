@@ -7,6 +7,7 @@
 mod placing;
 mod plan;
 mod rollout;
+mod settings;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +50,8 @@ pub struct Import {
     pub cwd: Option<String>,
     /// Whether the conversation and its sessions get new ids.
     pub new_ids: bool,
+    /// Whether all its settings are taken over, also those that start programs or grant something.
+    pub trust_settings: bool,
 }
 
 /// A conversation whose files are in place, and that is not written down yet.
@@ -57,6 +60,8 @@ pub(super) struct Imported {
     pub(super) record: ConversationRecord,
     pub(super) change: Change,
     pub(super) missing: Vec<MissingSession>,
+    /// The settings that were left out, by their names.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Where everything of a bundle goes.
@@ -104,7 +109,8 @@ pub(super) fn import(
             progress,
         )?;
     }
-    let (record, change) = written(services, &manifest, &plan)?;
+    let (settings, left_out) = settings::taken(relocated(&manifest, &plan), import.trust_settings);
+    let (record, change) = written(services, &manifest, &plan, settings)?;
     Ok(Imported {
         placed,
         record,
@@ -114,6 +120,7 @@ pub(super) fn import(
             .iter()
             .map(|gone| translated(gone, &plan))
             .collect(),
+        left_out,
     })
 }
 
@@ -433,6 +440,7 @@ fn written(
     services: &Services,
     manifest: &Manifest,
     plan: &Plan,
+    settings: Settings,
 ) -> Result<(ConversationRecord, Change), ConversationError> {
     let at = now();
     let (there, words) = (&manifest.conversation, &plan.translation);
@@ -452,7 +460,7 @@ fn written(
         conversation_id: parent.conversation_id,
         checkpoint_id: parent.checkpoint_id.as_ref().map(|id| words.checkpoint(id)),
     });
-    record.settings = settings(manifest, plan);
+    record.settings = settings;
     record.limit.clone_from(&there.limit);
     record.interrupts.clone_from(&there.interrupts);
     for interrupt in &mut record.interrupts {
@@ -502,7 +510,8 @@ fn fidelity(manifest: &Manifest) -> Fidelity {
     }
 }
 
-fn settings(manifest: &Manifest, plan: &Plan) -> Settings {
+/// The settings with the folders that they name where those are now.
+fn relocated(manifest: &Manifest, plan: &Plan) -> Settings {
     let mut settings = manifest.settings.clone();
     let relocation = Relocation {
         folders: vec![(manifest.conversation.cwd.clone(), plan.cwd.clone())],

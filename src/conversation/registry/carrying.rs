@@ -119,6 +119,7 @@ impl Registry {
         Ok(Answer::Imported(Box::new(ImportAnswer {
             conversation,
             missing: imported.missing,
+            left_out: imported.left_out,
         })))
     }
 
