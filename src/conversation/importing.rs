@@ -34,6 +34,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::profile::AgentKind;
 use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
+use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
 pub(super) use placing::Placed;
@@ -91,11 +92,14 @@ pub(super) fn import(
     }
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
-    let staging = Staging::make(&services.data, |id| is_written(services, id)).map_err(Trouble::from)?;
+    // What lies there is of imports that did not come to their end: one runs at a time.
+    take_back_unfinished(services);
+    let staging = Staging::make(&services.data).map_err(Trouble::from)?;
     let noted = plan::Plan::begin(&staging, plan.id).map_err(Trouble::from)?;
     let mut placed = Placed::new(staging, noted);
     let files = unpack(&path, &manifest, placed.staged(), progress)?;
     let results = results(&manifest, &plan);
+    let bases = rollout::bases(&manifest, &files)?;
     let mut files = files.as_slice();
     for session in &manifest.sessions {
         let (own, rest) = files.split_at(session.files.len().min(files.len()));
@@ -105,7 +109,7 @@ pub(super) fn import(
             &manifest,
             session,
             own,
-            (&plan, import.new_ids, &results),
+            (&plan, import.new_ids, &results, &bases),
             progress,
         )?;
     }
@@ -310,7 +314,12 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
 }
 
 /// Takes back what imports have left that a daemon before this one did not bring to their end.
+///
+/// A store that is not kept does not know what was written down: it is left to one that does.
 pub(super) fn take_back_unfinished(services: &Services) {
+    if services.store.status().is_ephemeral {
+        return;
+    }
     plan::take_back(&services.data, |id| is_written(services, id));
 }
 
@@ -344,7 +353,7 @@ fn put(
     manifest: &Manifest,
     session: &BundledSession,
     sources: &[PathBuf],
-    (plan, new_ids, results): (&Plan, bool, &BTreeMap<String, String>),
+    (plan, new_ids, results, bases): (&Plan, bool, &BTreeMap<String, String>, &[HistoryBase]),
     progress: &Progress,
 ) -> Result<(), ConversationError> {
     let entry = plan.agents.get(&session.agent);
@@ -358,7 +367,7 @@ fn put(
         } else {
             None
         };
-        rollout::place(placed, session, source, (root, &new_id), new_ids, progress)?;
+        rollout::place(placed, session, source, (root, &new_id), new_ids, bases, progress)?;
         return Ok(());
     }
     let cwd = plan.translation.folder(&session.cwd);
