@@ -102,6 +102,9 @@ pub struct ImportAnswer {
     /// The sessions whose transcripts were not in the file; absent when none is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
+    /// The settings that were in the file and were not taken over, by their names; absent when all were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 impl Serialize for ExportAnswer {

@@ -306,13 +306,15 @@ pub trait ConversationRpc {
     /// Makes the conversation of a bundle go on here: its transcripts are put where the agents of this machine look for
     /// them, in `cwd` (the folder that it had, unless given), and the next prompt resumes it. Nothing is put in place
     /// before all of the file is checked. Ids that are held here are a conflict unless `newIds` (default false) gives the
-    /// conversation and its sessions new ones.
+    /// conversation and its sessions new ones. Of its settings only the model is taken over, for somebody else may have
+    /// made the file: `leftOut` names the others. With `trustSettings` (default false) all are.
     #[method(name = "import", param_kind = map)]
     async fn import(
         &self,
         path: String,
         cwd: Option<String>,
         #[argument(rename = "newIds")] new_ids: Option<bool>,
+        #[argument(rename = "trustSettings")] trust_settings: Option<bool>,
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<ImportAnswer>;
 

@@ -364,6 +364,9 @@ pub(super) struct Import {
     /// Give the conversation and its sessions new ids, so that it can be here twice
     #[arg(long)]
     pub(super) new_ids: bool,
+    /// Take all its settings over, also MCP servers, which are started, and the mode; only for bundles of your own
+    #[arg(long)]
+    pub(super) trust_settings: bool,
 }
 
 /// `rename`.

@@ -160,6 +160,17 @@ pub(super) enum Trouble {
     /// A file that is taken along is not what it was a moment ago.
     #[error("{} was changed while it was read; try again", .0.display())]
     Changed(PathBuf),
+    /// What it holds does not fit onto the disk.
+    #[error(
+        "what the bundle holds has {needed} bytes, and on the disk of {} {free} are free; free some room and try again",
+        folder.display()
+    )]
+    NoRoom {
+        /// Where it would be unpacked.
+        folder: PathBuf,
+        needed: u64,
+        free: u64,
+    },
     /// The file is no bundle, or not a whole one.
     #[error("{0}")]
     Bad(String),
@@ -181,7 +192,7 @@ impl From<Trouble> for ConversationError {
                 "{} exists already, and nothing is written over it",
                 path.display()
             )),
-            Trouble::Transcript(_) => Self::StoreFailed(words.into()),
+            Trouble::Transcript(_) | Trouble::NoRoom { .. } => Self::StoreFailed(words.into()),
             Trouble::Changed(_) => Self::Busy(words),
             Trouble::Bad(_) => Self::TranscriptDamaged(words),
             Trouble::Newer(_) => Self::Unsupported(words),

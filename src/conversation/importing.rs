@@ -7,6 +7,7 @@
 mod placing;
 mod plan;
 mod rollout;
+mod settings;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::profile::AgentKind;
 use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
+use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
 pub(super) use placing::Placed;
@@ -49,6 +51,8 @@ pub struct Import {
     pub cwd: Option<String>,
     /// Whether the conversation and its sessions get new ids.
     pub new_ids: bool,
+    /// Whether all its settings are taken over, also those that start programs or grant something.
+    pub trust_settings: bool,
 }
 
 /// A conversation whose files are in place, and that is not written down yet.
@@ -57,6 +61,8 @@ pub(super) struct Imported {
     pub(super) record: ConversationRecord,
     pub(super) change: Change,
     pub(super) missing: Vec<MissingSession>,
+    /// The settings that were left out, by their names.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Where everything of a bundle goes.
@@ -86,11 +92,14 @@ pub(super) fn import(
     }
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
-    let staging = Staging::make(&services.data, |id| is_written(services, id)).map_err(Trouble::from)?;
+    // What lies there is of imports that did not come to their end: one runs at a time.
+    take_back_unfinished(services);
+    let staging = Staging::make(&services.data).map_err(Trouble::from)?;
     let noted = plan::Plan::begin(&staging, plan.id).map_err(Trouble::from)?;
     let mut placed = Placed::new(staging, noted);
     let files = unpack(&path, &manifest, placed.staged(), progress)?;
     let results = results(&manifest, &plan);
+    let bases = rollout::bases(&manifest, &files)?;
     let mut files = files.as_slice();
     for session in &manifest.sessions {
         let (own, rest) = files.split_at(session.files.len().min(files.len()));
@@ -100,11 +109,12 @@ pub(super) fn import(
             &manifest,
             session,
             own,
-            (&plan, import.new_ids, &results),
+            (&plan, import.new_ids, &results, &bases),
             progress,
         )?;
     }
-    let (record, change) = written(services, &manifest, &plan)?;
+    let (settings, left_out) = settings::taken(relocated(&manifest, &plan), import.trust_settings);
+    let (record, change) = written(services, &manifest, &plan, settings)?;
     Ok(Imported {
         placed,
         record,
@@ -114,6 +124,7 @@ pub(super) fn import(
             .iter()
             .map(|gone| translated(gone, &plan))
             .collect(),
+        left_out,
     })
 }
 
@@ -303,7 +314,12 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
 }
 
 /// Takes back what imports have left that a daemon before this one did not bring to their end.
+///
+/// A store that is not kept does not know what was written down: it is left to one that does.
 pub(super) fn take_back_unfinished(services: &Services) {
+    if services.store.status().is_ephemeral {
+        return;
+    }
     plan::take_back(&services.data, |id| is_written(services, id));
 }
 
@@ -337,7 +353,7 @@ fn put(
     manifest: &Manifest,
     session: &BundledSession,
     sources: &[PathBuf],
-    (plan, new_ids, results): (&Plan, bool, &BTreeMap<String, String>),
+    (plan, new_ids, results, bases): (&Plan, bool, &BTreeMap<String, String>, &[HistoryBase]),
     progress: &Progress,
 ) -> Result<(), ConversationError> {
     let entry = plan.agents.get(&session.agent);
@@ -351,7 +367,7 @@ fn put(
         } else {
             None
         };
-        rollout::place(placed, session, source, (root, &new_id), new_ids, progress)?;
+        rollout::place(placed, session, source, (root, &new_id), new_ids, bases, progress)?;
         return Ok(());
     }
     let cwd = plan.translation.folder(&session.cwd);
@@ -433,6 +449,7 @@ fn written(
     services: &Services,
     manifest: &Manifest,
     plan: &Plan,
+    settings: Settings,
 ) -> Result<(ConversationRecord, Change), ConversationError> {
     let at = now();
     let (there, words) = (&manifest.conversation, &plan.translation);
@@ -452,7 +469,7 @@ fn written(
         conversation_id: parent.conversation_id,
         checkpoint_id: parent.checkpoint_id.as_ref().map(|id| words.checkpoint(id)),
     });
-    record.settings = settings(manifest, plan);
+    record.settings = settings;
     record.limit.clone_from(&there.limit);
     record.interrupts.clone_from(&there.interrupts);
     for interrupt in &mut record.interrupts {
@@ -502,7 +519,8 @@ fn fidelity(manifest: &Manifest) -> Fidelity {
     }
 }
 
-fn settings(manifest: &Manifest, plan: &Plan) -> Settings {
+/// The settings with the folders that they name where those are now.
+fn relocated(manifest: &Manifest, plan: &Plan) -> Settings {
     let mut settings = manifest.settings.clone();
     let relocation = Relocation {
         folders: vec![(manifest.conversation.cwd.clone(), plan.cwd.clone())],

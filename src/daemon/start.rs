@@ -232,10 +232,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
-    if !arguments.ephemeral {
-        // A store that knows nothing cannot tell what was written down.
-        registry.take_back_imports().await;
-    }
+    registry.take_back_imports().await;
     registry.watch_transcripts().await;
 
     let socket = PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?;

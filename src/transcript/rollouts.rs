@@ -3,6 +3,7 @@
 //! A thin edge: finds and opens files, hands them to `codex`, adds the path to what goes wrong. Blocks. Knows neither
 //! conversations nor who asks.
 
+mod beginning;
 mod kept;
 mod text;
 
@@ -25,6 +26,7 @@ use super::summary::END_BYTES;
 use kept::{Currency, KeptFile, Key, Volume};
 use text::Text;
 
+pub use beginning::{begin_alike, counted_bytes};
 pub use kept::{KEPT_BYTES, RolloutBooks};
 
 /// The folders, below Codex' own, in which rollouts are, and the one for those that were archived.

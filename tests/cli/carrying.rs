@@ -53,6 +53,25 @@ fn a_conversation_goes_on_in_another_home() {
 }
 
 #[test]
+fn settings_that_were_left_out_are_named_with_what_takes_them() {
+    let (there, here) = (Home::new(), Home::new());
+    let id = there.said(&["new", "--mode", "anything"]);
+    let path = there.said(&["export", &id]);
+    let cwd = tempfile::tempdir().unwrap();
+    let import = ["import", &path, "--cwd", cwd.path().to_str().unwrap()];
+    let output = here.run(&import);
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        told.contains("left out: mode; --trust-settings takes them"),
+        "{told}"
+    );
+    let output = here.run(&[&import[..], &["--new-ids", "--trust-settings"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(!text(&output.stderr).contains("left out"), "{output:?}");
+}
+
+#[test]
 fn plain_json_goes_to_a_file_or_to_standard_output() {
     let home = Home::new();
     let id = home.said(&["new"]);

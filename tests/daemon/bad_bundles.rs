@@ -262,6 +262,14 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
             "does not hold",
         ),
         (
+            "more than any disk has",
+            with_manifest(&entries, |manifest| {
+                manifest["sessions"][0]["files"][0]["bytes"] = json!(1_u64 << 60);
+            }),
+            ErrorKind::StoreFailed,
+            "are free; free some room",
+        ),
+        (
             "another hash",
             with_manifest(&entries, |manifest| {
                 manifest["sessions"][0]["files"][0]["sha256"] = json!("0".repeat(64));
@@ -402,11 +410,11 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
         table.push(("no regular file", replaced(kind, length, &content), damaged, said));
     }
     // The manifest agrees with the bomb, and the content does not come.
-    let bomb = entry(&name, EntryType::Regular, 1 << 40, &content);
+    let bomb = entry(&name, EntryType::Regular, 1 << 20, &content);
     let mut agreeing = entries.clone();
     agreeing[1] = bomb;
     let agreeing = with_manifest(&agreeing, |manifest| {
-        manifest["sessions"][0]["files"][0]["bytes"] = json!(1_u64 << 40);
+        manifest["sessions"][0]["files"][0]["bytes"] = json!(1_u64 << 20);
     });
     table.push((
         "a bomb that is announced and cut off",

@@ -159,18 +159,26 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
     let params = json!({"path": path, "cwd": here.project()});
     let elsewhere = here.path().join("codex/sessions/2026/12/01");
     let other = elsewhere.join(rollout(&here, ROOT_ID).file_name().unwrap());
-    write(&other, &ROOT.as_bytes()[..ROOT.len() / 2]);
-    refused(
-        import(&app, params.clone()).await,
-        ErrorKind::Conflict,
-        "exists already, and nothing is written over it",
-    );
-    assert_eq!(
-        files_below(&here.path().join("codex")),
-        std::slice::from_ref(&other)
-    );
+    // Of this one those that continue it take no more.
+    let counted = 5_102;
+    let mut changed = ROOT.as_bytes().to_vec();
+    changed[counted - 3] ^= 1;
+    for bad in [&ROOT.as_bytes()[..counted - 1], &changed] {
+        write(&other, bad);
+        refused(
+            import(&app, params.clone()).await,
+            ErrorKind::Conflict,
+            "exists already, and nothing is written over it",
+        );
+        assert_eq!(
+            files_below(&here.path().join("codex")),
+            std::slice::from_ref(&other)
+        );
+        assert_eq!(fs::read(&other).unwrap(), bad);
+    }
     // The session itself cannot be resumed where it was put away.
-    write(&other, ROOT.as_bytes());
+    let grown = format!("{ROOT}{{\"ordinal\":75}}\n");
+    write(&other, grown.as_bytes());
     let name = rollout(&here, DEEP_ID);
     let archived = here
         .path()
@@ -186,6 +194,22 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
     import(&app, params).await.unwrap();
     assert_eq!(history(&app, &made["id"]).await, told);
     assert!(other.exists() && !rollout(&here, ROOT_ID).exists());
+}
+
+/// As it is when Codex has compressed it.
+#[tokio::test]
+async fn a_rollout_that_is_continued_and_compressed_here_is_shared() {
+    let (there, here) = (home(), home());
+    let (path, told, made) = exported(&there).await;
+    let packed = rollout(&here, ROOT_ID).with_extension("jsonl.zst");
+    write(&packed, &zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
+    let daemon = here.start();
+    let app = daemon.app().await;
+    import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert_eq!(history(&app, &made["id"]).await, told);
+    assert!(packed.exists() && !rollout(&here, ROOT_ID).exists());
 }
 
 #[tokio::test]

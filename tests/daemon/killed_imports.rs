@@ -96,3 +96,33 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
     }
     assert!(interrupted > 0, "no import was killed in time");
 }
+
+/// What a killed import left is kept for a daemon that can tell whether its conversation was written down.
+#[tokio::test]
+async fn an_ephemeral_daemon_takes_nothing_back() {
+    use std::os::unix::ffi::OsStrExt;
+    let (there, here) = (Home::new(), Home::new());
+    let (_, path) = exported(&there).await;
+    let left = here.folder_named("agent") + "/.left.tmp";
+    fs::write(&left, "half").unwrap();
+    let plan = here.data().join("imports/left/plan");
+    fs::create_dir_all(plan.parent().unwrap()).unwrap();
+    let bytes = std::ffi::OsStr::new(&left).as_bytes();
+    let notes = [
+        json!({"conversation": ConversationId::mint()}),
+        json!({"temporary": {"Unix": bytes}}),
+    ];
+    fs::write(&plan, format!("{}\n{}\n", notes[0], notes[1])).unwrap();
+    let daemon = here.start_with(&["--ephemeral"]);
+    let app = daemon.app().await;
+    import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert!(plan.exists() && fs::exists(&left).unwrap());
+    assert_eq!(files_below(&here.data().join("imports")), [plan]);
+    drop(app);
+    daemon.kill();
+    let _daemon = here.start();
+    assert!(!fs::exists(&left).unwrap());
+    assert_eq!(files_below(&here.data().join("imports")), [] as [PathBuf; 0]);
+}

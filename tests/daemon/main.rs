@@ -48,5 +48,6 @@ mod stopping;
 mod support;
 mod told_exports;
 mod transcripts;
+mod trusting;
 mod watching;
 mod wrong_state;

@@ -38,9 +38,12 @@ async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
     let path = bundle(&app, made.id).await["path"].clone();
     let daemon = here.start();
     let app = daemon.app().await;
-    let imported = import(&app, json!({"path": path, "cwd": here.project()}))
-        .await
-        .unwrap();
+    let imported = import(
+        &app,
+        json!({"path": path, "cwd": here.project(), "trustSettings": true}),
+    )
+    .await
+    .unwrap();
     let settings = serde_json::to_value(&imported.settings).unwrap();
     assert_eq!(settings["mcpServers"], servers);
 }

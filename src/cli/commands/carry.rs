@@ -62,7 +62,13 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let daemon = context.connect().await?;
-    let call = daemon.import(path, folder, Some(options.new_ids), None);
+    let call = daemon.import(
+        path,
+        folder,
+        Some(options.new_ids),
+        Some(options.trust_settings),
+        None,
+    );
     let answer = watched(context.output, &daemon, "conversation/import", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if problem.exit == Exit::Busy && !options.new_ids => {
@@ -76,6 +82,13 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
     }
     context.output.line(&answer.conversation.id.to_string())?;
     tell_missing(context, &answer.missing)?;
+    if !answer.left_out.is_empty() {
+        let mark = context.output.note_look.paint(ATTENTION, "left out:");
+        let names = one_line(&answer.left_out.join(", "));
+        context
+            .output
+            .note(&format!("{mark} {names}; --trust-settings takes them"))?;
+    }
     Ok(Exit::Done)
 }
 

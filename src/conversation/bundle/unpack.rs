@@ -81,6 +81,7 @@ pub(in crate::conversation) fn unpack(
     folder: &Path,
     progress: &Progress,
 ) -> Result<Vec<PathBuf>, Trouble> {
+    check_room(folder, manifest.bytes())?;
     let mut archive = open(path)?;
     let mut entries = archive.entries().map_err(bad(path))?.raw(true);
     // Its size and its text were looked at before; what follows is held to what was read then.
@@ -134,6 +135,23 @@ pub(in crate::conversation) fn unpack(
     }
     check_end(path, archive.into_inner())?;
     Ok(written)
+}
+
+/// Whether so much fits onto the disk of a folder. What it cannot say of itself is found out by writing.
+fn check_room(folder: &Path, needed: u64) -> Result<(), Trouble> {
+    let Ok(disk) = rustix::fs::statvfs(folder) else {
+        return Ok(());
+    };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    // Some file systems have no size.
+    if disk.f_blocks == 0 || needed <= free {
+        return Ok(());
+    }
+    Err(Trouble::NoRoom {
+        folder: folder.to_owned(),
+        needed,
+        free,
+    })
 }
 
 /// Reads to the very end, where the checksum is, and finds nothing there.

@@ -3,7 +3,7 @@
 //! Owns what was put there, and takes it away again unless somebody keeps it. Blocks.
 
 use std::error::Error;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,12 @@ use crate::transcript::{TranscriptError, copy, parts};
 /// How much is read at once, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Files and folders that were made. They are removed when this is dropped, but for [`Placed::keep`]; and when the daemon
-/// is killed, by the next one, which reads the plan.
+/// Files and folders that were made. What is still as it was made is removed when this is dropped, but for
+/// [`Placed::keep`]; and when the daemon is killed, by the next one, which reads the plan.
 #[derive(Debug)]
 pub(in crate::conversation) struct Placed {
     plan: Plan,
-    files: Vec<PathBuf>,
-    folders: Vec<PathBuf>,
+    stays: bool,
     // Dropped behind what takes the files away.
     staging: Staging,
 }
@@ -33,16 +32,14 @@ impl Placed {
     pub(super) fn new(staging: Staging, plan: Plan) -> Self {
         Self {
             plan,
-            files: Vec::new(),
-            folders: Vec::new(),
+            stays: false,
             staging,
         }
     }
 
-    /// They stay.
-    pub(in crate::conversation) fn keep(mut self) {
-        self.files.clear();
-        self.folders.clear();
+    /// They stay. Does not block; dropping this afterwards still does, for what was unpacked goes then.
+    pub(in crate::conversation) fn keep(&mut self) {
+        self.stays = true;
     }
 
     /// The folder in which the bundle is unpacked.
@@ -56,24 +53,21 @@ impl Placed {
     /// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what cannot be written.
     pub(super) fn file(
         &mut self,
-        target: PathBuf,
+        target: &Path,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         self.make_folder(target.parent().unwrap_or(Path::new("/")))?;
         let plan = std::cell::RefCell::new(&mut self.plan);
-        let is_new = copy::create_or_find(
-            &target,
+        copy::create_or_find(
+            target,
             |temporary| -> Result<(), Trouble> { Ok(plan.borrow_mut().temporary(temporary)?) },
             |writer| {
                 let mut hashed = Hashed::new(writer);
                 fill(&mut hashed)?;
                 Ok(hashed.digest())
             },
-            |metadata, digest| Ok(plan.borrow_mut().file(&target, metadata, digest)?),
+            |metadata, digest| Ok(plan.borrow_mut().file(target, metadata, digest)?),
         )?;
-        if is_new {
-            self.files.push(target);
-        }
         Ok(())
     }
 
@@ -87,24 +81,14 @@ impl Placed {
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(TranscriptError::io("make the folder", folder))?;
-        self.folders.extend(missing.into_iter().rev().map(Path::to_owned));
-        Ok(())
+            .map_err(TranscriptError::io("make the folder", folder))
     }
 }
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        for file in self.files.drain(..) {
-            if let Err(error) = fs::remove_file(&file) {
-                tracing::warn!(path = %file.display(), %error, "a file of an import that failed could not be removed");
-            }
-        }
-        for folder in self.folders.drain(..).rev() {
-            // What somebody else has put something into stays.
-            if let Err(error) = fs::remove_dir(&folder) {
-                tracing::debug!(path = %folder.display(), %error, "a folder of an import that failed stays");
-            }
+        if !self.stays {
+            self.plan.undo();
         }
     }
 }
@@ -126,9 +110,8 @@ pub(super) fn place(
         // The manifest was checked: a name is the id and what follows it, and leads nowhere else.
         let rest = file.name.strip_prefix(old_id).unwrap_or_default();
         let target = folder.join(format!("{new_id}{rest}"));
-        let named = target.clone();
-        placed.file(target, |writer| {
-            write(source, &named, relocation, writer, progress)
+        placed.file(&target, |writer| {
+            write(source, &target, relocation, writer, progress)
         })?;
     }
     Ok(())
@@ -164,4 +147,52 @@ pub(super) fn write_trouble(target: &Path, error: io::Error) -> Trouble {
         return EndedEarly.into();
     }
     TranscriptError::io("write", target)(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bridge_protocol::ConversationId;
+
+    use super::*;
+
+    /// Three files of an import: one as it was put there, one that was added to, one that is another by now.
+    fn placed(data: &Path) -> (Placed, [PathBuf; 3]) {
+        let staging = Staging::make(data).unwrap();
+        let plan = Plan::begin(&staging, ConversationId::mint()).unwrap();
+        let mut placed = Placed::new(staging, plan);
+        let files = ["a/b/ours", "a/grown", "c/replaced"].map(|name| data.join(name));
+        for file in &files {
+            let filled = placed.file(file, |writer| {
+                writer.write_all(b"text").unwrap();
+                Ok(())
+            });
+            filled.unwrap();
+        }
+        fs::write(&files[1], "text and more").unwrap();
+        fs::write(data.join("c/other"), "text").unwrap();
+        fs::rename(data.join("c/other"), &files[2]).unwrap();
+        (placed, files)
+    }
+
+    #[test]
+    fn a_failed_import_takes_away_only_what_it_wrote() {
+        let data = tempfile::tempdir().unwrap();
+        let (placed, [ours, grown, replaced]) = placed(data.path());
+        drop(placed);
+        assert!(!ours.exists() && !data.path().join("a/b").exists());
+        assert!(grown.exists() && replaced.exists());
+        assert!(!data.path().join("imports").exists());
+    }
+
+    #[test]
+    fn what_is_kept_stays_and_only_what_was_unpacked_goes() {
+        let data = tempfile::tempdir().unwrap();
+        let (mut placed, files) = placed(data.path());
+        placed.keep();
+        drop(placed);
+        assert!(files.iter().all(|file| file.exists()));
+        assert!(!data.path().join("imports").exists());
+    }
 }

@@ -54,6 +54,8 @@ struct PlannedFile {
 pub(super) struct Plan {
     path: PathBuf,
     file: File,
+    /// What stands in it: what could not be written there was not begun.
+    notes: Vec<Note>,
 }
 
 impl Plan {
@@ -69,19 +71,23 @@ impl Plan {
             .mode(0o600)
             .open(&path);
         let file = made.map_err(TranscriptError::io("create", &path))?;
-        let mut plan = Self { path, file };
-        plan.note(&Note::Conversation(id))?;
+        let mut plan = Self {
+            path,
+            file,
+            notes: Vec::new(),
+        };
+        plan.note(Note::Conversation(id))?;
         sync_folder(staging.folder())?;
         sync_folder(&staging.all)?;
         Ok(plan)
     }
 
     pub(super) fn folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
-        self.note(&Note::Folder(folder.into()))
+        self.note(Note::Folder(folder.into()))
     }
 
     pub(super) fn temporary(&mut self, path: &Path) -> Result<(), TranscriptError> {
-        self.note(&Note::Temporary(path.into()))
+        self.note(Note::Temporary(path.into()))
     }
 
     pub(super) fn file(
@@ -90,7 +96,7 @@ impl Plan {
         metadata: &Metadata,
         sha256: String,
     ) -> Result<(), TranscriptError> {
-        self.note(&Note::File(PlannedFile {
+        self.note(Note::File(PlannedFile {
             path: path.into(),
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -99,14 +105,21 @@ impl Plan {
         }))
     }
 
-    fn note(&mut self, note: &Note) -> Result<(), TranscriptError> {
-        let written = serde_json::to_vec(note).map_err(io::Error::other);
+    /// Takes back what was done of it, as [`take_back`] does.
+    pub(super) fn undo(&self) {
+        undo(&self.notes, &|_| false);
+    }
+
+    fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
+        let written = serde_json::to_vec(&note).map_err(io::Error::other);
         let written = written.and_then(|mut line| {
             line.push(b'\n');
             self.file.write_all(&line)?;
             self.file.sync_data()
         });
-        written.map_err(TranscriptError::io("write", &self.path))
+        written.map_err(TranscriptError::io("write", &self.path))?;
+        self.notes.push(note);
+        Ok(())
     }
 }
 
@@ -138,7 +151,7 @@ pub(in crate::conversation) fn take_back(data: &Path, is_written: impl Fn(Conver
             }
         }
     }
-    clear(&all);
+    remove(&all);
 }
 
 /// The lines of a plan as far as they are whole: what stands behind them was not begun.
@@ -211,15 +224,11 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// A new one. What lies there is of imports that did not come to their end: one runs at a time.
+    /// A new one beside those that are there.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    pub(super) fn make(
-        data: &Path,
-        is_written: impl Fn(ConversationId) -> bool,
-    ) -> Result<Self, TranscriptError> {
-        take_back(data, is_written);
+    pub(super) fn make(data: &Path) -> Result<Self, TranscriptError> {
         let all = data.join(FOLDER);
         let staging = Self {
             folder: all.join(Uuid::new_v4().to_string()),
@@ -240,15 +249,17 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        clear(&self.all);
+        remove(&self.folder);
+        // What else is there is not of this import, and it or the next start sees to it.
+        let _ = fs::remove_dir(&self.all);
     }
 }
 
-fn clear(all: &Path) {
-    if let Err(error) = fs::remove_dir_all(all)
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(path = %all.display(), %error, "what an import unpacked could not be removed");
+        tracing::warn!(path = %folder.display(), %error, "what an import unpacked could not be removed");
     }
 }
 
@@ -297,7 +308,7 @@ mod tests {
     /// A plan of one folder and these files, in which `left` was written and renamed. As a killed daemon leaves it.
     fn killed(data: &Path, files: &[(&Path, &str)]) -> ConversationId {
         let id = ConversationId::mint();
-        let staging = Staging::make(data, |_| false).unwrap();
+        let staging = Staging::make(data).unwrap();
         let mut plan = Plan::begin(&staging, id).unwrap();
         for (path, text) in files {
             let folder = path.parent().unwrap();
@@ -365,6 +376,18 @@ mod tests {
             );
             assert!(!at(".last.tmp").exists());
         }
+    }
+
+    #[test]
+    fn what_another_import_left_is_none_of_a_new_ones_business() {
+        let data = tempfile::tempdir().unwrap();
+        let left = data.path().join("agent/p/a");
+        killed(data.path(), &[(&left, "one")]);
+        drop(Staging::make(data.path()).unwrap());
+        assert!(left.exists());
+        // And it can still be taken back.
+        take_back(data.path(), |_| false);
+        assert!(!left.exists() && !data.path().join(FOLDER).exists());
     }
 
     #[test]

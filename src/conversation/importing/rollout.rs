@@ -12,23 +12,45 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::UpstreamId;
 
 use super::placing::{BUFFER_BYTES, Placed, write_trouble};
-use crate::conversation::bundle::{BundledSession, Trouble};
+use crate::conversation::bundle::{BundledForm, BundledSession, Manifest, Trouble};
 use crate::conversation::services::now;
 use crate::conversation::work::Progress;
 use crate::transcript::codex::rename::Renaming;
+use crate::transcript::codex::{HistoryBase, read_meta};
 use crate::transcript::relocate::relocate;
 use crate::transcript::{TranscriptError, rollouts};
+
+/// What the rollouts of a bundle say of the files that they continue.
+///
+/// # Errors
+/// What cannot be read.
+pub(super) fn bases(manifest: &Manifest, files: &[PathBuf]) -> Result<Vec<HistoryBase>, Trouble> {
+    let mut files = files.iter();
+    let mut bases = Vec::new();
+    for session in &manifest.sessions {
+        let transcript = files.by_ref().take(session.files.len()).reduce(|first, _| first);
+        if let Some(path) = transcript.filter(|_| session.form == BundledForm::Codex) {
+            let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+            let meta = read_meta(BufReader::with_capacity(BUFFER_BYTES, file));
+            let meta = meta.map_err(TranscriptError::io("read", path))?;
+            bases.extend(meta.and_then(|meta| meta.base));
+        }
+    }
+    Ok(bases)
+}
 
 /// Puts the rollout of a session where Codex looks for it, under new ids where there are some.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] when another one of this session is there; what else cannot be read or written.
+/// [`TranscriptError::AlreadyExists`] when another one of this session is there, and of one that is only continued, when
+/// it is another as far as that goes; what else cannot be read or written.
 pub(super) fn place(
     placed: &mut Placed,
     session: &BundledSession,
     source: &Path,
     (root, new_id): (&Path, &UpstreamId),
     new_ids: Option<&BTreeMap<UpstreamId, UpstreamId>>,
+    bases: &[HistoryBase],
     progress: &Progress,
 ) -> Result<(), Trouble> {
     let name = session.files.first().map_or("", |file| file.name.as_str());
@@ -42,16 +64,25 @@ pub(super) fn place(
         Some(path) if !session.continued && rollouts::is_archived(root, &path) => {
             return Err(TranscriptError::AlreadyExists { path }.into());
         }
+        // It may have gone on since, or have been compressed.
+        Some(path) if session.continued => {
+            let id = session.upstream_id.as_str();
+            let bases = bases.iter().filter(|base| base.upstream_id == id);
+            let counted = rollouts::counted_bytes(source, bases)?;
+            if !rollouts::begin_alike(source, &path, counted)? {
+                return Err(TranscriptError::AlreadyExists { path }.into());
+            }
+            return Ok(());
+        }
         Some(path) => path,
         None => root.join(folder(&name)).join(name),
     };
-    let named = target.clone();
-    placed.file(target, |writer| {
+    placed.file(&target, |writer| {
         let file = File::open(source).map_err(TranscriptError::io("open", source))?;
         let reader = BufReader::with_capacity(BUFFER_BYTES, file);
         let step = |bytes| progress.step_io(bytes);
         let written = relocate(reader, writer, |line| renaming.line(line), step);
-        written.map_err(|error| write_trouble(&named, error))
+        written.map_err(|error| write_trouble(&target, error))
     })
 }
 

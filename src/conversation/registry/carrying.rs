@@ -14,7 +14,7 @@ use super::super::answer::{Answer, Request};
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
-use super::super::importing::{self, Import};
+use super::super::importing::{self, Import, Imported};
 use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
@@ -110,19 +110,35 @@ impl Registry {
         let imported = done.map_err(|_| ConversationError::Lost)??;
         // One at a time from here on: an adoption of one of its transcripts may be on its way.
         let _turn = self.creating.lock().await;
-        importing::still_free(&self.services, &imported)?;
-        if let Some(head) = imported.record.chain.head() {
+        let services = Arc::clone(&self.services);
+        let work = move || importing::still_free(&services, &imported).map(|()| imported);
+        let imported = tokio::task::spawn_blocking(work).await;
+        let Imported {
+            mut placed,
+            record,
+            change,
+            missing,
+            left_out,
+        } = imported.map_err(|_| ConversationError::Lost)??;
+        if let Some(head) = record.chain.head() {
             let turns = head.turns.saturating_add(head.carried_turns);
             self.services.turn_ends.note_imported(&head.upstream_id, turns);
         }
-        let committed = self.services.store.commit(imported.change).await;
+        let committed = self.services.store.commit(change).await;
+        let conversation = view_of_record(&record);
+        if committed.is_ok() {
+            placed.keep();
+            self.services.announce_new(conversation.clone());
+        }
+        // Whatever goes is removed file by file.
+        if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {
+            tracing::warn!(%error, "what an import unpacked could not be removed");
+        }
         committed.map_err(|error| store_error(&error))?;
-        imported.placed.keep();
-        let conversation = view_of_record(&imported.record);
-        self.services.announce_new(conversation.clone());
         Ok(Answer::Imported(Box::new(ImportAnswer {
             conversation,
-            missing: imported.missing,
+            missing,
+            left_out,
         })))
     }
 

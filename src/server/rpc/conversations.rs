@@ -372,11 +372,18 @@ impl ConversationRpcServer for Handlers {
         path: String,
         cwd: Option<String>,
         new_ids: Option<bool>,
+        trust_settings: Option<bool>,
         request_id: Option<String>,
     ) -> RpcResult<ImportAnswer> {
         let new_ids = new_ids == Some(true);
-        let request = request("import", request_id, &(&path, &cwd, new_ids))?;
-        let import = Import { path, cwd, new_ids };
+        let trust_settings = trust_settings == Some(true);
+        let request = request("import", request_id, &(&path, &cwd, new_ids, trust_settings))?;
+        let import = Import {
+            path,
+            cwd,
+            new_ids,
+            trust_settings,
+        };
         let answer = self.daemon.registry.import(import, request).await;
         read(&answer.map_err(|error| wire(&error))?)
     }

@@ -1,0 +1,143 @@
+//! The beginnings of rollouts: of a file that others continue only so much counts as one of them takes.
+
+use std::fs;
+use std::io::{self, BufRead};
+use std::path::Path;
+
+use super::text::Text;
+use crate::transcript::TranscriptError;
+use crate::transcript::codex::HistoryBase;
+use crate::transcript::codex::book::{BookBuilder, Cut, Growth};
+
+/// How many bytes of a rollout, which is not compressed, count for those who continue it: all where one of them goes up to
+/// its end, or there is none.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn counted_bytes<'a>(
+    path: &Path,
+    bases: impl IntoIterator<Item = &'a HistoryBase>,
+) -> Result<u64, TranscriptError> {
+    let mut most = None;
+    for base in bases {
+        let cut = Cut {
+            ordinal: base.end_ordinal,
+            offset: base.end_offset,
+        };
+        let (text, _) = Text::open(path)?;
+        let end = BookBuilder::new(None).part(text, &base.upstream_id, cut);
+        let end = end.map_err(TranscriptError::io("read", path))?;
+        // Otherwise no record stands behind the cut.
+        let counted = (end.growth == Growth::Ignored).then_some(end.whole_bytes);
+        most = most.max(Some(counted.unwrap_or(u64::MAX)));
+    }
+    let all = fs::metadata(path)
+        .map_err(TranscriptError::io("read", path))?
+        .len();
+    Ok(most.unwrap_or(all).min(all))
+}
+
+/// Whether the texts of two rollouts are the same, compressed or not, for so many bytes. One that ends or breaks off before
+/// is not.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn begin_alike(one: &Path, other: &Path, bytes: u64) -> Result<bool, TranscriptError> {
+    let (mut left, mut right) = (Text::open(one)?.0, Text::open(other)?.0);
+    let mut more = bytes;
+    while more > 0 {
+        let (Some(ours), Some(theirs)) = (piece(&mut left, one)?, piece(&mut right, other)?) else {
+            return Ok(false);
+        };
+        let limit = usize::try_from(more).unwrap_or(usize::MAX);
+        let length = ours.len().min(theirs.len()).min(limit);
+        if length == 0 || ours[..length] != theirs[..length] {
+            return Ok(false);
+        }
+        left.consume(length);
+        right.consume(length);
+        more -= length as u64;
+    }
+    Ok(true)
+}
+
+/// What comes next, nothing at the end; none when it breaks off.
+fn piece<'a>(text: &'a mut Text, path: &Path) -> Result<Option<&'a [u8]>, TranscriptError> {
+    match text.fill_buf() {
+        Ok(piece) => Ok(Some(piece)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(TranscriptError::io("read", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_up_to_a_place_is_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let text: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+        let all = text.len() as u64;
+        let whole = at("whole", &text);
+        let packed = zstd::encode_all(text.as_slice(), 3).unwrap();
+        let with = |place: usize| {
+            let mut changed = text.clone();
+            changed[place] ^= 1;
+            changed
+        };
+        let others = [
+            ("same", text.clone(), true, true),
+            ("grown", [&text[..], b"more"].concat(), true, true),
+            ("short", text[..1000].to_vec(), false, true),
+            ("shorter", text[..999].to_vec(), false, false),
+            ("changed", with(999), false, false),
+            ("changed-behind", with(1000), false, true),
+            ("same.zst", packed.clone(), true, true),
+            ("torn.zst", packed[..packed.len() - 9].to_vec(), false, true),
+            ("torn-early.zst", packed[..6].to_vec(), false, false),
+            ("empty", Vec::new(), false, false),
+        ];
+        for (name, content, to_the_end, beginning) in others {
+            let other = at(name, &content);
+            assert_eq!(begin_alike(&whole, &other, all).unwrap(), to_the_end, "{name}");
+            assert_eq!(begin_alike(&whole, &other, 1000).unwrap(), beginning, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_counts_is_up_to_the_last_of_the_cuts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("source");
+        let line = |ordinal: u64| format!("{{\"ordinal\":{ordinal},\"type\":\"x\",\"payload\":{{}}}}\n");
+        let text: String = (0..4).map(line).collect();
+        fs::write(&path, &text).unwrap();
+        let (bytes, all) = (line(0).len() as u64, text.len() as u64);
+        let base = |end_ordinal: Option<u64>, end_offset: Option<u64>| HistoryBase {
+            upstream_id: "s".to_owned(),
+            end_ordinal,
+            end_offset,
+        };
+        let table = [
+            (vec![], all),
+            (vec![base(Some(2), None)], 2 * bytes),
+            (vec![base(None, Some(bytes))], bytes),
+            (
+                vec![base(Some(1), None), base(Some(3), Some(1)), base(Some(2), None)],
+                3 * bytes,
+            ),
+            // Up to its end, or further than it goes.
+            (vec![base(Some(4), None), base(Some(1), None)], all),
+            (vec![base(None, None)], all),
+            (vec![base(None, Some(u64::MAX))], all),
+        ];
+        for (bases, counted) in table {
+            assert_eq!(counted_bytes(&path, &bases).unwrap(), counted, "{bases:?}");
+        }
+    }
+}

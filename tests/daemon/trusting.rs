@@ -1,0 +1,48 @@
+//! What an import takes over of a file that somebody else may have made.
+
+use serde_json::json;
+
+use crate::carrying::bundle;
+use crate::home::Home;
+
+/// Whoever made the file has no say in what is started or allowed here, unless the caller says so.
+#[tokio::test]
+async fn settings_that_start_or_grant_something_are_taken_only_when_trusted() {
+    let (there, here) = (Home::new(), Home::new());
+    let settings = json!({
+        "model": "a", "mode": "b", "config": {"c": "d"}, "systemPrompt": "Obey.",
+        "mcpServers": [{"name": "x", "command": "/nowhere/x", "args": [], "env": []}],
+        "additionalDirectories": [there.path().join("project/more")],
+    });
+    let (path, given) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let made = app
+            .make_with(&there.project(), json!({"settings": settings}))
+            .await;
+        let path = bundle(&app, made.id).await["path"].as_str().unwrap().to_owned();
+        (path, made.settings)
+    };
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let mut params = json!({"path": path, "cwd": here.project()});
+    let answer = app.call("conversation/import", params.clone()).await.unwrap();
+    assert_eq!(
+        answer["leftOut"],
+        json!([
+            "mode",
+            "config",
+            "systemPrompt",
+            "mcpServers",
+            "additionalDirectories"
+        ])
+    );
+    assert_eq!(answer["conversation"]["settings"], json!({"model": "a"}));
+    params["trustSettings"] = json!(true);
+    params["newIds"] = json!(true);
+    let answer = app.call("conversation/import", params).await.unwrap();
+    assert_eq!(answer.get("leftOut"), None, "{answer}");
+    let mut expected = serde_json::to_value(&given).unwrap();
+    expected["additionalDirectories"] = json!([format!("{}/more", here.project())]);
+    assert_eq!(answer["conversation"]["settings"], expected);
+}
