@@ -87,6 +87,9 @@ pub(super) struct Writer {
     places: Option<Places>,
     /// Whether a batch has failed in the trees: they are replaced before anything else is built on them.
     is_broken: bool,
+    /// Whether writing has failed since the trees were last seen to be sound. They write by themselves as well, on a full
+    /// disk in vain, and say so only when they are used again.
+    is_doubtful: bool,
 }
 
 /// Where one answer goes.
@@ -107,6 +110,7 @@ impl Writer {
             mark,
             places,
             is_broken: false,
+            is_doubtful: false,
         }
     }
 
@@ -222,6 +226,7 @@ impl Writer {
         let mut waiting = group.into_iter();
         while waiting.len() > 0 {
             let mut answers = Vec::new();
+            self.probe();
             let outcome = match self.mend() {
                 Ok(()) => self.commit_some(&mut waiting, &mut answers),
                 Err(error) => {
@@ -231,6 +236,7 @@ impl Writer {
                     Err(error)
                 }
             };
+            self.is_doubtful |= outcome.is_err();
             if self.is_broken {
                 self.stand_in();
             }
@@ -315,6 +321,18 @@ impl Writer {
             && let Err(error) = trust.revoke()
         {
             tracing::error!(%error, "the database cannot be marked as not to be believed");
+        }
+    }
+
+    /// Sees whether trees that are in doubt can still be written to, so that it is not the next change that finds out.
+    fn probe(&mut self) {
+        if !std::mem::take(&mut self.is_doubtful) || self.is_broken {
+            return;
+        }
+        let written = self.shared.keyspace().hand_over();
+        if let Err(error) = written {
+            tracing::warn!(%error, "the database has failed and is built anew");
+            self.take_back(None);
         }
     }
 
