@@ -229,7 +229,9 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
+    let mut everything = app.events_of(None, None).await;
     app.send(id, "here").await;
+    assert_eq!(saved(&mut everything).await.step, 1);
     let path = transcript(&app, &home, id).await;
     let burst = |first: u64| {
         let mut parent = leaf(&path);
@@ -241,7 +243,6 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
         }
         append(&path, &text);
     };
-    let mut everything = app.events_of(None, None).await;
     for first in [2, 2 + TURNS] {
         burst(first);
         for step in first..first + TURNS {

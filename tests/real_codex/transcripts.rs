@@ -294,6 +294,10 @@ fn what_other_versions_wrote_goes_on_whole() {
     let mut sessions = Vec::new();
     for entry in fs::read_dir(fixtures).expect("the fixtures") {
         let fixture = entry.expect("an entry").path();
+        // Shortened so far that the reader alone takes them.
+        if fixture.to_string_lossy().contains("-limit") {
+            continue;
+        }
         let content = fs::read_to_string(&fixture).expect("a fixture");
         let first: Value = serde_json::from_str(content.lines().next().expect("a line")).expect("a record");
         let id = first["payload"]["id"]
