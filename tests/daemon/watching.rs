@@ -189,7 +189,9 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
     app.send(id, "here").await;
+    until_saved(&mut events, 1).await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
     let mut events = app.events(id).await;
