@@ -1,8 +1,7 @@
 //! The agents' transcripts as they are listed: which of them, in which order, and whose they are.
 //!
 //! The walk and the reading are the shelf's; here is decided what a list takes. For each first page what has changed since
-//! the last one is looked at, everything where that is not known; what was seen then is what the pages behind it are cut
-//! from.
+//! the last one is looked at, everything where that is not known; the pages behind it are cut from what is known by then.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
