@@ -17,9 +17,7 @@ fn a_long_call_has_a_bar_that_goes_when_it_is_over() {
         .spawn()
         .unwrap();
     let json = Terminal::of(80, &sessionctl(&stub.home(), &["--json", "export", ID]));
-    while stub.calls_of("conversation/export").len() < 2 {
-        std::thread::yield_now();
-    }
+    stub.wait_for_calls("conversation/export", 2);
     let mut terminal = Terminal::of(80, &sessionctl(&stub.home(), &["export", ID]));
     terminal.until("25%  1.00 MiB of 4.00 MiB");
     let (shown, code) = terminal.ended();

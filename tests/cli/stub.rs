@@ -1,7 +1,7 @@
 //! A daemon of canned answers behind the real socket: what the command line does with them is what is tested.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use jsonrpsee::types::ErrorObjectOwned;
@@ -26,11 +26,14 @@ pub(crate) struct Stub {
     thread: Option<JoinHandle<()>>,
     /// The calls that arrived: method and parameters.
     pub(crate) calls: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Tells that one more has arrived.
+    called: Arc<Condvar>,
 }
 
 #[derive(Clone, Default)]
 struct Shared {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
+    called: Arc<Condvar>,
     subscribers: Arc<tokio::sync::Mutex<Vec<SubscriptionSink>>>,
     released: Arc<Notify>,
 }
@@ -47,7 +50,7 @@ impl Stub {
         let socket = folder.path().join("run/sessiond.sock");
         let stop = CancellationToken::new();
         let shared = Shared::default();
-        let calls = shared.calls.clone();
+        let (calls, called) = (shared.calls.clone(), shared.called.clone());
         let (listens, listening) = oneshot::channel();
         let until = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -68,12 +71,22 @@ impl Stub {
             stop,
             thread: Some(thread),
             calls,
+            called,
         }
     }
 
     /// The home of this stub.
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().to_owned()
+    }
+
+    /// Waits until a method was called so many times.
+    pub(crate) fn wait_for_calls(&self, method: &str, count: usize) {
+        let is_short = |calls: &mut Vec<(String, Value)>| {
+            calls.iter().filter(|(name, _)| name == method).count() < count
+        };
+        let calls = self.calls.lock().unwrap();
+        drop(self.called.wait_while(calls, is_short).unwrap());
     }
 
     /// The parameters of the calls of one method.
@@ -281,6 +294,7 @@ fn raw(json: &str) -> Result<Box<RawValue>, ErrorObjectOwned> {
 impl Shared {
     fn arrived(&self, method: &str, params: Value) {
         self.calls.lock().unwrap().push((method.to_owned(), params));
+        self.called.notify_all();
     }
 
     async fn emit(&self, event: Value) {

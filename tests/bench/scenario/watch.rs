@@ -5,7 +5,6 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use serde_json::json;
@@ -22,8 +21,6 @@ const FOLDERS: u64 = 700;
 const TURNS: u64 = 500;
 /// Turns that are added in one run.
 const APPENDS: u64 = 200;
-/// Between two, so that everybody has come to rest.
-const GAP: Duration = Duration::from_millis(2);
 
 /// Measures it.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
@@ -52,7 +49,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         floors.push(median(&bare_ms(&home.path().join("bare"), appends)?));
         let mut took_ms = Vec::new();
         for _ in 0..appends {
-            std::thread::sleep(GAP);
             let text = turn(number);
             number += 1;
             let begun = monotonic_ns();
@@ -118,7 +114,6 @@ fn bare_ms(folder: &Path, appends: u64) -> Outcome<Vec<f64>> {
             }
         });
         for number in 0..appends {
-            std::thread::sleep(GAP);
             let text = turn(number);
             let begun = monotonic_ns();
             file.write_all(text.as_bytes())?;
