@@ -75,6 +75,18 @@ async fn until_saved(events: &mut Events, step: u64) -> Vec<Event> {
     }
 }
 
+async fn until_saved_prompt(events: &mut Events, prompt: &str) -> Vec<Event> {
+    let mut all = Vec::new();
+    loop {
+        let event = events.next().await.event;
+        let is_it = matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.prompt == prompt);
+        all.push(event);
+        if is_it {
+            return all;
+        }
+    }
+}
+
 fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
     let kinds = events.iter().map(Event::kind);
     kinds.filter(|kind| wanted.contains(kind)).collect()
@@ -430,8 +442,11 @@ async fn ordinary_life_is_no_foreign_writing() {
     let app = daemon.app().await;
     let mut raw = daemon.raw().await;
     let mut everything = app.events_of(None, None).await;
+    let mut all = Vec::new();
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
+    // Each is waited for: what takes its transcript away before it was looked at takes its saving along.
+    all.extend(until_saved_prompt(&mut everything, "one").await);
     let (prompt, _) = raw.hang(id).await;
     app.call("conversation/cancel", json!({"conversationId": id}))
         .await
@@ -446,28 +461,27 @@ async fn ordinary_life_is_no_foreign_writing() {
         "seven",
     ] {
         app.send(id, text).await;
+        if !text.starts_with('[') {
+            all.extend(until_saved_prompt(&mut everything, text).await);
+        }
     }
     app.close(id).await;
     let branch = app.fork(id, false).await.unwrap().conversation.id;
     app.send(branch, "there").await;
+    all.extend(until_saved_prompt(&mut everything, "there").await);
     app.send(id, "[[forget]]eight").await;
     app.send(id, "nine").await;
+    all.extend(until_saved_prompt(&mut everything, "nine").await);
     app.fork(id, true).await.unwrap();
     app.send(id, "ten").await;
+    all.extend(until_saved_prompt(&mut everything, "ten").await);
     app.close(id).await;
     app.send(id, "eleven").await;
+    all.extend(until_saved_prompt(&mut everything, "eleven").await);
     app.send(id, "[[lose]]twelve").await;
     app.send(id, "thirteen").await;
     app.send(id, "last").await;
-    let mut all = Vec::new();
-    loop {
-        let event = everything.next().await.event;
-        let is_last = matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.prompt == "last");
-        all.push(event);
-        if is_last {
-            break;
-        }
-    }
+    all.extend(until_saved_prompt(&mut everything, "last").await);
     assert_eq!(kinds(&all, &["foreignWriter"]), [] as [&str; 0]);
     let mut ids = std::collections::HashSet::new();
     let prompts: Vec<&str> = all

@@ -28,7 +28,7 @@ use super::super::growth::Growth;
 use super::super::history::History;
 use super::super::services::now;
 use super::Registry;
-use crate::store::{ConversationRecord, TranscriptRoot};
+use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::library::Library;
 use crate::transcript::record::TurnEnd;
@@ -126,10 +126,10 @@ impl Registry {
     fn owners_of_head(&self, root: &Path, id: &UpstreamId) -> Vec<ConversationRecord> {
         let root = TranscriptRoot::new(root.to_string_lossy());
         let store = &self.services.store;
-        let owners = store.owners(id, Some(&root)).unwrap_or_default();
+        let owners = in_store(store.owners(id, Some(&root))).unwrap_or_default();
         let records = owners
             .into_iter()
-            .filter_map(|owner| store.conversation(owner).ok()?);
+            .filter_map(|owner| in_store(store.conversation(owner))?);
         let is_head = |record: &ConversationRecord| {
             let head = record.chain.head();
             record.deleted_at.is_none() && head.is_some_and(|head| head.upstream_id == *id)
@@ -403,6 +403,21 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
     format.upstream_id(name).map(UpstreamId::new)
 }
 
+/// What the store answers; what it cannot is told in the log, since nobody has asked.
+fn in_store<T>(read: Result<T, StoreError>) -> Option<T> {
+    let told =
+        read.inspect_err(|error| tracing::warn!(%error, "whose a changed transcript is cannot be read"));
+    told.ok()
+}
+
+/// The same of a transcript, which is looked at again when it changes.
+fn in_file<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
+    let told = read.inspect_err(
+        |error| tracing::debug!(path = %path.display(), %error, "a changed transcript cannot be read"),
+    );
+    told.ok()
+}
+
 /// How a transcript stands.
 #[derive(Debug, PartialEq, Eq)]
 struct Standing {
@@ -451,7 +466,7 @@ fn judge(
     let services = &registry.services;
     let head = record.chain.head()?;
     let was_running = registry.is_running(record.id);
-    let stands = standing(&services.library, path, format).ok()?;
+    let stands = in_file(path, standing(&services.library, path, format))?;
     // A turn that has begun meanwhile may stand in what was read already.
     let is_running = was_running || registry.is_running(record.id);
     let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
@@ -469,10 +484,10 @@ fn judge(
     };
     // Turns before the last are over since another prompt stands behind them.
     if may_be_over || seen.prompts != stands.prompts {
-        let lineage = services.store.lineage_all(record.id).ok()?;
-        let mut history = History::of_conversation(services, record, &lineage).ok()?;
+        let lineage = in_store(services.store.lineage_all(record.id))?;
+        let mut history = in_file(path, History::of_conversation(services, record, &lineage))?;
         // What was written since the first look is told by another event.
-        let is_settled = standing(&services.library, path, format).ok()? == stands;
+        let is_settled = in_file(path, standing(&services.library, path, format))? == stands;
         // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here. One
         // that another program had is told with the next record that settles it.
         let acknowledged = head.turns.saturating_add(head.carried_turns);
