@@ -90,17 +90,16 @@ impl<W: Write> Writer<W> {
                 _ => {}
             }
             let message = self.dice.word();
-            self.call(message)?;
+            let first = self.call(message)?;
             let caller = self.parent.clone();
             if self.dice.below(10) == 0 {
-                self.call(message)?;
-                let other = self.parent.clone();
-                self.result()?;
+                let second = self.call(message)?;
+                self.result(second)?;
+                // Each hangs on its call, and what follows on the one that was written last.
                 self.parent = caller;
-                self.result()?;
-                self.parent = self.parent.take().or(other);
+                self.result(first)?;
             } else {
-                self.result()?;
+                self.result(first)?;
             }
         }
         self.said("end_turn")?;
@@ -126,21 +125,23 @@ impl<W: Write> Writer<W> {
         )
     }
 
-    fn call(&mut self, message: u64) -> std::io::Result<()> {
+    /// Gives the number of the call.
+    fn call(&mut self, message: u64) -> std::io::Result<u64> {
         let (size, id) = (self.dice.size(20, 4_000), self.dice.word());
         let text = self.pool.cut(&mut self.dice, size).to_owned();
         let block = format!(
             r#"{{"type":"tool_use","id":"toolu_{id:024x}","name":"Edit","input":{{"file_path":"/home/u/project/src/main.rs","old_string":"{text}","new_string":"","replace_all":false}},"caller":{{"type":"direct"}}}}"#
         );
-        self.reply(message, &block, "\"tool_use\"")
+        self.reply(message, &block, "\"tool_use\"")?;
+        Ok(id)
     }
 
-    fn result(&mut self) -> std::io::Result<()> {
+    fn result(&mut self, id: u64) -> std::io::Result<()> {
         let size = self.dice.size(200, 100_000);
         let text = self.pool.cut(&mut self.dice, size).to_owned();
-        let id = self.dice.word();
+        let caller = self.parent.clone().unwrap_or_default();
         self.record("user", &format!(
-            r#""message":{{"role":"user","content":[{{"tool_use_id":"toolu_{id:024x}","type":"tool_result","content":"{text}","is_error":false}}]}},"toolUseResult":{{"stdout":"{text}","stderr":"","interrupted":false,"isImage":false}},"sourceToolAssistantUUID":"x""#
+            r#""message":{{"role":"user","content":[{{"tool_use_id":"toolu_{id:024x}","type":"tool_result","content":"{text}","is_error":false}}]}},"toolUseResult":{{"stdout":"{text}","stderr":"","interrupted":false,"isImage":false}},"sourceToolAssistantUUID":"{caller}""#
         ))
     }
 

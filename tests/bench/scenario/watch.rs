@@ -80,17 +80,16 @@ fn turn(number: u64) -> String {
     let record = |kind: &str, uuid: &str, parent: Option<&str>, text: &str| {
         json!({
             "type": kind, "uuid": uuid, "parentUuid": parent, "isSidechain": false, "sessionId": "session",
-            "cwd": "/home/u/project", "timestamp": "2026-11-03T12:00:00.000Z", "origin": {"kind": "human"},
+            "cwd": "/home/u/project", "timestamp": "2026-11-03T12:00:00.000Z",
             "message": {"role": kind, "content": [{"type": "text", "text": text}]},
         })
     };
-    let prompt = record("user", &uuid(1, number), parent.as_deref(), "Go on, please");
-    let reply = record(
-        "assistant",
-        &uuid(2, number),
-        Some(&uuid(1, number)),
-        &"words ".repeat(100),
-    );
+    let asked = uuid(1, number);
+    let mut prompt = record("user", &asked, parent.as_deref(), "Go on, please");
+    prompt["origin"] = json!({"kind": "human"});
+    let mut reply = record("assistant", &uuid(2, number), Some(&asked), &"words ".repeat(100));
+    // By this a turn is known to be over.
+    reply["message"]["stop_reason"] = json!("end_turn");
     format!("{prompt}\n{reply}\n")
 }
 
