@@ -291,7 +291,7 @@ pub(super) struct Answer {
     sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Go on'"
 )]
 pub(super) struct Adopt {
-    /// The agent's own id of the session: the name of its transcript
+    /// The agent's own id of the session, the name of its transcript, or 6 or more characters of its beginning
     #[arg(value_name = "ID")]
     pub(super) id: String,
     /// The agent, where several have a transcript of this id
@@ -309,7 +309,7 @@ pub(super) struct Adopt {
 #[derive(Debug, Args)]
 #[command(after_help = "Nothing is changed. Exits with 0 when nothing is wrong, with 1 when something is.")]
 pub(super) struct Check {
-    /// A conversation, whose newest session is checked, or the id of any session that has a transcript
+    /// A conversation, whose newest session is checked, or the id of any session that has a transcript, or its beginning
     #[arg(value_name = "CONV|ID")]
     pub(super) target: String,
     /// The agent, where several have a transcript of this id

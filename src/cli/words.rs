@@ -24,8 +24,31 @@ pub(super) fn short_id(id: ConversationId) -> String {
 
 /// The beginning of any id.
 pub(super) fn short(id: &str) -> String {
+    beginning(id, SHORT_ID_CHARS)
+}
+
+/// So many characters of an id.
+pub(super) fn beginning(id: &str, chars: usize) -> String {
     // An upstream id is the agent's, and may hold anything.
-    one_line(id).chars().take(SHORT_ID_CHARS).collect()
+    one_line(id).chars().take(chars).collect()
+}
+
+/// How many characters of ids tell those apart that are shown together: as many as are always shown, and more where the
+/// ids begin with the time, as Codex' do.
+pub(super) fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+    let mut ids: Vec<&str> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let alike = |pair: &[&str]| match pair {
+        [one, other] => one
+            .chars()
+            .zip(other.chars())
+            .take_while(|(one, other)| one == other)
+            .count(),
+        _ => 0,
+    };
+    let most = ids.windows(2).map(alike).max().unwrap_or(0);
+    SHORT_ID_CHARS.max(most + 1)
 }
 
 /// How long ago, in the largest unit that fits.

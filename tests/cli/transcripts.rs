@@ -52,6 +52,54 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
     }
 }
 
+/// What a list shows of an id is enough to name it, also where many ids begin alike.
+#[test]
+fn a_transcript_is_named_by_the_beginning_of_its_id() {
+    const IDS: [&str; 2] = [
+        "01a1fcd0-7929-7e93-a128-e1fa7e8a5751",
+        "01a1fcd0-7adf-7ec0-9d1b-dd3180ecd393",
+    ];
+    let home = Home::new();
+    home.said(&["agents"]);
+    let status: serde_json::Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
+    let data = Path::new(status["home"].as_str().unwrap()).join("data");
+    let folder = data.join("loopback/projects/-x");
+    fs::create_dir_all(&folder).unwrap();
+    let cwd = home.path().display();
+    for id in IDS {
+        let line = format!(
+            "{{\"type\":\"user\",\"uuid\":\"u1\",\"parentUuid\":null,\"sessionId\":\"{id}\",\"cwd\":\"{cwd}\",\
+             \"message\":{{\"role\":\"user\",\"content\":\"long ago\"}}}}\n"
+        );
+        fs::write(folder.join(format!("{id}.jsonl")), line).unwrap();
+    }
+    let listed = home.said(&["transcripts"]);
+    let shown: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(shown.len(), 2, "{listed}");
+    for short in &shown {
+        assert!(short.len() < IDS[0].len(), "{listed}");
+        assert_eq!(home.said(&["check", short]), "nothing is wrong with it");
+    }
+    for command in ["adopt", "check"] {
+        let output = home.run(&[command, "01a1fcd0"]);
+        assert_eq!(output.status.code(), Some(4), "{command}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("2 transcripts have an id that begins with \"01a1fcd0\""),
+            "{told}"
+        );
+        assert!(IDS.iter().all(|id| told.contains(id)), "{told}");
+    }
+    // Too short to be meant, though only one begins so.
+    assert_eq!(home.run(&["check", &shown[0][..5]]).status.code(), Some(4));
+    let adopted = home.said(&["adopt", shown[0]]);
+    let shown_again = home.said(&["transcripts", IDS[0]]) + &home.said(&["transcripts", IDS[1]]);
+    assert!(shown_again.contains(&adopted[..8]), "{shown_again}");
+}
+
 /// It can be read, and what has to be done before it can be resumed is said beside the answer.
 #[test]
 fn adopting_what_is_archived_says_how_it_is_taken_out() {

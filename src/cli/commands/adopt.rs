@@ -5,6 +5,7 @@ use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
 use jsonrpsee::core::client::Error as ClientError;
 
+use super::transcripts::that_begins;
 use super::{Context, conversation_ref, real_folder};
 use crate::cli::args::{Adopt, Check};
 use crate::cli::connect::Daemon;
@@ -14,21 +15,43 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// Where somebody looks who named a transcript that is not there.
+const SHOWN: &str = "sessionctl transcripts shows which there are";
+
 /// Makes a conversation of a transcript and prints its id.
 pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let daemon = context.connect().await?;
-    let id = UpstreamId::new(options.id);
-    let agent = options.agent.map(Into::into);
-    let call = daemon.adopt(id.clone(), agent, folder, options.title, None);
-    let answer = watched(context.output, &daemon, "conversation/adopt", call)
-        .await
-        .map_err(|error| match Problem::from(error) {
-            problem if problem.exit == Exit::NotFound => {
-                problem.hint("name the agent with --agent; sessionctl agents shows which there are")
-            }
-            problem => problem,
-        })?;
+    let Adopt { id, agent, title, .. } = options;
+    let adopting = |id: UpstreamId| {
+        let agent = agent.as_deref().map(Into::into);
+        daemon.adopt(id, agent, folder.clone(), title.clone(), None)
+    };
+    let mut id = UpstreamId::new(id);
+    let mut adopted = watched(
+        context.output,
+        &daemon,
+        "conversation/adopt",
+        adopting(id.clone()),
+    )
+    .await;
+    if let Err(error) = &adopted
+        && is(error, ErrorKind::NotFound)
+        && let Some(whole) = that_begins(&daemon, id.as_str(), agent.as_deref()).await?
+    {
+        id = whole;
+        adopted = watched(
+            context.output,
+            &daemon,
+            "conversation/adopt",
+            adopting(id.clone()),
+        )
+        .await;
+    }
+    let answer = adopted.map_err(|error| match Problem::from(error) {
+        problem if problem.exit == Exit::NotFound => problem.hint(SHOWN),
+        problem => problem,
+    })?;
     if context.output.json {
         context.answer(&daemon, "conversation/adopt")?;
     } else {
@@ -98,16 +121,19 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         Ok(_) => None,
         Err(error) => Some(error),
     };
-    let id = UpstreamId::new(target);
-    match daemon.check(Some(id), None, agent.map(Into::into), None).await {
-        Ok(answer) => Ok(answer),
+    let by_id = |id: UpstreamId| daemon.check(Some(id), None, agent.as_deref().map(Into::into), None);
+    let error = match by_id(UpstreamId::new(target.as_str())).await {
+        Ok(answer) => return Ok(answer),
+        Err(error) if !is(&error, ErrorKind::NotFound) => return Err(error.into()),
+        Err(error) => error,
+    };
+    match unknown {
         // A beginning that fits several conversations is no transcript's id.
-        Err(error) => Err(match unknown {
-            Some(several) if is(&error, ErrorKind::NotFound) && is(&several, ErrorKind::Ambiguous) => {
-                several.into()
-            }
-            _ => error.into(),
-        }),
+        Some(several) if is(&several, ErrorKind::Ambiguous) => Err(several.into()),
+        _ => match that_begins(daemon, &target, agent.as_deref()).await? {
+            Some(whole) => Ok(by_id(whole).await?),
+            None => Err(Problem::from(error).hint(SHOWN)),
+        },
     }
 }
 

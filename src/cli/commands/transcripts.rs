@@ -1,5 +1,8 @@
 //! `transcripts`: what the agents have written on this machine, as aligned columns.
 
+use std::collections::BTreeMap;
+
+use bridge_protocol::UpstreamId;
 use bridge_protocol::rpc::TranscriptRpcClient;
 use bridge_protocol::transcript::Transcript;
 use jiff::Timestamp;
@@ -7,9 +10,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{Context, this_folder};
 use crate::cli::args::Transcripts;
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, Look, STRONG, cut, one_line, pad};
-use crate::cli::problem::Outcome;
+use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
@@ -69,8 +73,69 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
     Ok(Exit::Done)
 }
 
+/// The fewest characters of a transcript's id that name it, as of a conversation's.
+const LEAST_CHARS: usize = 6;
+
+/// How many of those that an id may mean are told.
+const TOLD: usize = 5;
+
+/// The one transcript whose id begins so; none when there is no such.
+///
+/// # Errors
+/// When there are several.
+pub(super) async fn that_begins(
+    daemon: &Daemon,
+    beginning: &str,
+    agent: Option<&str>,
+) -> Outcome<Option<UpstreamId>> {
+    if beginning.chars().count() < LEAST_CHARS {
+        return Ok(None);
+    }
+    let mut found: BTreeMap<UpstreamId, String> = BTreeMap::new();
+    let mut cursor = None;
+    loop {
+        let agent = agent.map(Into::into);
+        let query = Some(beginning.to_owned());
+        let page = daemon
+            .list_transcripts(agent, None, query, cursor.take(), Some(PAGE))
+            .await?;
+        for transcript in page.transcripts {
+            if transcript.upstream_id.as_str().starts_with(beginning) {
+                let text = text(&transcript, false);
+                found.insert(transcript.upstream_id, text);
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if found.len() > 1 {
+        let told = found.iter().take(TOLD).map(|(id, text)| {
+            let id = one_line(id.as_str());
+            format!("{id} ({text})")
+        });
+        let told: Vec<String> = told.collect();
+        let more = if found.len() > TOLD { ", …" } else { "" };
+        return Err(Problem::new(
+            Exit::NotFound,
+            format!(
+                "{} transcripts have an id that begins with {beginning:?}: {}{more}",
+                found.len(),
+                told.join(", ")
+            ),
+        )
+        .hint("give more characters of the id; sessionctl transcripts --long shows whole ids"));
+    }
+    Ok(found.into_keys().next())
+}
+
 /// One line a transcript: its session, how long ago, its size, its agent, the conversation that holds it, its title.
 fn table(transcripts: &[Transcript], now: Timestamp, long: bool, look: Look) -> Vec<String> {
+    let ids = transcripts
+        .iter()
+        .map(|transcript| transcript.upstream_id.as_str());
+    let chars = words::telling_apart(ids);
     let rows: Vec<([String; 5], String)> = transcripts
         .iter()
         .map(|transcript| {
@@ -79,7 +144,7 @@ fn table(transcripts: &[Transcript], now: Timestamp, long: bool, look: Look) -> 
             let (id, owner) = if long {
                 (one_line(id), owner.map(|id| id.to_string()))
             } else {
-                (words::short(id), owner.map(words::short_id))
+                (words::beginning(id, chars), owner.map(words::short_id))
             };
             let columns = [
                 id,

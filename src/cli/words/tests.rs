@@ -5,7 +5,7 @@ use bridge_protocol::link::{Fidelity, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{age, moment, resumed, short, state};
+use super::{age, moment, resumed, short, state, telling_apart};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -80,6 +80,19 @@ fn what_was_lost_is_told() {
 fn short_ids_may_be_short_already() {
     assert_eq!(short("up-1"), "up-1");
     assert_eq!(short("0123456789"), "01234567");
+}
+
+#[test]
+fn ids_that_begin_alike_are_told_apart() {
+    let table: [(&[&str], usize); 4] = [
+        (&[], 8),
+        (&["abc", "abd"], 8),
+        (&["0123456789a", "0123456789b", "f"], 11),
+        (&["0123456789a", "0123456789a"], 8),
+    ];
+    for (ids, chars) in table {
+        assert_eq!(telling_apart(ids.iter().copied()), chars, "{ids:?}");
+    }
 }
 
 #[test]
