@@ -9,6 +9,10 @@
     reason = "helpers of a test are tests too"
 )]
 
+#[cfg(target_os = "linux")]
+#[path = "support/signs.rs"]
+mod signs;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -151,9 +155,9 @@ fn child() {
     }
 }
 
-/// Lets a child acknowledge some changes, kills it in the midst of a later one, and returns the last that it
+/// Lets a child acknowledge some changes, kills it so many changes on disk later, and returns the last that it
 /// acknowledged.
-fn one_life(folder: &Path, changes: u64, rounds: u64) -> u64 {
+fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads", "1"])
         .env(FOLDER_VARIABLE, folder)
@@ -169,9 +173,8 @@ fn one_life(folder: &Path, changes: u64, rounds: u64) -> u64 {
         last = acknowledged.next().or(last);
     }
     // Spreads the kill over what the child does between two acknowledgements.
-    for _ in 0..rounds {
-        std::thread::yield_now();
-    }
+    let process = signs::descriptor_of(child.id()).unwrap();
+    signs::Watched::below(folder).let_pass(further, process);
     child.kill().unwrap();
     child.wait().unwrap();
     acknowledged.last().or(last).unwrap()
@@ -264,7 +267,11 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let mut acknowledged = 0;
     for life in 1..=LIVES {
         let before = acknowledged;
-        acknowledged = one_life(&folder, 1 + random.below(60), random.below(200));
+        acknowledged = one_life(
+            &folder,
+            1 + random.below(60),
+            usize::try_from(random.below(24)).unwrap(),
+        );
         assert!(
             acknowledged > before,
             "life {life} goes on where the one before it ended"

@@ -63,8 +63,8 @@ pub struct MissingSession {
     pub detail: String,
 }
 
-/// A conversation as plain JSON, for other programs. Of what its MCP servers are started and called with (`env`,
-/// `headers`) it has the names without the values; a bundle has those too.
+/// A conversation as plain JSON, for other programs. Of each MCP server it has `name`, `type`, `command`, and the names
+/// in `env` and `headers`, but no values, arguments or URLs, which may hold keys; a bundle has those too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortableConversation {

@@ -38,7 +38,8 @@ fn a_conversation_goes_on_in_another_home() {
     // Once more is a conflict, and says what to do.
     let output = here.run(&["import", path, "--cwd", cwd.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(5));
-    assert!(text(&output.stderr).contains("--new-ids"), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(told.contains(" --new-ids imports it under new ids"), "{told}");
     let again = here.said(&[
         "--json",
         "import",
@@ -58,15 +59,14 @@ fn settings_that_were_left_out_are_named_with_what_takes_them() {
     let id = there.said(&["new", "--mode", "anything"]);
     let path = there.said(&["export", &id]);
     let cwd = tempfile::tempdir().unwrap();
-    let import = ["import", &path, "--cwd", cwd.path().to_str().unwrap()];
-    let output = here.run(&import);
-    let told = text(&output.stderr);
+    let output = here.run(&["import", &path, "--cwd", cwd.path().to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
-    assert!(
-        told.contains("left out: mode; --trust-settings takes them"),
-        "{told}"
-    );
-    let output = here.run(&[&import[..], &["--new-ids", "--trust-settings"]].concat());
+    let told = text(&output.stderr);
+    let hint = told.strip_prefix("left out: mode; sessionctl ").unwrap();
+    let (command, _) = hint.split_once(" imports it once more").unwrap();
+    assert!(command.ends_with("--new-ids --trust-settings"), "{command}");
+    // As it is told, it does what it says.
+    let output = here.run(&command.split(' ').collect::<Vec<_>>());
     assert!(output.status.success(), "{output:?}");
     assert!(!text(&output.stderr).contains("left out"), "{output:?}");
 }

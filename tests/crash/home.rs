@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use crate::signs::{self, Watched};
 
 /// How long anything may take before a test fails instead of hanging. No test waits for it to pass.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
@@ -217,23 +218,18 @@ impl Daemon {
         told.starts_with("ready")
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
-    /// How often the daemon has called the system to read or write so far: its own clock, so to say. None once it has
-    /// ended.
-    pub(crate) fn calls_to_the_system(&self) -> Option<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/io", self.pid())).ok()?;
-        let figure = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-        };
-        Some(figure("syscr:")? + figure("syscw:")?)
-    }
-
     pub(crate) fn signal(&self, which: Signal) {
         signal(self.pid(), which);
+    }
+
+    /// Kills it once so many things have changed on the disk of its home; before that when its start or stop is done.
+    pub(crate) fn kill_after(&mut self, home: &Watched, changes: usize) {
+        if let Some(ready) = &self.ready {
+            home.let_pass(changes, ready);
+        } else if let Some(process) = signs::descriptor_of(self.pid()) {
+            home.let_pass(changes, process);
+        }
+        self.kill();
     }
 
     /// Kills it, unless it has ended by itself, and waits until it is gone.
@@ -278,12 +274,7 @@ pub(crate) fn signal(pid: u32, which: Signal) {
 
 /// Whether the process ends within this time. One that is gone already has.
 pub(crate) fn ends_within(pid: u32, limit: Duration) -> bool {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
-        return true;
-    };
-    let limit = Timespec::try_from(limit).unwrap();
-    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap() > 0
+    signs::descriptor_of(pid).is_none_or(|process| signs::ends_within(process, limit))
 }
 
 /// The program by a shell, which runs this before; the program's name and arguments follow as `"$@"`.

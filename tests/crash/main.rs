@@ -18,6 +18,8 @@ mod processes;
 mod random;
 mod room;
 mod rounds;
+#[path = "../support/signs.rs"]
+mod signs;
 mod store;
 mod turn;
 mod verify;

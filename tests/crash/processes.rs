@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Line};
 use crate::home::{Daemon, Home, ends_within, signal, through_shell};
+use crate::signs::Watched;
 
 /// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a daemon that
 /// has forked twice and lost its parents. Each writes its pid down once it is there.
@@ -72,24 +73,15 @@ fn family(home: &Home, client: &mut Client) -> Vec<u32> {
     let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
     let turn = client.prompt(&id, "hello");
     assert_eq!(turn["stopReason"], "end_turn", "{turn}");
-    let begun = Instant::now();
-    loop {
-        let pids: Vec<u32> = FAMILY_NAMES
-            .iter()
-            .filter_map(|name| {
-                let text = fs::read_to_string(home.path().join("pids").join(name)).ok()?;
-                text.trim().parse().ok()
-            })
-            .collect();
-        if pids.len() == FAMILY_NAMES.len() {
-            return pids;
-        }
-        assert!(
-            begun.elapsed() < LONGEST_STOP,
-            "the family is not complete: {pids:?}"
-        );
-        std::thread::yield_now();
-    }
+    let folder = home.path().join("pids");
+    Watched::below(&folder).wait_for("whole family", || {
+        let pid = |name| {
+            let text = fs::read_to_string(folder.join(name)).ok()?;
+            // Its end says that the number is whole.
+            text.strip_suffix('\n')?.parse().ok()
+        };
+        FAMILY_NAMES.into_iter().map(pid).collect()
+    })
 }
 
 #[track_caller]

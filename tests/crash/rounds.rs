@@ -1,7 +1,7 @@
 //! Rounds: clients work, the daemon is killed, and the next one has to know everything that was acknowledged.
 //!
 //! The moment of a kill is a number of answers and events, or, while the daemon starts or stops and says nothing, a
-//! number of its own calls to the system. It is never a time.
+//! number of changes on its disk. It is never a time.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::home::{Daemon, Home, PATIENCE, signal};
 use crate::random::Random;
+use crate::signs::Watched;
 use crate::verify::Ending;
 use crate::worker::{Figures, Worker};
 
@@ -21,11 +22,11 @@ const CLIENTS: usize = 4;
 /// Rounds unless `CRASH_ROUNDS` says otherwise: what fits into the plain test run.
 const ROUNDS: usize = 30;
 
-/// A start is killed after less than so many calls to the system: about as many as it makes until it listens.
-const CALLS_OF_A_START: usize = 150;
+/// A start is killed after less than so many changes on disk: about as many as it makes until it listens.
+const CHANGES_OF_A_START: usize = 40;
 
 /// The same of a stop.
-const CALLS_OF_A_STOP: usize = 120;
+const CHANGES_OF_A_STOP: usize = 40;
 
 /// The configuration of the daemons: a cancelled turn gets little time, since some agents are told to be deaf.
 const CONFIG: &str = "[limits]\ncancel_grace_ms = 2000\n";
@@ -152,8 +153,9 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
         strike(&home, &mut daemon, blow, &mut random);
         workers = join(threads, &told);
         for _ in 0..failed_starts {
-            let mut daemon = home.spawn();
-            kill_after_calls(&mut daemon, random.below(CALLS_OF_A_START));
+            let watched = Watched::below(home.path());
+            let changes = random.below(CHANGES_OF_A_START);
+            home.spawn().kill_after(&watched, changes);
         }
         daemon = home.start();
         home.assert_nobody_but(&[daemon.pid()]);
@@ -211,13 +213,14 @@ fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, random: &mut Random) {
             }
         }
         Blow::Stopping { by_signal } => {
+            let watched = Watched::below(home.path());
             if by_signal {
                 daemon.signal(Signal::TERM);
             } else if let Ok(mut client) = Client::connect(&home.socket()) {
                 // Whether it is answered before it dies does not matter.
                 drop(client.send("daemon/shutdown", &json!({})));
             }
-            kill_after_calls(daemon, random.below(CALLS_OF_A_STOP));
+            daemon.kill_after(&watched, random.below(CHANGES_OF_A_STOP));
         }
     }
 }
@@ -226,19 +229,6 @@ fn kill_all(pids: &[u32]) {
     for pid in pids {
         signal(*pid, Signal::KILL);
     }
-}
-
-/// Kills the daemon once it has called the system so many times more, unless it has ended by then.
-fn kill_after_calls(daemon: &mut Daemon, calls: usize) {
-    let begun = daemon.calls_to_the_system().unwrap_or_default();
-    while !daemon.has_ended()
-        && daemon
-            .calls_to_the_system()
-            .is_some_and(|made| made < begun + calls as u64)
-    {
-        std::thread::yield_now();
-    }
-    daemon.kill();
 }
 
 /// Every conversation stands in the list.

@@ -277,17 +277,10 @@ pub(crate) fn kill_now(pid: u32) {
 /// Waits until a process that is on its way out has ended.
 #[cfg(target_os = "linux")]
 pub(crate) fn wait_for_end(pid: u32) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use rustix::process::{PidfdFlags, pidfd_open};
-    // One that cannot be opened has ended meanwhile.
-    let Ok(process) = pidfd_open(pid_of(pid), PidfdFlags::empty()) else {
-        return;
-    };
-    let limit = Timespec {
-        tv_sec: DEADLINE.as_secs().try_into().unwrap(),
-        tv_nsec: 0,
-    };
-    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap();
+    use crate::signs::{descriptor_of, ends_within};
+    if let Some(process) = descriptor_of(pid) {
+        ends_within(process, DEADLINE);
+    }
 }
 
 #[cfg(not(target_os = "linux"))]

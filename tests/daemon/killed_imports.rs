@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::carrying::{bundle, files_below, import};
 use crate::home::Home;
+use crate::signs::Watched;
 
 /// How many files lie beside the transcript: enough that an import can be killed in the middle of them.
 const RESULTS: usize = 300;
@@ -38,20 +39,24 @@ async fn exported(there: &Home) -> (ConversationId, String) {
 async fn killed_at(here: &Home, params: &serde_json::Value, files: usize) -> bool {
     let daemon = here.start();
     let app = daemon.app().await;
-    let folder = here.data().join("loopback");
-    let mut importing = std::pin::pin!(import(&app, params.clone()));
-    let in_time = loop {
-        tokio::select! {
-            biased;
-            answer = &mut importing => {
-                answer.unwrap();
-                break false;
-            }
-            () = tokio::task::yield_now() => {}
+    let data = here.data();
+    let watched = Watched::below(&data);
+    // One that is quicker than this leaves files too, so that it is always found.
+    let is_so_far = move || {
+        let placed = files_below(&data.join("loopback")).len();
+        let has_begun = placed > 0 || data.join("imports").exists();
+        (has_begun && placed >= files).then_some(())
+    };
+    let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the import", is_so_far));
+    let in_time = tokio::select! {
+        biased;
+        answer = import(&app, params.clone()) => {
+            answer.unwrap();
+            false
         }
-        let imports = here.data().join("imports");
-        if imports.exists() && files_below(&folder).len() >= files {
-            break true;
+        found = so_far => {
+            found.unwrap();
+            true
         }
     };
     daemon.kill();

@@ -31,6 +31,7 @@ mod forks;
 mod history;
 mod home;
 mod interrupts;
+#[cfg(target_os = "linux")]
 mod killed_imports;
 mod ladder;
 mod large;
@@ -43,6 +44,9 @@ mod prompts;
 mod repeats;
 mod scripted;
 mod settings;
+#[cfg(target_os = "linux")]
+#[path = "../support/signs.rs"]
+mod signs;
 mod starting;
 mod stopping;
 mod support;

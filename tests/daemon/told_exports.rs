@@ -13,9 +13,11 @@ async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
     let daemon = there.start();
     let app = daemon.app().await;
     let servers = json!([
-        {"name": "one", "command": "/bin/true", "args": ["--x"], "env": [{"name": "KEY", "value": "s3cret"}]},
-        {"type": "http", "name": "two", "url": "http://127.0.0.1:9/",
-         "headers": [{"name": "Authorization", "value": "Bearer s3cret"}]},
+        {"name": "one", "command": "/bin/true", "args": ["--key", "s3cret"],
+         "env": [{"name": "KEY", "value": "s3cret"}], "_meta": {"key": "s3cret"}},
+        {"type": "http", "name": "two", "url": "http://me:s3cret@127.0.0.1:9/s3cret?key=s3cret",
+         "headers": [{"name": "Authorization", "value": "Bearer s3cret", "was": "s3cret"}]},
+        {"type": "sse", "name": "three", "url": "http://127.0.0.1:9/", "headers": {"Authorization": "s3cret"}},
     ]);
     let made = app
         .make_with(&there.project(), json!({"settings": {"mcpServers": servers}}))
@@ -23,9 +25,15 @@ async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
     let params = json!({"conversationId": made.id});
     let told = app.call("conversation/export", params.clone()).await.unwrap();
     let shown = &told["conversation"]["settings"]["mcpServers"];
-    assert_eq!(shown[0]["env"], json!([{"name": "KEY"}]));
-    assert_eq!(shown[0]["args"], json!(["--x"]));
-    assert_eq!(shown[1]["headers"], json!([{"name": "Authorization"}]));
+    let authorization = json!([{"name": "Authorization"}]);
+    assert_eq!(
+        *shown,
+        json!([
+            {"name": "one", "command": "/bin/true", "env": [{"name": "KEY"}]},
+            {"type": "http", "name": "two", "headers": authorization},
+            {"type": "sse", "name": "three", "headers": authorization},
+        ])
+    );
     let file = there.path().join("told.json");
     let params = json!({"conversationId": made.id, "format": "json", "path": file});
     app.call("conversation/export", params).await.unwrap();

@@ -3,13 +3,12 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::bridge::Bridge;
+use crate::support::signs;
 
 /// How long a process may take to be gone once nothing holds it.
 const END_LIMIT: Duration = Duration::from_secs(20);
@@ -18,7 +17,7 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Process {
     #[expect(dead_code, reason = "told when a test fails")]
-    pid: Pid,
+    pid: u32,
     pub(crate) command: String,
     descriptor: OwnedFd,
 }
@@ -40,6 +39,18 @@ impl Bridge {
 }
 
 impl Process {
+    /// The process of this id; none when it has gone.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        // Opened before it is looked at: what is read is then this process's, or nothing.
+        let descriptor = signs::descriptor_of(pid)?;
+        let command = shown(pid, "cmdline");
+        Some(Self {
+            pid,
+            command,
+            descriptor,
+        })
+    }
+
     /// Whether it is the adapter itself and not what it started.
     pub(crate) fn is_adapter(&self) -> bool {
         self.command.contains("claude-agent-acp/dist/index.js")
@@ -62,25 +73,16 @@ impl Process {
 
     /// Waits until its parent has taken note of its end. Only then no signal can be sent to it, not even in vain.
     pub(crate) fn wait_noted(&self) {
-        let deadline = Instant::now() + END_LIMIT;
-        while pidfd_send_signal(&self.descriptor, Signal::KILL).is_ok() {
-            assert!(Instant::now() < deadline, "nobody notes the end of {self:?}");
-            // Nothing tells when: it is asked again.
-            std::thread::yield_now();
-        }
+        let is_noted = signs::is_noted_within(&self.descriptor, END_LIMIT);
+        assert!(
+            is_noted,
+            "nobody notes the end of {self:?}, or Linux is older than 6.9"
+        );
     }
 
     /// Waits for its end; whether it came in time.
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).expect("a short time"),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        let ready = poll(
-            &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
-            Some(&timeout),
-        );
-        ready.expect("a descriptor to poll") > 0
+        signs::ends_within(&self.descriptor, limit)
     }
 }
 
@@ -88,24 +90,13 @@ impl Process {
 pub(crate) fn naming(needle: &str) -> Vec<Process> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.filter(|pid| *pid != std::process::id()) else {
             continue;
         };
-        let (Some(pid), true) = (Pid::from_raw(pid), pid != std::process::id().cast_signed()) else {
-            continue;
-        };
-        // Opened before it is looked at: what is read is then this process's, or nothing.
-        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
-            continue;
-        };
-        let shown = |file: &str| text_of(&entry.path().join(file));
-        let command = shown("cmdline");
-        if command.contains(needle) || shown("environ").contains(needle) {
-            found.push(Process {
-                pid,
-                command,
-                descriptor,
-            });
+        let Some(process) = Process::of(pid) else { continue };
+        if process.command.contains(needle) || shown(pid, "environ").contains(needle) {
+            found.push(process);
         }
     }
     found
@@ -122,8 +113,8 @@ pub(crate) fn assert_gone(processes: &[Process]) {
 
 /// A file of the kernel's whose parts are divided by zero bytes. One that cannot be read is of a process that has
 /// gone, or is somebody else's.
-fn text_of(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
+fn shown(pid: u32, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes)
         .replace('\0', " ")
         .trim()

@@ -6,9 +6,13 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::bridge::Bridge;
-use crate::processes::{Process, assert_gone, naming};
+use crate::processes::{Process, assert_gone};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
+use crate::support::signs::Watched;
+
+/// Where a tool says which process it is, in the conversation's folder.
+const TOOL_PID: &str = "tool.pid";
 
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text greeted]]"#;
 
@@ -245,11 +249,11 @@ fn a_stopped_daemon_leaves_no_process_behind() {
         return;
     };
     let id = bridge.conversation(Settings::default());
-    let tools = start_lasting_tools(&bridge, id);
+    let tool = start_lasting_tool(&bridge, id);
     let family = bridge.agent_processes();
     assert!(bridge.stop_daemon().success());
     assert_gone(&family);
-    assert_gone(&tools);
+    assert_gone(&[tool]);
 }
 
 #[test]
@@ -260,14 +264,14 @@ fn a_daemon_stopped_during_a_tool_ends_the_tool() {
     };
     let id = bridge.conversation(Settings::default());
     // Neither a plain sleep, which the agent will not wait for, nor one that it would not ask about.
-    let waits = format!("timeout {} tail -f /dev/null", unique_seconds());
-    let running = bridge.begin_prompt(id, &bash(&format!("echo begun > begun.txt; {waits}")), None);
+    let tool = tool("tail -f /dev/null");
+    let running = bridge.begin_prompt(id, &bash(&tool), None);
     bridge.allow_next(id);
-    let tool = wait_for_process(&bridge, &waits);
+    let tool = begun_tool(&bridge);
     let family = bridge.agent_processes();
     assert!(bridge.stop_daemon().success());
     assert_gone(&family);
-    assert_gone(&tool);
+    assert_gone(&[tool]);
     let ended = running.wait().expect("a turn result");
     assert_eq!(ended.stop_reason, StopReason::Cancelled);
 }
@@ -279,11 +283,11 @@ fn what_a_killed_daemon_leaves_is_ended_at_the_next_start() {
         return;
     };
     let id = bridge.conversation(Settings::default());
-    let tools = start_lasting_tools(&bridge, id);
+    let tool = start_lasting_tool(&bridge, id);
     let family = bridge.agent_processes();
     bridge.kill_daemon();
     bridge.start_daemon();
-    assert_gone(&tools);
+    assert_gone(&[tool]);
     assert_gone(&family);
     let turn = bridge.prompted(id, "again");
     assert_eq!(
@@ -292,14 +296,21 @@ fn what_a_killed_daemon_leaves_is_ended_at_the_next_start() {
     );
 }
 
-/// Runs tools that go on behind their turn: one in a session of its own.
-fn start_lasting_tools(bridge: &Bridge, id: bridge_protocol::ConversationId) -> Vec<Process> {
-    let seconds = unique_seconds();
-    let command = format!("setsid sleep {seconds} >/dev/null 2>&1 </dev/null & echo started");
+/// Runs a tool that goes on behind its turn, in a session of its own.
+fn start_lasting_tool(bridge: &Bridge, id: bridge_protocol::ConversationId) -> Process {
+    let command = format!(
+        "setsid {} >/dev/null 2>&1 </dev/null & echo started",
+        tool("sleep 300")
+    );
     let running = bridge.begin_prompt(id, &bash(&command), None);
     bridge.allow_next(id);
     running.wait().expect("a turn result");
-    wait_for_process(bridge, &format!("sleep {seconds}"))
+    begun_tool(bridge)
+}
+
+/// A command that says which process it is and then runs another in its place.
+fn tool(command: &str) -> String {
+    format!("sh -c 'echo $$ > {TOOL_PID}; exec {command}'")
 }
 
 fn bash(command: &str) -> String {
@@ -307,24 +318,15 @@ fn bash(command: &str) -> String {
     format!("[[tool Bash {input}]]")
 }
 
-/// Waits until a process with this command line is there.
-fn wait_for_process(bridge: &Bridge, command: &str) -> Vec<Process> {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while std::time::Instant::now() < deadline {
-        let mut found = naming(command);
-        found.retain(|process| process.command == command);
-        if !found.is_empty() {
-            return found;
-        }
-        // The tool starts at the agent's own pace, and nothing tells when: the process table is read again.
-        std::thread::yield_now();
-    }
-    panic!("no {command} among {:#?}", bridge.agent_processes());
-}
-
-/// A length of sleep that no other test uses, so that its process can be told from all others.
-fn unique_seconds() -> String {
-    format!("300.{}", uuid::Uuid::new_v4().as_u128() % 1_000_000_007)
+/// The process of a [`tool`], once it has begun.
+fn begun_tool(bridge: &Bridge) -> Process {
+    let folder = bridge.lab.project();
+    let pid = Watched::below(&folder).wait_for("pid of the tool", || {
+        let text = std::fs::read_to_string(folder.join(TOOL_PID)).ok()?;
+        // Its end says that the number is whole.
+        text.strip_suffix('\n')?.parse().ok()
+    });
+    Process::of(pid).expect("a tool that runs")
 }
 
 /// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished answer,

@@ -18,20 +18,19 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 use bridge_protocol::turn::{Interrupt, StopReason, TurnResult};
 use bridge_protocol::{AgentName, BridgeError, ConversationId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
-use crate::support;
+use crate::support::{self, signs};
 
 /// How long a call, an event or a start may take. The slowest is a process start on a busy machine.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the daemon may take to stop: it awaits its agents' ends.
-const STOP_LIMIT_SECONDS: i64 = 40;
+const STOP_LIMIT: Duration = Duration::from_secs(40);
 
 /// Where a real adapter works: its folders, its model, its environment.
 pub(crate) trait Lab {
@@ -507,15 +506,8 @@ impl Daemon {
     }
 
     fn has_ended_in_time(&self) -> bool {
-        let pid = Pid::from_child(&self.child);
-        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
-            return true;
-        };
-        let limit = Timespec {
-            tv_sec: STOP_LIMIT_SECONDS,
-            tv_nsec: 0,
-        };
-        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)) == Ok(1)
+        let process = signs::descriptor_of(self.child.id());
+        process.is_none_or(|process| signs::ends_within(process, STOP_LIMIT))
     }
 }
 

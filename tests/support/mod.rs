@@ -16,6 +16,8 @@ pub(crate) mod model_server;
 pub(crate) mod npm;
 pub(crate) mod responses;
 pub(crate) mod script;
+#[cfg(target_os = "linux")]
+pub(crate) mod signs;
 
 /// Shows what explains the failure of a test, under a heading.
 pub(crate) fn explain(heading: &str, text: &str) {

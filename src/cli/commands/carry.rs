@@ -61,6 +61,12 @@ fn target(format: Option<ExportAs>, output: Option<&Path>) -> Outcome<(ExportFor
 pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    let again = |flags: &str| import_again(&path, folder.as_deref(), flags);
+    let (as_new, trusted) = if options.trust_settings {
+        (again("--new-ids --trust-settings"), String::new())
+    } else {
+        (again("--new-ids"), again("--new-ids --trust-settings"))
+    };
     let daemon = context.connect().await?;
     let call = daemon.import(
         path,
@@ -72,7 +78,7 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
     let answer = watched(context.output, &daemon, "conversation/import", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if problem.exit == Exit::Busy && !options.new_ids => {
-            problem.hint("sessionctl import --new-ids imports it under new ids")
+            problem.hint(format!("{as_new} imports it under new ids"))
         }
         problem => problem,
     })?;
@@ -85,9 +91,9 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
     if !answer.left_out.is_empty() {
         let mark = context.output.note_look.paint(ATTENTION, "left out:");
         let names = one_line(&answer.left_out.join(", "));
-        context
-            .output
-            .note(&format!("{mark} {names}; --trust-settings takes them"))?;
+        context.output.note(&format!(
+            "{mark} {names}; {trusted} imports it once more, with all of them"
+        ))?;
     }
     Ok(Exit::Done)
 }
@@ -114,6 +120,32 @@ fn tell(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
         .note(&format!("{mark} session {session}: {}", one_line(detail)))
 }
 
+/// The command that imports the same bundle with these flags: its ids are held here by then.
+fn import_again(path: &str, folder: Option<&str>, flags: &str) -> String {
+    let folder = folder.map(|folder| format!(" --cwd {}", quoted(folder)));
+    let command = format!(
+        "sessionctl import {}{} {flags}",
+        quoted(path),
+        folder.unwrap_or_default()
+    );
+    // A terminal is not to obey what stands in a path.
+    if command.chars().any(char::is_control) {
+        one_line(&command)
+    } else {
+        command
+    }
+}
+
+/// A word as shells take it.
+fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// On the command line a path may depend on the current folder.
 fn absolute(path: &Path) -> Outcome<String> {
     let path: PathBuf = std::path::absolute(path).map_err(|error| Problem::file("use", path, &error))?;
@@ -123,6 +155,17 @@ fn absolute(path: &Path) -> Outcome<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted_as_it_is_told() {
+        let told = import_again("/a/b.tar.zst", None, "--new-ids");
+        assert_eq!(told, "sessionctl import /a/b.tar.zst --new-ids");
+        let told = import_again("/it's mine/$x", Some("/a b"), "--new-ids");
+        assert_eq!(
+            told,
+            r"sessionctl import '/it'\''s mine/$x' --cwd '/a b' --new-ids"
+        );
+    }
 
     #[test]
     fn what_is_made_follows_from_where_it_goes() {

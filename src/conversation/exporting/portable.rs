@@ -11,7 +11,7 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::{Export, exported, files};
 use crate::conversation::bundle::Trouble;
@@ -71,7 +71,7 @@ pub(super) fn file(
             target,
             progress,
         };
-        let head = json(&Head::of(&portable))?;
+        let head = text_of(&Head::of(&portable))?;
         // The two ends are objects of their own; the messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
@@ -79,12 +79,12 @@ pub(super) fn file(
         let told = history.tell_all(|message| -> Result<(), Failure> {
             output.write(before)?;
             before = ",\n";
-            output.write(&json(&message)?)
+            output.write(&text_of(&message)?)
         });
         (portable.turns, portable.gaps) = told?;
         portable.gaps.extend(behind);
         output.write("\n],")?;
-        let tail = json(&Tail::of(&portable))?;
+        let tail = text_of(&Tail::of(&portable))?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
     })
@@ -193,7 +193,7 @@ impl From<Failure> for ConversationError {
     }
 }
 
-fn json(value: &impl Serialize) -> Result<String, Failure> {
+fn text_of(value: &impl Serialize) -> Result<String, Failure> {
     // Its types rule an error out.
     serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
 }
@@ -231,25 +231,28 @@ fn begun(export: Export) -> PortableConversation {
     }
 }
 
-/// Takes the values out of what servers are started and called with: whoever reads what was said needs no keys. A bundle
-/// has them, for the conversation goes on with them.
+/// Leaves of each server what it is: its name, its kind, its program, and how what it is given is called. Keys may stand
+/// anywhere else, in arguments and URLs too, and whoever reads what was said needs none. A bundle has all of it, for the
+/// conversation goes on with it.
 fn without_secrets(settings: &mut Settings) {
     for server in settings.mcp_servers.iter_mut().flatten() {
-        let Ok(mut told) = server.read::<Value>() else {
-            continue;
-        };
-        for name in ["env", "headers"] {
-            match told.get_mut(name) {
-                Some(Value::Array(pairs)) => {
-                    for pair in pairs.iter_mut().filter_map(Value::as_object_mut) {
-                        pair.remove("value");
-                    }
-                }
-                Some(Value::Object(pairs)) => pairs.values_mut().for_each(|value| *value = Value::Null),
-                _ => {}
-            }
-        }
-        *server = RawJson::from(told);
+        let told = server.read::<Map<String, Value>>().unwrap_or_default();
+        let harmless = told.into_iter().filter_map(|(name, value)| match name.as_str() {
+            "name" | "type" | "command" => Some((name, value)),
+            "env" | "headers" => Some((name, named_only(&value))),
+            _ => None,
+        });
+        *server = RawJson::from(Value::Object(harmless.collect()));
+    }
+}
+
+/// Pairs without their values.
+fn named_only(pairs: &Value) -> Value {
+    let name = |pair: &Value| pair.get("name").map(|name| json!({"name": name}));
+    match pairs {
+        Value::Array(pairs) => pairs.iter().filter_map(name).collect(),
+        Value::Object(pairs) => pairs.keys().map(|name| json!({"name": name})).collect(),
+        _ => Value::Null,
     }
 }
 

@@ -1,0 +1,139 @@
+//! What tests wait for where nobody says a word: that a process ends, that something stands in a folder, that something
+//! happens there. Linux tells each of them.
+
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+// The exemption for tests covers test functions only, not what they call.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// How long anything may take before a test fails instead of hanging. No test waits for it to pass.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How much is read of a folder's events at once, in bytes.
+const EVENTS_BYTES: usize = 4096;
+
+/// A process that no later one can be taken for; none when it has gone already.
+pub(crate) fn descriptor_of(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Whether a process ends within this time, be it that its parent has not noted that yet.
+pub(crate) fn ends_within(process: impl AsFd, limit: Duration) -> bool {
+    tells_within(&mut [PollFd::new(&process, PollFlags::IN)], limit)
+}
+
+/// Whether the parent of a process has noted its end within this time. Linux tells so since 6.9.
+pub(crate) fn is_noted_within(process: impl AsFd, limit: Duration) -> bool {
+    // That it ended is not asked for; this is told unasked.
+    tells_within(&mut [PollFd::new(&process, PollFlags::empty())], limit)
+}
+
+fn tells_within(descriptors: &mut [PollFd<'_>], limit: Duration) -> bool {
+    let limit = Timespec::try_from(limit).unwrap();
+    loop {
+        match poll(descriptors, Some(&limit)) {
+            Ok(told) => return told > 0,
+            Err(Errno::INTR) => {}
+            Err(error) => panic!("a descriptor to poll: {error}"),
+        }
+    }
+}
+
+/// A folder and those below it, watched.
+pub(crate) struct Watched {
+    root: PathBuf,
+    queue: OwnedFd,
+}
+
+impl Watched {
+    /// Whatever comes, goes or changes from here on is told.
+    pub(crate) fn below(root: &Path) -> Self {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        let watched = Self {
+            root: root.to_owned(),
+            queue,
+        };
+        watched.watch(root);
+        watched
+    }
+
+    /// What this finds in the folder, looking again at each change: `what` is told when nothing comes of it.
+    #[track_caller]
+    pub(crate) fn wait_for<T>(&self, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // Before it is looked at: what changes from here on is told.
+            self.watch(&self.root);
+            if let Some(found) = find() {
+                return found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_told = tells_within(&mut [PollFd::new(&self.queue, PollFlags::IN)], left);
+            assert!(is_told, "no {what} below {}", self.root.display());
+            self.take(usize::MAX);
+        }
+    }
+
+    /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word or its end.
+    pub(crate) fn let_pass(&self, changes: usize, otherwise: impl AsFd) {
+        let mut passed = 0;
+        while passed < changes {
+            let mut either = [
+                PollFd::new(&self.queue, PollFlags::IN),
+                PollFd::new(&otherwise, PollFlags::IN),
+            ];
+            assert!(tells_within(&mut either, PATIENCE), "nothing happens any more");
+            if !either[1].revents().is_empty() {
+                return;
+            }
+            passed += self.take(changes - passed);
+        }
+    }
+
+    /// Watches a folder and those below it; one that is watched already stays so.
+    fn watch(&self, folder: &Path) {
+        let flags = WatchFlags::CREATE
+            | WatchFlags::MOVE
+            | WatchFlags::DELETE
+            | WatchFlags::MODIFY
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ONLYDIR;
+        // What is not there yet comes in a folder that is watched; what has gone needs no watch.
+        if inotify::add_watch(&self.queue, folder, flags).is_err() {
+            return;
+        }
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                self.watch(&entry.path());
+            }
+        }
+    }
+
+    /// Takes what was told so far, as much of it as is wanted; how much that was.
+    fn take(&self, most: usize) -> usize {
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
+        let mut reader = Reader::new(&self.queue, &mut buffer);
+        let mut taken = 0;
+        while taken < most {
+            match reader.next() {
+                Ok(_) => taken += 1,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => panic!("the events of {}: {error}", self.root.display()),
+            }
+        }
+        taken
+    }
+}
