@@ -18,6 +18,8 @@ use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::reading;
+use crate::transcript::rollouts;
+use crate::transcript::shelf::Format;
 
 use super::recovery::{Goal, Inspection, OnDisk};
 
@@ -45,6 +47,22 @@ pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
         .parse::<CheckpointRef>()
         .ok()
         .map(|parsed| parsed.record_uuid)
+}
+
+/// The transcript of a session, whatever its format.
+///
+/// # Errors
+/// As [`find`] and [`rollouts::find`].
+pub(super) fn transcript(
+    root: &Path,
+    format: Format,
+    cwd: &str,
+    id: &UpstreamId,
+) -> Result<PathBuf, TranscriptError> {
+    match format {
+        Format::Claude => find(root, cwd, id),
+        Format::Codex => rollouts::find(root, id.as_str()),
+    }
 }
 
 /// Looks at the transcripts of the head and its ancestors.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bridge_protocol::UpstreamId;
 use bridge_protocol::history::Checkpoint;
+use bridge_protocol::{ConversationId, UpstreamId};
 use tokio::sync::Notify;
 
 /// How many transcripts may be asked for at once: more than turns end in the time of one look.
@@ -23,7 +23,7 @@ pub struct Loaded {
     pub messages: u64,
 }
 
-/// What has become of the transcript of a conversation's head.
+/// What has become of the transcript of a conversation's head, or of an older link whose last turn was not told yet.
 #[derive(Clone, Debug)]
 pub struct Growth {
     /// The session.
@@ -72,54 +72,66 @@ impl Tally {
     }
 }
 
+/// What is asked about transcripts: by session, the conversations that had a turn on it; whether there are more.
+type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
+
 /// What was noted of transcripts and not taken yet.
 #[derive(Debug, Default)]
-struct Asked {
-    ended: BTreeSet<UpstreamId>,
-    /// Whether more turns have ended than are named.
-    all: bool,
-    /// How many turns came with imported transcripts.
+struct Notes {
+    asked: Asked,
+    /// How many bytes of imported transcripts were there when they became somebody's.
     imported: BTreeMap<UpstreamId, u64>,
 }
 
-/// Transcripts that are to be looked at again, because a turn on them has ended or they were imported.
+/// Transcripts that are to be looked at again, because a turn on them has ended, they are the head no longer, or they were
+/// imported.
 #[derive(Debug, Default)]
 pub struct TurnEnds {
-    asked: Mutex<Asked>,
+    notes: Mutex<Notes>,
     wake: Notify,
 }
 
 impl TurnEnds {
-    /// A turn on this session has ended.
-    pub fn note(&self, upstream_id: &UpstreamId) {
-        let mut asked = self.lock();
-        if asked.ended.len() < ASKED {
-            asked.ended.insert(upstream_id.clone());
+    /// A turn of this conversation on this session has ended.
+    pub fn note(&self, upstream_id: &UpstreamId, conversation: ConversationId) {
+        self.ask(upstream_id, Some(conversation));
+    }
+
+    /// This session is a head no longer: what runs now does not run on it.
+    pub fn note_left(&self, upstream_id: &UpstreamId) {
+        self.ask(upstream_id, None);
+    }
+
+    fn ask(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
+        let mut notes = self.lock();
+        let (asked, all) = &mut notes.asked;
+        if asked.len() < ASKED || asked.contains_key(upstream_id) {
+            asked.entry(upstream_id.clone()).or_default().extend(ended);
         } else {
-            asked.all = true;
+            *all = true;
         }
-        drop(asked);
+        drop(notes);
         self.wake.notify_one();
     }
 
-    /// A session is about to be a conversation's that was imported with so many turns, none of which is new.
-    pub fn note_imported(&self, upstream_id: &UpstreamId, turns: u64) {
-        let mut asked = self.lock();
-        if asked.imported.len() >= ASKED {
+    /// A session is about to be a conversation's that was imported with so many bytes, none of which is new.
+    pub fn note_imported(&self, upstream_id: &UpstreamId, bytes: u64) {
+        let mut notes = self.lock();
+        if notes.imported.len() >= ASKED {
             // One that nobody ever looked at.
-            asked.imported.pop_first();
+            notes.imported.pop_first();
         }
-        asked.imported.insert(upstream_id.clone(), turns);
+        notes.imported.insert(upstream_id.clone(), bytes);
     }
 
-    /// How many turns a session was imported with; told once.
+    /// With how many bytes a session was imported; told once.
     #[must_use]
     pub fn take_imported(&self, upstream_id: &UpstreamId) -> Option<u64> {
         self.lock().imported.remove(upstream_id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Until there is something to take.
@@ -127,11 +139,11 @@ impl TurnEnds {
         self.wake.notified().await;
     }
 
-    /// Whose turns have ended since this was asked last, and whether there were more.
+    /// The sessions that were noted since this was asked last, with the conversations whose turns have ended on them, and
+    /// whether there were more than that.
     #[must_use]
-    pub fn take(&self) -> (BTreeSet<UpstreamId>, bool) {
-        let mut asked = self.lock();
-        (std::mem::take(&mut asked.ended), std::mem::take(&mut asked.all))
+    pub fn take(&self) -> Asked {
+        std::mem::take(&mut self.lock().asked)
     }
 }
 

@@ -11,14 +11,14 @@ mod whole;
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
 };
-use bridge_protocol::link::{LineageEntry, Relation};
+use bridge_protocol::link::{LineageEntry, Link, Relation};
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::disk;
 use super::error::ConversationError;
 use super::page::PageRoom;
 use super::services::{Services, chain_text};
-use crate::chain::{HistorySource, LinkOrigin, Origins, history_sources};
+use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
@@ -75,15 +75,28 @@ impl History {
         record: &ConversationRecord,
         lineage: &[LineageEntry],
     ) -> Result<Self, ConversationError> {
+        match record.chain.head() {
+            Some(head) => Self::of_link(services, record, lineage, head),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The history that ends with a link of a conversation: the current one, or as it was when that link was the head.
+    ///
+    /// # Errors
+    /// As [`History::of_conversation`].
+    pub(super) fn of_link(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+        head: &Link,
+    ) -> Result<Self, ConversationError> {
         let mut history = Self::default();
-        let Some(head) = record.chain.head() else {
-            return Ok(history);
-        };
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
         let origins = disk::origins(record, lineage);
-        let ancestors = disk::ancestors_of_head(record, &origins);
+        let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
         let candidates = ancestors
             .into_iter()
             .map(|ancestor| (ancestor.upstream_id, ancestor.cut_at));

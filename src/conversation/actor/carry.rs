@@ -27,11 +27,7 @@ impl Actor {
         match effect {
             Effect::Emit(event) => {
                 self.stream.emit(&event, &at.to_string());
-                if matches!(event, Event::TurnEnded { .. })
-                    && let Some(head) = self.model.record.chain.head()
-                {
-                    self.services.turn_ends.note(&head.upstream_id);
-                }
+                self.note_for_watch(&event);
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
@@ -134,6 +130,24 @@ impl Actor {
             }
             Effect::Disarm(deadline) => self.deadlines.retain(|(armed, _)| *armed != deadline),
             Effect::End => self.is_over = true,
+        }
+    }
+
+    /// Has the transcripts looked at again about which an event says something.
+    fn note_for_watch(&self, event: &Event) {
+        let mut newest = self.model.record.chain.links().iter().rev();
+        match event {
+            Event::TurnEnded { .. } => {
+                if let Some(head) = newest.next() {
+                    self.services.turn_ends.note(&head.upstream_id, self.model.id());
+                }
+            }
+            Event::Rolled { .. } | Event::Forked { .. } => {
+                if let Some(left) = newest.nth(1) {
+                    self.services.turn_ends.note_left(&left.upstream_id);
+                }
+            }
+            _ => {}
         }
     }
 

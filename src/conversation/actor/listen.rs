@@ -170,11 +170,10 @@ impl Actor {
         self.input_at(Input::PromptAnswered(answer), at);
     }
 
-    /// The transcript of the head has grown, whoever wrote to it. What was read of another one comes too late.
+    /// A transcript has grown, whoever wrote to it. What was read of one that left the chain comes too late.
     pub(super) fn grown(&mut self, growth: Growth) {
         let id = &growth.upstream_id;
-        let head = self.model.record.chain.head();
-        if head.is_none_or(|head| head.upstream_id != *id) {
+        if !self.model.record.chain.contains(id) {
             return;
         }
         let at = now().to_string();

@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::daemon::Work;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ConversationId, UpstreamId};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::super::actor::Message;
 use super::super::answer::{Answer, Request};
 use super::super::climbing::store_error;
+use super::super::disk;
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Import, Imported};
+use super::super::services::Services;
 use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
+use crate::store::ConversationRecord;
 
 /// How many exports and imports run at once: each takes a core and what the disk gives for as long as it runs.
 pub(super) const CARRIED_AT_ONCE: usize = 1;
@@ -111,7 +114,14 @@ impl Registry {
         // One at a time from here on: an adoption of one of its transcripts may be on its way.
         let _turn = self.creating.lock().await;
         let services = Arc::clone(&self.services);
-        let work = move || importing::still_free(&services, &imported).map(|()| imported);
+        let work = move || {
+            importing::still_free(&services, &imported)?;
+            // No turn that came with it is new, whoever had it.
+            if let Some((id, bytes)) = head_size(&services, &imported.record) {
+                services.turn_ends.note_imported(&id, bytes);
+            }
+            Ok::<_, ConversationError>(imported)
+        };
         let imported = tokio::task::spawn_blocking(work).await;
         let Imported {
             mut placed,
@@ -120,10 +130,6 @@ impl Registry {
             missing,
             left_out,
         } = imported.map_err(|_| ConversationError::Lost)??;
-        if let Some(head) = record.chain.head() {
-            let turns = head.turns.saturating_add(head.carried_turns);
-            self.services.turn_ends.note_imported(&head.upstream_id, turns);
-        }
         let committed = self.services.store.commit(change).await;
         let conversation = view_of_record(&record);
         if committed.is_ok() {
@@ -172,4 +178,13 @@ impl Registry {
         let envelope: Envelope = serde_json::from_str(&snapshot.text).ok()?;
         envelope.event.session?.usage
     }
+}
+
+/// The session of a conversation's head, and how many bytes its transcript has.
+fn head_size(services: &Services, record: &ConversationRecord) -> Option<(UpstreamId, u64)> {
+    let head = record.chain.head()?;
+    let entry = services.catalog.get(&head.agent)?;
+    let (root, format) = entry.listed_transcripts()?;
+    let path = disk::transcript(root, format, &record.cwd, &head.upstream_id).ok()?;
+    Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
 }

@@ -1,0 +1,161 @@
+//! Judging one transcript for one conversation: which of its turns are new and over, and who wrote to it.
+
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::link::Link;
+
+use super::super::super::growth::Growth;
+use super::super::super::history::History;
+use super::super::Registry;
+use super::files::{Met, Seen};
+use super::in_store;
+use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+use crate::transcript::library::Library;
+use crate::transcript::record::TurnEnd;
+use crate::transcript::rollouts;
+use crate::transcript::shelf::Format;
+
+/// A transcript that changed.
+pub(super) struct Changed {
+    pub(super) root: PathBuf,
+    pub(super) format: Format,
+    pub(super) path: PathBuf,
+}
+
+/// A conversation for which a transcript counts.
+pub(super) struct Owner {
+    pub(super) record: ConversationRecord,
+    /// Where the transcript's session stands in its chain.
+    pub(super) link: usize,
+}
+
+/// What is known of a transcript once it was looked at for a conversation.
+pub(super) struct Judgement {
+    /// Turns whose last record begins before this byte are told.
+    pub(super) upto: u64,
+    pub(super) told: Option<String>,
+    pub(super) prompts: Option<u64>,
+    /// Whether nothing is left to be judged when a turn ends.
+    pub(super) is_final: bool,
+    /// Whether all turns that were had here are told.
+    pub(super) has_all: bool,
+}
+
+/// How far a transcript has come.
+#[derive(Debug, PartialEq, Eq)]
+struct Extent {
+    /// Whether its last turn is over.
+    turn_end: TurnEnd,
+    /// How many prompts it holds, where they can be counted without reading it as a whole.
+    prompts: Option<u64>,
+    bytes: u64,
+}
+
+fn extent(library: &Library, path: &Path, format: Format) -> Result<Extent, TranscriptError> {
+    match format {
+        Format::Claude => library.standing(path).map(|standing| Extent {
+            turn_end: standing.turn_end,
+            prompts: Some(standing.prompts),
+            bytes: standing.bytes,
+        }),
+        Format::Codex => rollouts::turn_ended(path).map(|(is_over, bytes)| Extent {
+            turn_end: if is_over { TurnEnd::Over } else { TurnEnd::Open },
+            prompts: None,
+            bytes,
+        }),
+    }
+}
+
+/// What can be read of a transcript; what cannot is looked at again when it changes.
+fn in_file<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
+    let told = read.inspect_err(
+        |error| tracing::debug!(path = %path.display(), %error, "a changed transcript cannot be read"),
+    );
+    told.ok()
+}
+
+impl Owner {
+    pub(super) fn link(&self) -> Option<&Link> {
+        self.record.chain.links().get(self.link)
+    }
+
+    pub(super) fn is_head(&self) -> bool {
+        self.link + 1 == self.record.chain.len()
+    }
+}
+
+/// Tells a conversation what its transcript says. None when that cannot be read.
+pub(super) fn judge(
+    registry: &Registry,
+    owner: &Owner,
+    changed: &Changed,
+    seen: &Seen,
+    met: Met,
+    tell: impl Fn(Growth),
+) -> Option<Judgement> {
+    let (path, format) = (&changed.path, changed.format);
+    let (services, record) = (&registry.services, &owner.record);
+    let link = owner.link()?;
+    // What runs now runs on the head.
+    let is_running = || owner.is_head() && registry.is_running(record.id);
+    let was_running = is_running();
+    let stands = in_file(path, extent(&services.library, path, format))?;
+    // A turn that has begun meanwhile may stand in what was read already.
+    let is_running = was_running || is_running();
+    let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
+    let mut growth = Growth {
+        upstream_id: link.upstream_id.clone(),
+        saved: Vec::new(),
+        prompts: stands.prompts,
+        replaced: met == Met::Replaced && !is_running,
+    };
+    let mut judgement = Judgement {
+        upto: seen.judged,
+        told: seen.told.clone(),
+        prompts: stands.prompts,
+        is_final: !is_running,
+        has_all: false,
+    };
+    // Turns before the last are over since another prompt stands behind them.
+    if may_be_over || seen.prompts != stands.prompts {
+        let lineage = in_store(services.store.lineage_all(record.id))?;
+        let mut history = in_file(path, History::of_link(services, record, &lineage, link))?;
+        // What was written since the first look is told by another event.
+        let is_settled = in_file(path, extent(&services.library, path, format))? == stands;
+        let turns = history.last_turns(path);
+        let acknowledged = link.turns.saturating_add(link.carried_turns);
+        // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here. One
+        // that another program had is told with the next record that settles it.
+        let is_over = stands.turn_end == TurnEnd::Over || turns <= acknowledged;
+        let with_last = may_be_over && is_settled && is_over;
+        loop {
+            let Ok(saved) = history.saved_since(
+                path,
+                judgement.upto,
+                link.carried_turns,
+                judgement.told.as_deref(),
+                with_last,
+            ) else {
+                // The rest is told when it is looked at again.
+                judgement.is_final = false;
+                break;
+            };
+            judgement.upto = judgement.upto.max(saved.behind.map_or(0, |offset| offset + 1));
+            // Only Claude's records have names of their own; Codex' turns end where they say so.
+            if format == Format::Claude {
+                judgement.told = saved.last_prompt.or(judgement.told);
+            }
+            growth.saved = saved.checkpoints;
+            if !saved.has_more {
+                // A turn that ended a moment ago may not even have begun in the file.
+                judgement.has_all = with_last && turns >= acknowledged;
+                break;
+            }
+            tell(growth.clone());
+            growth.replaced = false;
+        }
+    }
+    tell(growth);
+    Some(judgement)
+}

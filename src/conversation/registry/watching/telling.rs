@@ -1,0 +1,93 @@
+//! Telling a conversation what has become of its transcript.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::event::Event;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::super::super::actor::Message;
+use super::super::super::growth::Growth;
+use super::super::super::services::now;
+use super::super::Registry;
+
+impl Registry {
+    /// Tells a conversation what has become of its transcript; where it has no task, those who listen to all. Waits for
+    /// room in its mailbox: on a thread that may.
+    pub(super) fn tell_growth(&self, id: ConversationId, growth: Growth) {
+        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone());
+        let left = match mailbox {
+            None => Some(growth),
+            Some(mailbox) => Handle::current().block_on(put(&mailbox, growth, &self.stop)),
+        };
+        for checkpoint in left.map(|growth| growth.saved).unwrap_or_default() {
+            let event = Event::CheckpointSaved { checkpoint };
+            self.services.hub.announce(id, &event, &now().to_string());
+        }
+    }
+}
+
+/// Puts it into a mailbox, once there is room or until the daemon stops; gives it back when nobody reads that any more.
+async fn put(mailbox: &mpsc::Sender<Message>, growth: Growth, stop: &CancellationToken) -> Option<Growth> {
+    let sent = tokio::select! {
+        biased;
+        sent = mailbox.send(Message::Grown(Box::new(growth))) => sent,
+        () = stop.cancelled() => return None,
+    };
+    match sent.err()?.0 {
+        Message::Grown(growth) => Some(*growth),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::UpstreamId;
+
+    use super::*;
+
+    fn growth(prompts: u64) -> Growth {
+        Growth {
+            upstream_id: UpstreamId::new("s1"),
+            saved: Vec::new(),
+            prompts: Some(prompts),
+            replaced: false,
+        }
+    }
+
+    fn prompts(message: Option<Message>) -> Option<u64> {
+        match message {
+            Some(Message::Grown(growth)) => growth.prompts,
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_no_room_in_a_mailbox_waits_for_it() {
+        let (sender, mut mailbox) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        assert!(put(&sender, growth(1), &stop).await.is_none());
+        let second = put(&sender, growth(2), &stop);
+        let reading = async {
+            let first = mailbox.recv().await;
+            (prompts(first), prompts(mailbox.recv().await))
+        };
+        let (left, read) = tokio::join!(second, reading);
+        assert!(left.is_none());
+        assert_eq!(read, (Some(1), Some(2)));
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_mailbox_that_nobody_reads() {
+        let (sender, mailbox) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        assert!(put(&sender, growth(1), &stop).await.is_none());
+        let waiting = put(&sender, growth(2), &stop);
+        let stopping = async { stop.cancel() };
+        // Polled first, so that it waits by then.
+        assert!(tokio::join!(waiting, stopping).0.is_none());
+        drop(mailbox);
+        let left = put(&sender, growth(3), &CancellationToken::new()).await;
+        assert_eq!(left.and_then(|growth| growth.prompts), Some(3));
+    }
+}
