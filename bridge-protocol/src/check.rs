@@ -37,9 +37,19 @@ pub enum FindingKind {
     BrokenOrder,
     /// It lies where its agent puts what is not to be used any more.
     Archived,
+    /// Records of a kind that this version of the bridge does not know, as a newer agent writes them: no damage.
+    UnknownRecord,
     /// A word that this version of the crate does not know.
     #[serde(other)]
     Unknown,
+}
+
+impl FindingKind {
+    /// Whether something is wrong; else it is only good to know.
+    #[must_use]
+    pub fn is_damage(self) -> bool {
+        self != Self::UnknownRecord
+    }
 }
 
 impl fmt::Display for FindingKind {
@@ -59,6 +69,7 @@ impl fmt::Display for FindingKind {
             Self::ResultWithoutToolUse => "result without tool use",
             Self::BrokenOrder => "broken order",
             Self::Archived => "archived",
+            Self::UnknownRecord => "unknown kind of record",
             Self::Unknown => "something unknown",
         })
     }
@@ -80,7 +91,7 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckAnswer {
-    /// What was found, in the order of the lines; nothing in a transcript that is whole.
+    /// What was found, in the order of the lines; in a transcript that is whole nothing, or nothing that is damage.
     pub findings: Vec<Finding>,
     /// How many more there are than are told, where there are very many.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -3,9 +3,11 @@
 //! One pass over the bytes, in the memory of an index and however long the lines are; changes nothing. What a resume makes of damage was seen with Claude
 //! Code 2.1.316: a record whose parent is not there is joined to the one that stands before it in the file, and one without
 //! a parent begins the history anew. No final newline, blank lines, a byte order mark, carriage returns, NUL bytes at the
-//! end and bytes that are not UTF-8 are harmless and are not told. Pure; whether a file beside the transcript is there is
-//! asked of the caller.
+//! end and bytes that are not UTF-8 are harmless and are not told; neither are a tool's result that stands there twice, of
+//! which the model is sent one, and records without a uuid, whatever they are: they are notes of the agent's own, of which
+//! each version has others. Pure; whether a file beside the transcript is there is asked of the caller.
 
+pub(super) mod lines;
 mod noted;
 
 use std::collections::HashMap;
@@ -16,7 +18,8 @@ use bridge_protocol::check::{Finding, FindingKind};
 
 use super::claude::{ChainNoted, Index, Seen, Selection};
 use super::lines::LINE_LIMIT_BYTES;
-use super::scan::{Scanned, Scanner};
+use super::scan::Scanned;
+use lines::{CheckedLine, Place, each_line};
 use noted::{Said, SaidNoted};
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
@@ -62,7 +65,7 @@ impl Report {
 /// # Errors
 /// What the reader answers.
 pub fn check(
-    mut reader: impl BufRead,
+    reader: impl BufRead,
     upstream_id: &str,
     is_there: impl Fn(&SideFile) -> bool,
 ) -> io::Result<Report> {
@@ -73,66 +76,63 @@ pub fn check(
         chain: Vec::new(),
         messages: 0,
         calls: HashMap::new(),
+        unasked: Vec::new(),
+        unknown: Unknown::default(),
         foreign: HashMap::new(),
         told: HashMap::new(),
         report: Report::default(),
     };
     // Each sees the same bytes: what a record is in its chain, and what is said in it.
-    let (mut chain, mut said) = (Scanner::<ChainNoted>::default(), Scanner::<SaidNoted>::default());
-    let mut line = Place { number: 1, offset: 0 };
-    let mut offset = 0;
-    loop {
-        let piece = match reader.fill_buf() {
-            Ok(piece) => piece,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if piece.is_empty() {
-            break;
-        }
-        let (taken, ended) = chain.feed(piece);
-        said.feed(&piece[..taken]);
-        reader.consume(taken);
-        offset += taken as u64;
-        if ended {
-            checker.line(
-                line,
-                offset - 1 - line.offset,
-                chain.finish(),
-                said.finish(),
-                true,
-            );
-            line = Place {
-                number: line.number + 1,
-                offset,
-            };
-        }
-    }
-    if offset > line.offset {
-        checker.line(line, offset - line.offset, chain.finish(), said.finish(), false);
-    }
+    each_line::<ChainNoted, SaidNoted>(reader, |line| checker.line(line)).map_err(|(_, error)| error)?;
     Ok(checker.finish())
 }
 
 /// A call of a tool, or the result of one, by a hash of the call's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Item {
+pub(super) enum Item {
     Call { id: u64, tool: String },
     Result { id: u64 },
 }
 
-/// Where a line stands.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    number: u64,
-    offset: u64,
-}
-
-/// A call of a tool whose result has not been seen.
+/// A call of a tool.
 struct Call {
     line: u64,
     offset: u64,
     tool: String,
+}
+
+/// Kinds of records that this version does not know: where each stands first, how often it comes, and which version of the
+/// agent wrote the first one.
+#[derive(Debug, Default)]
+pub(super) struct Unknown(HashMap<String, (u64, u64, Option<String>)>);
+
+impl Unknown {
+    pub(super) fn add(&mut self, line: u64, kind: String, version: Option<&str>) {
+        let version = || version.map(str::to_owned);
+        self.0.entry(kind).or_insert_with(|| (line, 0, version())).1 += 1;
+    }
+
+    /// What is told of each, with its line.
+    pub(super) fn told(self) -> Vec<(u64, String)> {
+        let detail = |(kind, (line, count, version)): (String, (u64, u64, Option<String>))| {
+            let writer = version.map_or_else(String::new, |version| {
+                format!(", written by version {version} of the agent")
+            });
+            let records = if count == 1 {
+                "1 record"
+            } else {
+                &format!("{count} records")
+            };
+            let detail = format!(
+                "{records} of a kind that is not known here, {kind:?}, the first in this line{writer}: left as they are, and \
+                 not told as part of the history; what a resume makes of them is for the agent to know"
+            );
+            (line, detail)
+        };
+        let mut told: Vec<_> = self.0.into_iter().map(detail).collect();
+        told.sort();
+        told
+    }
 }
 
 struct Checker<'a, F> {
@@ -143,8 +143,11 @@ struct Checker<'a, F> {
     chain: Vec<(u64, u64)>,
     /// Messages that are not a subagent's.
     messages: u64,
-    /// By a hash of their ids.
-    calls: HashMap<u64, Call>,
+    /// By a hash of their ids; none once the result was seen.
+    calls: HashMap<u64, Option<Call>>,
+    /// The results of calls that were not seen before, by line and offset.
+    unasked: Vec<(u64, u64)>,
+    unknown: Unknown,
     /// Where each other session was named first, and how often it was, by a hash of its id.
     foreign: HashMap<u64, (u64, u64, String)>,
     told: HashMap<FindingKind, usize>,
@@ -158,9 +161,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.report.add(*told, line, kind, detail.into());
     }
 
-    /// Takes a line of so many bytes.
-    fn line(&mut self, place: Place, bytes: u64, chain: Scanned<Seen>, said: Scanned<Said>, ended: bool) {
-        if bytes > LINE_LIMIT_BYTES as u64 {
+    fn line(&mut self, line: CheckedLine<Seen, Said>) {
+        let place = line.place;
+        if line.bytes > LINE_LIMIT_BYTES as u64 {
             let detail = format!(
                 "longer than {} MiB and not read here; where it is a record of the conversation, an agent may take long \
                  or fail to read it",
@@ -169,10 +172,10 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.find(place.number, FindingKind::OversizedLine, detail);
             return;
         }
-        match (chain, said) {
+        match (line.one, line.other) {
             (Scanned::Record(seen), Scanned::Record(said)) => self.record(place, seen, said),
             (Scanned::Blank, _) => {}
-            _ if ended => self.find(
+            _ if line.ended => self.find(
                 place.number,
                 FindingKind::GarbageLine,
                 "not a record: a resume passes over it, and what it said is lost",
@@ -197,6 +200,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.find(place.number, FindingKind::DuplicateUuid, detail);
         }
         let is_message = note.is_message();
+        if let Some(kind) = said.unknown_kind {
+            self.unknown.add(place.number, kind, said.version.as_deref());
+        }
         self.index.push(place.offset, seen);
         self.chain.push((place.offset, place.number));
         if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
@@ -218,11 +224,12 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                         offset: place.offset,
                         tool,
                     };
-                    self.calls.insert(id, call);
+                    self.calls.insert(id, Some(call));
                 }
-                Item::Result { id } => {
-                    self.calls.remove(&id);
-                }
+                Item::Result { id } => match self.calls.get_mut(&id) {
+                    Some(call) => *call = None,
+                    None => self.unasked.push((place.number, place.offset)),
+                },
             }
         }
         named.sort();
@@ -266,6 +273,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             );
             self.find(line, FindingKind::ForeignSessionId, detail);
         }
+        for (line, detail) in std::mem::take(&mut self.unknown).told() {
+            self.find(line, FindingKind::UnknownRecord, detail);
+        }
         self.report.findings.sort_by_key(|finding| finding.line);
         self.report
     }
@@ -295,7 +305,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 self.judge_beginning(*first);
             }
         }
-        let mut calls: Vec<Call> = std::mem::take(&mut self.calls).into_values().collect();
+        let mut calls: Vec<Call> = std::mem::take(&mut self.calls).into_values().flatten().collect();
         calls.sort_by_key(|call| call.line);
         for call in calls {
             let effect = if selection.contains(call.offset) {
@@ -305,6 +315,15 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             };
             let detail = format!("the tool {} was called and has no result: {effect}", call.tool);
             self.find(call.line, FindingKind::ToolUseWithoutResult, detail);
+        }
+        for (line, offset) in std::mem::take(&mut self.unasked) {
+            let effect = if selection.contains(offset) {
+                "a resume leaves it out, and the model is told \"(no content)\" where nothing else stands beside it"
+            } else {
+                "it is on a branch that a resume does not follow"
+            };
+            let detail = format!("a tool's result, and no call of that tool stands before it: {effect}");
+            self.find(line, FindingKind::ResultWithoutToolUse, detail);
         }
     }
 

@@ -71,11 +71,8 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
     let daemon = context.connect().await?;
     let call = checked(&daemon, options);
     let answer = watched(context.output, &daemon, "transcript/check", call).await?;
-    let exit = if answer.findings.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Failed
-    };
+    let is_damaged = answer.findings.iter().any(|finding| finding.kind.is_damage());
+    let exit = if is_damaged { Exit::Failed } else { Exit::Done };
     if context.output.json {
         context.answer(&daemon, "transcript/check")?;
         return Ok(exit);
@@ -86,7 +83,8 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
             0 => "file".to_owned(),
             line => format!("line {line}"),
         };
-        let kind = look.paint(ATTENTION, &finding.kind.to_string());
+        let color = if finding.kind.is_damage() { ATTENTION } else { DIM };
+        let kind = look.paint(color, &finding.kind.to_string());
         let line = format!(
             "{}  {kind}: {}",
             look.paint(DIM, &place),

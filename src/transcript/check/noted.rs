@@ -6,8 +6,19 @@
 use super::{Item, SideFile, hash_of, persisted_path, quoted};
 use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
 
-/// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first lines.
+/// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
+/// all but the path is some hundred bytes, and a path has 4 KiB at most.
 pub(super) const RESULT_BYTES: usize = 16 * 1024;
+
+/// Kinds of records that are part of a chain. Of others nothing is known but where they stand.
+const CHAIN_KINDS: [&str; 6] = [
+    "user",
+    "assistant",
+    "attachment",
+    "system",
+    "progress",
+    "custom-title",
+];
 
 /// How many calls, results and files of one record are noted; replies of agents have one, and this bounds the memory.
 const ITEMS_LIMIT: usize = 10_000;
@@ -28,6 +39,8 @@ pub(super) enum Context {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Member {
+    Kind,
+    Version,
     SessionId,
     Result,
     ResultPath,
@@ -50,6 +63,10 @@ pub(super) enum Member {
 /// What a check wants to know of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said {
+    /// Its kind, when that is none of a chain that is known.
+    pub(super) unknown_kind: Option<String>,
+    /// The version of the agent that wrote it.
+    pub(super) version: Option<String>,
     pub(super) session_id: Option<String>,
     /// In the order of the line.
     pub(super) items: Vec<Item>,
@@ -58,6 +75,8 @@ pub(super) struct Said {
 
 #[derive(Debug, Default)]
 pub(super) struct SaidNoted {
+    unknown_kind: Option<String>,
+    version: Option<String>,
     session_id: Option<String>,
     path: Option<String>,
     agent: Option<String>,
@@ -100,6 +119,8 @@ impl Noted for SaidNoted {
 
     fn member(context: Context, name: &[u8]) -> Member {
         match (context, name) {
+            (Context::Record, b"type") => Member::Kind,
+            (Context::Record, b"version") => Member::Version,
             (Context::Record, b"sessionId") => Member::SessionId,
             (Context::Record, b"toolUseResult") => Member::Result,
             (Context::Record, b"message") => Member::Message,
@@ -126,7 +147,7 @@ impl Noted for SaidNoted {
 
     fn held_bytes(member: Member) -> usize {
         match member {
-            Member::BlockType | Member::AnswerType => BEGINNING_BYTES,
+            Member::Kind | Member::Version | Member::BlockType | Member::AnswerType => BEGINNING_BYTES,
             Member::SessionId
             | Member::ResultAgent
             | Member::BlockId
@@ -141,6 +162,8 @@ impl Noted for SaidNoted {
 
     fn name(&mut self, member: Member) {
         match member {
+            Member::Kind => self.unknown_kind = None,
+            Member::Version => self.version = None,
             Member::SessionId => self.session_id = None,
             Member::Result => (self.path, self.agent) = (None, None),
             Member::ResultPath => self.path = None,
@@ -203,6 +226,11 @@ impl Noted for SaidNoted {
     fn string(&mut self, member: Member, held: &Held) {
         let id = || held.text().map(|text| hash_of(&text));
         match member {
+            Member::Kind => {
+                let kind = held.prefix();
+                self.unknown_kind = (!CHAIN_KINDS.contains(&kind.as_str())).then(|| quoted(&kind));
+            }
+            Member::Version => self.version = Some(quoted(&held.prefix())),
             Member::SessionId => self.session_id = held.text().map(Into::into),
             Member::ResultPath => self.path = held.text().map(Into::into),
             Member::ResultAgent => self.agent = held.text().map(Into::into),
@@ -214,11 +242,11 @@ impl Noted for SaidNoted {
                 };
             }
             Member::BlockId => self.block.id = id(),
-            Member::BlockName => self.block.tool = Some(quoted(&beginning(held))),
+            Member::BlockName => self.block.tool = Some(quoted(&held.prefix())),
             Member::BlockToolUseId => self.block.tool_use_id = id(),
-            Member::BlockContent | Member::AnswerText => self.block.add(&beginning(held)),
+            Member::BlockContent | Member::AnswerText => self.block.add(&held.prefix()),
             Member::AnswerType => self.answer.is_text = *held.beginning() == *b"text",
-            Member::AnswerBlockText => self.answer.text = Some(beginning(held)),
+            Member::AnswerBlockText => self.answer.text = Some(held.prefix()),
             Member::Result | Member::Message | Member::Content | Member::None => {}
         }
     }
@@ -230,6 +258,8 @@ impl Noted for SaidNoted {
         let subagent = self.agent.filter(is_name).map(SideFile::Subagent);
         let of_result = self.path.map(SideFile::ToolResult).into_iter().chain(subagent);
         Said {
+            unknown_kind: self.unknown_kind,
+            version: self.version,
             session_id: self.session_id,
             items: self.items,
             files: of_result.chain(self.files).collect(),
@@ -263,14 +293,6 @@ impl BlockNoted {
             self.text.push('\n');
         }
         self.text.push_str(text);
-    }
-}
-
-/// The text, or as much of it as is held.
-fn beginning(held: &Held) -> String {
-    match held.text() {
-        Some(text) => text.into_owned(),
-        None => String::from_utf8_lossy(&held.beginning()).into_owned(),
     }
 }
 

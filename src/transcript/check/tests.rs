@@ -199,6 +199,53 @@ fn a_call_without_a_result_is_told() {
 }
 
 #[test]
+fn a_result_without_its_call_is_told() {
+    let (kinds, told) = found(&[
+        prompt("u1", ""),
+        reply("a1", "u1"),
+        result("r1", "a1", "t1", "", "done"),
+        reply("a2", "r1"),
+    ]);
+    assert_eq!(kinds, [(3, FindingKind::ResultWithoutToolUse)]);
+    assert!(
+        told.contains("leaves it out") && told.contains("(no content)"),
+        "{told}"
+    );
+    let (kinds, told) = found(&[
+        prompt("u1", ""),
+        result("r1", "u1", "t1", "", "done"),
+        reply("a1", "u1"),
+    ]);
+    assert_eq!(kinds, [(2, FindingKind::ResultWithoutToolUse)]);
+    assert!(told.contains("a branch that a resume does not follow"), "{told}");
+    // Of one that stands there twice the model is sent one.
+    let mut lines = whole();
+    lines[4] = result("r2", "r1", "t1", "", "done");
+    lines[5] = prompt("u2", "r2");
+    assert_eq!(found(&lines).0, []);
+}
+
+#[test]
+fn kinds_of_records_that_are_not_known_are_told_once_each() {
+    let mut lines = whole();
+    for (uuid, parent) in [("h1", "a3"), ("h2", "h1")] {
+        lines.push(record("hologram", uuid, parent, r#","version":"99.0.0""#));
+    }
+    lines.push(record("quantum", "q1", "h2", ""));
+    lines.push(r#"{"type":"ledger","version":"99.0.0"}"#.to_owned());
+    let (kinds, told) = found(&lines);
+    assert_eq!(
+        kinds,
+        [(8, FindingKind::UnknownRecord), (10, FindingKind::UnknownRecord)]
+    );
+    assert!(
+        told.contains("2 records") && told.contains("\"hologram\"") && told.contains("version 99.0.0"),
+        "{told}"
+    );
+    assert!(told.contains("1 record ") && !told.contains("ledger"), "{told}");
+}
+
+#[test]
 fn ids_that_are_not_right_are_told() {
     let mut lines = whole();
     lines[6] = reply("a2", "u2");

@@ -1,21 +1,26 @@
 //! What is wrong with a rollout, and what that does to a resume.
 //!
-//! One pass over the lines; changes nothing. What a resume makes of damage was seen with Codex 0.166.0: a line that is no
+//! One pass over the bytes, in bounded memory however long the lines are; changes nothing. What a resume makes of damage was seen with Codex 0.166.0: a line that is no
 //! record is passed over and lost alone, also one that tells of a turn's beginning or end; a call without a result gets
 //! "aborted" as its result, a result without a call is left out; a record that stands there twice is sent twice, and
 //! ordinals that go back change nothing. A file whose first line is no `session_meta` (that of a first version is none), a source that is not there or
 //! shorter than it was, and a compressed file that breaks off make it refuse. Pure; how the sources stand is said by the
 //! caller.
 
+mod noted;
+
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
 use bridge_protocol::check::FindingKind;
 
-use super::item::is_prompt;
-use super::line::{LineKind, RolloutLine};
-use crate::transcript::check::{Report, hash_of, quoted};
-use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines, RawLine, text_of_same_length, trimmed};
+use super::line::Meta;
+use super::noted::{LineNoted, RolloutNote, What};
+use crate::transcript::check::lines::{CheckedLine, each_line};
+use crate::transcript::check::{Item, Report, Unknown, quoted};
+use crate::transcript::lines::LINE_LIMIT_BYTES;
+use crate::transcript::scan::Scanned;
+use noted::{Said, SaidNoted};
 
 /// What is known of the file from where it lies.
 #[derive(Debug, Clone, Copy)]
@@ -62,24 +67,17 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         prompts: 0,
         last_ordinal: None,
         calls: HashMap::new(),
+        version: None,
+        unknown: Unknown::default(),
     };
-    let mut lines = Lines::new(reader, 0);
-    let mut number = 0;
-    loop {
-        match lines.next_line() {
-            Ok(Some(line)) => {
-                number += 1;
-                checker.line(number, &line);
-            }
-            Ok(None) => break,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind \
-                              is lost";
-                checker.report.find(number + 1, FindingKind::TornLine, detail);
-                break;
-            }
-            Err(error) => return Err(error),
+    match each_line::<LineNoted, SaidNoted>(reader, |line| checker.line(line)) {
+        Err((number, error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind is \
+                          lost";
+            checker.report.find(number, FindingKind::TornLine, detail);
         }
+        Err((_, error)) => return Err(error),
+        Ok(()) => {}
     }
     Ok(checker.finish(sources))
 }
@@ -104,13 +102,17 @@ struct Checker<'a> {
     records: u64,
     prompts: u64,
     last_ordinal: Option<u64>,
-    /// Calls whose results have not been seen, by a hash of their ids: the line and the tool.
-    calls: HashMap<u64, (u64, String)>,
+    /// The line and the tool of each call, by a hash of its id; none once the result was seen.
+    calls: HashMap<u64, Option<(u64, String)>>,
+    /// The version of Codex that began the session.
+    version: Option<String>,
+    unknown: Unknown,
 }
 
 impl Checker<'_> {
-    fn line(&mut self, number: u64, line: &RawLine<'_>) {
-        if line.oversized {
+    fn line(&mut self, line: CheckedLine<RolloutNote, Said>) {
+        let number = line.place.number;
+        if line.bytes > LINE_LIMIT_BYTES as u64 {
             let detail = format!(
                 "longer than {} MiB and not read here; an agent may take long or fail to read it",
                 LINE_LIMIT_BYTES >> 20
@@ -118,24 +120,20 @@ impl Checker<'_> {
             self.report.find(number, FindingKind::OversizedLine, detail);
             return;
         }
-        let bytes = trimmed(line.bytes);
-        if bytes.is_empty() {
-            return;
-        }
-        let text = text_of_same_length(bytes);
-        match RolloutLine::parse(&text) {
-            Some(record) => self.record(number, &record),
-            None if !line.ended => self.report.find(
+        match (line.one, line.other) {
+            (Scanned::Record(note), Scanned::Record(said)) => self.record(number, note, said),
+            (Scanned::Blank, _) => {}
+            _ if !line.ended => self.report.find(
                 number,
                 FindingKind::TornLine,
                 "breaks off within a record: its writer was stopped, or still writes; a resume passes over it",
             ),
-            None if self.records == 0 => self.report.find(
+            _ if self.records == 0 => self.report.find(
                 number,
                 FindingKind::GarbageLine,
                 "what should say which session this is is no record: Codex refuses to resume the session",
             ),
-            None => self.report.find(
+            _ => self.report.find(
                 number,
                 FindingKind::GarbageLine,
                 "not a record: a resume passes over it, and what it said is lost; a fork from behind it cannot be resumed \
@@ -144,40 +142,39 @@ impl Checker<'_> {
         }
     }
 
-    fn record(&mut self, number: u64, record: &RolloutLine<'_>) {
+    fn record(&mut self, number: u64, note: RolloutNote, said: Said) {
         self.records += 1;
         if self.records == 1 {
-            self.first(number, record);
+            self.version = said.version;
+            let meta = match &note.what {
+                What::Meta(meta) => Some(&**meta),
+                _ => None,
+            };
+            self.first(number, meta, said.has_envelope);
         }
-        if let Some(ordinal) = record.ordinal {
+        if let Some(ordinal) = note.ordinal {
             self.ordinal(number, ordinal);
         }
-        if record.kind != LineKind::Item {
-            return;
+        if let Some(kind) = said.unknown_kind {
+            self.unknown.add(number, kind, self.version.as_deref());
         }
-        self.prompts += u64::from(is_prompt(&record.payload));
-        let kind = record.payload.text("type").unwrap_or_default();
-        let Some(call_id) = record.payload.text("call_id") else {
-            return;
-        };
-        if kind.ends_with("_output") {
-            if self.calls.remove(&hash_of(&call_id)).is_none() {
-                let detail = "a tool's result whose call is not there: a resume leaves it out";
-                self.report
-                    .find(number, FindingKind::ResultWithoutToolUse, detail);
-            }
-        } else if kind.ends_with("_call") {
-            let name = record.payload.text("name").unwrap_or(kind);
-            self.calls.insert(hash_of(&call_id), (number, quoted(&name)));
+        self.prompts += u64::from(note.what == What::Prompt);
+        match said.item {
+            Some(Item::Call { id, tool }) => drop(self.calls.insert(id, Some((number, tool)))),
+            Some(Item::Result { id }) => match self.calls.get_mut(&id) {
+                Some(call) => *call = None,
+                None => self.report.find(
+                    number,
+                    FindingKind::ResultWithoutToolUse,
+                    "a tool's result whose call is not there: a resume leaves it out",
+                ),
+            },
+            None => {}
         }
     }
 
-    fn first(&mut self, number: u64, record: &RolloutLine<'_>) {
-        let id = match record.kind {
-            LineKind::Meta => record.meta().upstream_id,
-            _ => None,
-        };
-        match id {
+    fn first(&mut self, number: u64, meta: Option<&Meta>, has_envelope: bool) {
+        match meta.and_then(|meta| meta.upstream_id.as_deref()) {
             None => self.report.find(
                 number,
                 FindingKind::NothingToResume,
@@ -187,11 +184,11 @@ impl Checker<'_> {
                 let detail = format!(
                     "it says that it is of session {}, and its name says another: Codex opens it, and then fails each prompt \
                      with \"thread not found\"",
-                    quoted(&id)
+                    quoted(id)
                 );
                 self.report.find(number, FindingKind::ForeignSessionId, detail);
             }
-            Some(_) if !record.has_envelope => self.report.find(
+            Some(_) if !has_envelope => self.report.find(
                 number,
                 FindingKind::NothingToResume,
                 "one of the first versions of Codex wrote it, whose form Codex of today refuses to resume; it can be read",
@@ -248,7 +245,7 @@ impl Checker<'_> {
             );
             self.report.find(1, FindingKind::MissingSource, detail);
         }
-        let mut calls: Vec<_> = std::mem::take(&mut self.calls).into_values().collect();
+        let mut calls: Vec<_> = std::mem::take(&mut self.calls).into_values().flatten().collect();
         calls.sort();
         for (line, tool) in calls {
             let detail = format!(
@@ -256,6 +253,9 @@ impl Checker<'_> {
                  result"
             );
             self.report.find(line, FindingKind::ToolUseWithoutResult, detail);
+        }
+        for (line, detail) in std::mem::take(&mut self.unknown).told() {
+            self.report.find(line, FindingKind::UnknownRecord, detail);
         }
         let mut report = self.report.report;
         report.findings.sort_by_key(|finding| finding.line);

@@ -113,6 +113,14 @@ impl Held {
         self.push(bytes);
     }
 
+    /// The text, or as much of it as is held.
+    pub(in crate::transcript) fn prefix(&self) -> String {
+        match self.text() {
+            Some(text) => text.into_owned(),
+            None => String::from_utf8_lossy(&self.beginning()).into_owned(),
+        }
+    }
+
     /// The whole text; none when it was longer than what is held.
     pub(in crate::transcript) fn text(&self) -> Option<Cow<'_, str>> {
         if self.is_cut {

@@ -15,7 +15,10 @@ fn decoded(line: &[u8]) -> Scanned<Said> {
     let Some(record) = Record::parse(&text) else {
         return Scanned::Garbage;
     };
+    let kind = record.fields.text("type");
     let mut said = Said {
+        unknown_kind: kind.filter(|kind| !CHAIN_KINDS.contains(&kind.as_str())),
+        version: record.fields.text("version"),
         session_id: record.fields.text("sessionId"),
         ..Said::default()
     };
@@ -78,7 +81,7 @@ fn json() -> impl Strategy<Value = String> {
     scalar.prop_recursive(6, 60, 6, |value| {
         let name = prop::sample::select(vec![
             "type", "id", "name", "tool_use_id", "content", "content", "text", "message", "message", "toolUseResult", "agentId",
-            "persistedOutputPath", "sessionId", "input", "cont\\u0065nt",
+            "persistedOutputPath", "sessionId", "input", "version", "cont\\u0065nt",
         ]);
         let member = (name, value.clone()).prop_map(|(name, value)| format!("\"{name}\":{value}"));
         prop_oneof![
@@ -121,6 +124,8 @@ fn messages() -> impl Strategy<Value = String> {
         r#","toolUseResult":{"agentId":"x7","persistedOutputPath":"/a"}"#,
         r#","toolUseResult":{"agentId":"../x"}"#,
         r#","toolUseResult":"x","sessionId":"s2""#,
+        r#","type":"hologram","version":"9""#,
+        r#","type":"hologram","version":"9","type":"system","version":9"#,
     ]);
     (prop::collection::vec(block, 0..5), result).prop_map(|(blocks, result)| {
         format!(

@@ -54,6 +54,17 @@ fn each_damage_is_found_in_its_line() {
             ROOT.replacen(&format!("\"id\":\"{ROOT_ID}\""), "\"id\":\"other\"", 1),
             vec![(1, FindingKind::ForeignSessionId)],
         ),
+        (
+            with(&|lines| lines.insert(22, lines[22].clone())),
+            vec![(24, FindingKind::BrokenOrder)],
+        ),
+        (
+            with(&|lines| {
+                lines.insert(9, r#"{"type":"hologram","payload":{}}"#.into());
+                lines.push(r#"{"type":"hologram","payload":7}"#.into());
+            }),
+            vec![(10, FindingKind::UnknownRecord)],
+        ),
         (String::new(), vec![(0, FindingKind::NothingToResume)]),
         (format!("{}\n", lines[0]), vec![(0, FindingKind::NothingToResume)]),
         (
@@ -104,4 +115,53 @@ fn a_source_that_does_not_reach_is_found_in_the_first_line() {
     ] {
         assert_eq!(with(state), [(1, FindingKind::MissingSource)]);
     }
+}
+
+/// The letters of a line that stands in no memory: as many as the text says, and no more than were asked for.
+struct LongLine {
+    before: &'static [u8],
+    letters: u64,
+    behind: Vec<u8>,
+}
+
+impl io::Read for LongLine {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.before.is_empty() {
+            return self.before.read(buffer);
+        }
+        if self.letters > 0 {
+            let length = buffer
+                .len()
+                .min(usize::try_from(self.letters).unwrap_or(usize::MAX));
+            buffer[..length].fill(b'x');
+            self.letters -= length as u64;
+            return Ok(length);
+        }
+        let read = self.behind.as_slice().read(buffer)?;
+        self.behind.drain(..read);
+        Ok(read)
+    }
+}
+
+#[test]
+fn a_line_that_is_too_long_is_told_with_its_number() {
+    let (first, rest) = ROOT.split_once('\n').expect("lines");
+    let long = |letters: u64| {
+        let text = LongLine {
+            before: br#"{"type":"response_item","payload":{"type":"message","role":"assistant","text":""#,
+            letters,
+            behind: format!("\"}}}}\n{rest}").into_bytes(),
+        };
+        let text = io::Read::chain(io::Cursor::new(format!("{first}\n")), text);
+        let standing = Standing {
+            upstream_id: ROOT_ID,
+            archived: false,
+        };
+        let reader = io::BufReader::with_capacity(64 * 1024, text);
+        let report = check(reader, standing, &[]).expect("bytes are read");
+        let place = |finding: &bridge_protocol::check::Finding| (finding.line, finding.kind);
+        report.findings.iter().map(place).collect::<Vec<_>>()
+    };
+    assert_eq!(long(1 << 20), []);
+    assert_eq!(long(300 << 20), [(2, FindingKind::OversizedLine)]);
 }
