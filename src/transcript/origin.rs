@@ -5,7 +5,7 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::claude::Index;
-use super::scan::{Held, Noted, Scanned, Scanner};
+use super::scan::{Grammar, Held, Noted, Scanned, Scanner};
 
 /// What a transcript says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,6 +126,8 @@ impl Said {
 }
 
 impl Noted for Said {
+    const GRAMMAR: Grammar = Grammar::JavaScript;
+
     type Context = Context;
     type Member = Member;
     type Note = Self;

@@ -1,16 +1,17 @@
 //! What an index takes from a line, read in one pass and without holding the line.
 //!
-//! Owns the grammar of JSON as far as `JSON.parse` refuses text: what this takes as a record, the agent takes too.
-//! It goes over the bytes once, in pieces of any size, hands on the few members that matter and keeps nothing else, so that
-//! a line of hundreds of megabytes takes no memory. Bytes that are not UTF-8 are well within strings and nowhere else,
-//! as where they are replaced before they are read. Which members matter and what they mean is owned by each format
+//! Owns the grammar of JSON as far as the agent itself refuses text ([`Grammar`]): what this takes as a record, the agent
+//! takes too. It goes over the bytes once, in pieces of any size, hands on the few members that matter and keeps nothing
+//! else, so that a line of hundreds of megabytes takes no memory. Which members matter and what they mean is owned by each format
 //! ([`Noted`]), and decided there as where a line is decoded whole: both ways to read a line are held together by a test.
 //! Pure; knows neither files nor how records hang together.
 
 mod nesting;
+mod strict;
 mod strings;
 
 use nesting::Nesting;
+use strict::Strict;
 pub(super) use strings::Held;
 use strings::{special, unfinished};
 
@@ -32,9 +33,25 @@ pub(super) enum Scanned<N> {
     Record(N),
 }
 
+/// How an agent reads JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Grammar {
+    /// As JavaScript does: bytes that are not UTF-8 are replaced before, so that they are well within strings and nowhere
+    /// else; surrogates may stand alone. NUL bytes and byte order marks around a record are passed over.
+    JavaScript,
+    /// As `serde_json` does: UTF-8 and pairs of surrogates only, nothing but white space around, and no deeper than
+    /// [`SERDE_DEPTH`].
+    Serde,
+}
+
+/// How many objects and arrays may stand within each other where `serde_json` reads.
+pub(super) const SERDE_DEPTH: usize = 127;
+
 /// What a format notes of a record while its line is read. Of a name that is given twice the last value counts, so what was
 /// noted of a member is forgotten when it is [named](Noted::name) again.
 pub(super) trait Noted: Default {
+    /// How the agent reads what it has written.
+    const GRAMMAR: Grammar;
     /// What an object or array is; the default is one in which nothing matters.
     type Context: Copy + Default + PartialEq;
     /// The member whose value is read; the default is one that does not matter.
@@ -86,6 +103,8 @@ pub(super) struct Scanner<N: Noted> {
     /// Whether the string that is being read is a member's name.
     is_name: bool,
     held: Held,
+    /// The same, where strings are read strictly.
+    strict: Strict,
     /// The whole number that is being read.
     number: Option<u64>,
     noted: N,
@@ -131,6 +150,8 @@ enum Digits {
 }
 
 impl<N: Noted> Scanner<N> {
+    const IS_STRICT: bool = matches!(N::GRAMMAR, Grammar::Serde);
+
     /// Reads on to the end of the line or of `bytes`: how many bytes were read, and whether the last of them was the
     /// newline.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> (usize, bool) {
@@ -151,12 +172,19 @@ impl<N: Noted> Scanner<N> {
                     }
                 };
                 at += run;
+                if Self::IS_STRICT && !self.may_stand(&rest[..run], rest.get(run).copied()) {
+                    self.state = State::Garbage;
+                    continue;
+                }
                 match rest.get(run) {
                     Some(b'"') => self.end_string(),
                     Some(b'\\') => match rest.get(run + 1) {
                         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
                             self.held.push_escaped(&rest[run..run + 2]);
                             at += 1;
+                            if Self::IS_STRICT && !self.strict.is_whole() {
+                                self.state = State::Garbage;
+                            }
                         }
                         _ => {
                             self.held.push_escaped(b"\\");
@@ -188,6 +216,7 @@ impl<N: Noted> Scanner<N> {
         self.member = N::Member::default();
         self.is_name = false;
         self.held.clear();
+        self.strict = Strict::default();
         let noted = std::mem::take(&mut self.noted);
         match state {
             State::Before => Scanned::Blank,
@@ -196,11 +225,22 @@ impl<N: Noted> Scanner<N> {
         }
     }
 
+    /// Whether these bytes of a string may stand there, and what ends them; none when the piece is over.
+    fn may_stand(&mut self, plain: &[u8], end: Option<u8>) -> bool {
+        self.strict.plain(plain)
+            && match end {
+                Some(b'"') => self.strict.is_whole(),
+                Some(_) => self.strict.ends_run(),
+                None => true,
+            }
+    }
+
     /// Takes one byte outside of the plain text of strings; whether it was used up.
     fn step(&mut self, byte: u8) -> bool {
         match (self.state, byte) {
-            (State::Before | State::After, 0 | b' ' | b'\t' | b'\r') => {}
-            (State::Before, 0xEF) => self.state = State::Mark(1),
+            (State::Before | State::After, b' ' | b'\t' | b'\r') => {}
+            (State::Before | State::After, 0) if !Self::IS_STRICT => {}
+            (State::Before, 0xEF) if !Self::IS_STRICT => self.state = State::Mark(1),
             (State::Mark(1), 0xBB) => self.state = State::Mark(2),
             (State::Mark(2), 0xBF) => self.state = State::Before,
             (State::Before, b'{') => self.open(true),
@@ -228,14 +268,20 @@ impl<N: Noted> Scanner<N> {
             }
             (State::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
                 self.held.push(&[byte]);
-                self.state = State::String;
+                self.state = match Self::IS_STRICT && !self.strict.is_whole() {
+                    true => State::Garbage,
+                    false => State::String,
+                };
             }
             (State::Unicode(left), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 self.held.push(&[byte]);
-                self.state = if left == 1 {
-                    State::String
-                } else {
-                    State::Unicode(left - 1)
+                if Self::IS_STRICT {
+                    self.strict.digit(byte);
+                }
+                self.state = match left {
+                    1 if Self::IS_STRICT && !self.strict.ends_unit() => State::Garbage,
+                    1 => State::String,
+                    _ => State::Unicode(left - 1),
                 };
             }
             (State::Word([next, rest @ ..]), _) if byte == *next => {
@@ -306,6 +352,10 @@ impl<N: Noted> Scanner<N> {
     }
 
     fn open(&mut self, is_object: bool) {
+        if Self::IS_STRICT && self.nesting.depth() == SERDE_DEPTH {
+            self.state = State::Garbage;
+            return;
+        }
         let around = (self.nesting.depth() > 0).then(|| self.context());
         let context = match around {
             Some(around) if around == N::Context::default() => around,

@@ -16,6 +16,7 @@ mod bridge;
 #[path = "../support/bridge.rs"]
 mod bridge_of;
 mod carrying;
+mod damage;
 #[path = "../support/passing.rs"]
 mod passing;
 #[path = "../support/reading.rs"]

@@ -4,7 +4,7 @@
 //! which decodes a line whole: both ways to read a line are held together by a test.
 
 use super::{Item, SideFile, hash_of, persisted_path, quoted};
-use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
+use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 /// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
 /// all but the path is some hundred bytes, and a path has 4 KiB at most.
@@ -113,6 +113,8 @@ enum Kind {
 }
 
 impl Noted for SaidNoted {
+    const GRAMMAR: Grammar = Grammar::JavaScript;
+
     type Context = Context;
     type Member = Member;
     type Note = Said;

@@ -5,7 +5,7 @@
 
 use super::note::{Note, RecordId, Role, Seen};
 use crate::transcript::record::{is_aside_text, is_prompt_text};
-use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
+use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::transcript) enum Context {
@@ -101,6 +101,8 @@ enum Kind {
 }
 
 impl Noted for ChainNoted {
+    const GRAMMAR: Grammar = Grammar::JavaScript;
+
     type Context = Context;
     type Member = Member;
     type Note = Seen;

@@ -9,8 +9,6 @@ use crate::transcript::fields::Fields;
 #[derive(Debug)]
 pub(super) struct RolloutLine<'a> {
     pub(super) kind: LineKind,
-    /// Whether it says of what kind it is, apart from what it holds; the first versions did not.
-    pub(super) has_envelope: bool,
     /// Its number in the history; a fork's go on where the source's ended. Older versions wrote none.
     pub(super) ordinal: Option<u64>,
     /// When it was written, RFC 3339, as it stands there.
@@ -72,7 +70,6 @@ impl<'a> RolloutLine<'a> {
             };
             return Some(Self {
                 kind,
-                has_envelope: false,
                 ordinal: None,
                 at: fields.text("timestamp"),
                 payload: fields,
@@ -87,7 +84,6 @@ impl<'a> RolloutLine<'a> {
                 Some("compacted") => LineKind::Compacted,
                 _ => LineKind::Other,
             },
-            has_envelope: true,
             ordinal: number(&fields, "ordinal"),
             at: fields.text("timestamp"),
             payload,

@@ -5,7 +5,7 @@
 
 use super::item::is_prompt_text;
 use super::line::{HistoryBase, LineKind, Meta};
-use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
+use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 /// The longest path or title that is taken, in bytes as it stands in the file: the longest path there is, each character
 /// escaped. A longer one is as good as none.
@@ -172,6 +172,8 @@ enum Kind {
 }
 
 impl Noted for LineNoted {
+    const GRAMMAR: Grammar = Grammar::Serde;
+
     type Context = Context;
     type Member = Member;
     type Note = RolloutNote;

@@ -4,7 +4,7 @@
 //! which decodes a line whole: both ways to read a line are held together by a test.
 
 use crate::transcript::check::{Item, hash_of, quoted};
-use crate::transcript::scan::{BEGINNING_BYTES, Held, ID_LIMIT_BYTES, Noted};
+use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 /// Kinds of lines that are known, as Codex up to 0.166.0 writes them.
 const KINDS: [&str; 12] = [
@@ -71,6 +71,8 @@ struct ItemNoted {
 }
 
 impl Noted for SaidNoted {
+    const GRAMMAR: Grammar = Grammar::Serde;
+
     type Context = Context;
     type Member = Member;
     type Note = Said;

@@ -67,9 +67,34 @@ fn each_damage_is_found_in_its_line() {
         ),
         (String::new(), vec![(0, FindingKind::NothingToResume)]),
         (format!("{}\n", lines[0]), vec![(0, FindingKind::NothingToResume)]),
+        ("\n \r\n".to_owned(), vec![(0, FindingKind::NothingToResume)]),
+        // What Codex itself does not take for a record, though others do.
         (
-            "\n\u{feff}\n\0\0\n".to_owned(),
-            vec![(0, FindingKind::NothingToResume)],
+            with(&|lines| lines[7] = "\0".repeat(lines[7].len())),
+            vec![(8, FindingKind::GarbageLine)],
+        ),
+        (
+            with(&|lines| lines[7].insert(0, '\u{feff}')),
+            vec![(8, FindingKind::GarbageLine)],
+        ),
+        (
+            with(&|lines| lines[7].insert_str(1, r#""half":"\ud83d","#)),
+            vec![(8, FindingKind::GarbageLine)],
+        ),
+        (
+            with(&|lines| {
+                let deep = format!("\"deep\":{}{},", "[".repeat(127), "]".repeat(127));
+                lines[7].insert_str(1, &deep);
+            }),
+            vec![(8, FindingKind::GarbageLine)],
+        ),
+        (
+            with(&|lines| {
+                let deep = format!("\"deep\":{}{},", "[".repeat(126), "]".repeat(126));
+                lines[7].insert_str(1, &deep);
+                lines[7].insert_str(1, r#""pair":"\ud83d\ude00é","#);
+            }),
+            vec![],
         ),
     ];
     for (text, expected) in table {

@@ -4,18 +4,20 @@ use super::*;
 use crate::transcript::codex::item::is_prompt;
 use crate::transcript::codex::line::{RolloutLine, number};
 use crate::transcript::fields::Fields;
-use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::lines::text_of_same_length;
 use crate::transcript::scan::Scanner;
 
 type Scanned = crate::transcript::scan::Scanned<RolloutNote>;
 
-/// A line as `line` and `item` read it: the words by which the scanner is judged.
+/// A line as `line` and `item` read it where `serde_json` takes it, as Codex reads: the words by which the scanner is judged.
 fn parsed(line: &[u8]) -> Scanned {
-    let bytes = trimmed(line);
-    if bytes.is_empty() {
+    if line.iter().all(|byte| b" \t\r".contains(byte)) {
         return Scanned::Blank;
     }
-    let text = text_of_same_length(bytes);
+    if serde_json::from_slice::<serde_json::Value>(line).is_err() {
+        return Scanned::Garbage;
+    }
+    let text = text_of_same_length(line);
     RolloutLine::parse(&text).map_or(Scanned::Garbage, |record| Scanned::Record(note(&record)))
 }
 

@@ -5,8 +5,11 @@ use crate::transcript::codex::line::{LineKind, RolloutLine};
 use crate::transcript::fields::Fields;
 use crate::transcript::scan::{Scanned, Scanner};
 
-/// A line as `line` reads it: the words by which the scanner is judged.
+/// A line as `line` reads it where `serde_json` takes it, as Codex reads: the words by which the scanner is judged.
 fn decoded(text: &str) -> Scanned<Said> {
+    if serde_json::from_str::<serde_json::Value>(text).is_err() {
+        return Scanned::Garbage;
+    }
     let Some(record) = RolloutLine::parse(text) else {
         return Scanned::Garbage;
     };
@@ -22,9 +25,10 @@ fn decoded(text: &str) -> Scanned<Said> {
     };
     let is_item = record.kind == LineKind::Item;
     let kind = Fields::parse(text).and_then(|line| line.text("type"));
-    let is_known = |kind: &String| KINDS.contains(&kind.as_str()) || (is_item && !record.has_envelope);
+    let has_envelope = Fields::parse(text).is_some_and(|line| line.object("payload").is_some());
+    let is_known = |kind: &String| KINDS.contains(&kind.as_str()) || (is_item && !has_envelope);
     Scanned::Record(Said {
-        has_envelope: record.has_envelope,
+        has_envelope,
         unknown_kind: kind.filter(|kind| !is_known(kind)),
         version: payload.text("cli_version"),
         item: item().filter(|_| is_item),

@@ -1,0 +1,287 @@
+//! Transcripts of real agents, damaged in every way that a disk, a crash or an editor can think of: whatever is done to
+//! them, they are read to their end without a crash, what is read agrees with itself, a line that is no record is told,
+//! and what was read while a file grew is what a fresh look at it gives.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking, its helpers too")]
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::Value;
+use session_bridge::transcript::library::Library;
+use session_bridge::transcript::message::TranscriptMessage;
+use session_bridge::transcript::opened::Opened;
+use session_bridge::transcript::shelf::{Format, Shelf};
+use session_bridge::transcript::{reading, rollouts};
+use tempfile::TempDir;
+
+/// One way to damage a file; places are shares of its length.
+#[derive(Debug, Clone)]
+enum Damage {
+    /// The file ends here.
+    Cut(f64),
+    /// Bytes are written over others.
+    Overwrite(f64, Vec<u8>),
+    /// Bytes are put in.
+    Insert(f64, Vec<u8>),
+    /// A line is left out.
+    Drop(f64),
+    /// A line is written a second time, behind another.
+    Repeat(f64, f64),
+    /// Two lines change places.
+    Swap(f64, f64),
+    /// A line end is lost.
+    Join(f64),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let place = || 0.0..1.0_f64;
+    let bytes = || {
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 1..12),
+            Just(vec![0; 300]),
+            Just(b"\n".to_vec()),
+            Just(b"}\n{".to_vec()),
+            Just(b"\"".to_vec()),
+            Just(b"\\".to_vec()),
+            Just(b"\xEF\xBB\xBF".to_vec()),
+            Just(b"{\"type\":\"new-kind-of-record\",\"uuid\":\"x\"}\n".to_vec()),
+            Just(vec![b'['; 4_000]),
+        ]
+    };
+    prop_oneof![
+        place().prop_map(Damage::Cut),
+        (place(), bytes()).prop_map(|(at, bytes)| Damage::Overwrite(at, bytes)),
+        (place(), bytes()).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+        place().prop_map(Damage::Drop),
+        (place(), place()).prop_map(|(line, behind)| Damage::Repeat(line, behind)),
+        (place(), place()).prop_map(|(one, other)| Damage::Swap(one, other)),
+        place().prop_map(Damage::Join),
+    ]
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a place within a short file"
+)]
+fn at(share: f64, length: usize) -> usize {
+    ((share * length as f64) as usize).min(length.saturating_sub(1))
+}
+
+fn lines(content: &[u8]) -> Vec<Vec<u8>> {
+    content
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+fn damaged(mut content: Vec<u8>, damage: &Damage) -> Vec<u8> {
+    if content.is_empty() {
+        return content;
+    }
+    let mut all = lines(&content);
+    match damage {
+        Damage::Cut(share) => content.truncate(at(*share, content.len())),
+        Damage::Overwrite(share, bytes) => {
+            let start = at(*share, content.len());
+            let end = (start + bytes.len()).min(content.len());
+            content.splice(start..end, bytes.iter().copied().take(end - start));
+        }
+        Damage::Insert(share, bytes) => {
+            let start = at(*share, content.len());
+            content.splice(start..start, bytes.iter().copied());
+        }
+        Damage::Drop(share) => {
+            all.remove(at(*share, all.len()));
+            content = all.concat();
+        }
+        Damage::Repeat(share, behind) => {
+            let line = all[at(*share, all.len())].clone();
+            all.insert(at(*behind, all.len()) + 1, line);
+            content = all.concat();
+        }
+        Damage::Swap(one, other) => {
+            let (one, other) = (at(*one, all.len()), at(*other, all.len()));
+            all.swap(one, other);
+            content = all.concat();
+        }
+        Damage::Join(share) => {
+            let line = at(*share, all.len());
+            all[line].pop();
+            content = all.concat();
+        }
+    }
+    content
+}
+
+/// Whether a line is no record for the agent: Claude Code replaces bytes that are not UTF-8, Codex does not take them.
+fn has_garbage(content: &[u8], format: Format) -> bool {
+    lines(content).iter().any(|line| {
+        let line = line.trim_ascii();
+        let parsed = match format {
+            Format::Claude => serde_json::from_str(&String::from_utf8_lossy(line)),
+            Format::Codex => serde_json::from_slice(line),
+        };
+        !line.is_empty() && !matches!(parsed, Ok(Value::Object(_)))
+    })
+}
+
+fn corpus(kind: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/transcripts")
+        .join(kind);
+    let mut found: Vec<(String, Vec<u8>)> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read(path).unwrap())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// The agent's folder, as each of the two formats has it.
+struct Root {
+    folder: TempDir,
+    format: Format,
+}
+
+impl Root {
+    fn new(format: Format) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("projects/-home-u-project")).unwrap();
+        fs::create_dir_all(folder.path().join("sessions/2026/11/01")).unwrap();
+        Self { folder, format }
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        let name = match self.format {
+            Format::Claude => format!("projects/-home-u-project/{id}.jsonl"),
+            Format::Codex => format!("sessions/2026/11/01/rollout-2026-11-01T10-00-00-{id}.jsonl"),
+        };
+        self.folder.path().join(name)
+    }
+
+    fn open(&self, library: &Library, id: &str) -> Option<Opened> {
+        match self.format {
+            Format::Claude => Opened::claude(library, &self.path(id), None).ok(),
+            Format::Codex => Opened::codex(library, self.folder.path(), id, None).ok(),
+        }
+    }
+
+    /// How many findings there are; none where it cannot be read.
+    fn findings(&self, id: &str) -> Option<usize> {
+        let report = match self.format {
+            Format::Claude => reading::check(&self.path(id)).ok(),
+            Format::Codex => rollouts::check(self.folder.path(), id).ok(),
+        };
+        report.map(|report| report.findings.len())
+    }
+
+    fn title(&self) -> Vec<String> {
+        let mut shelf = Shelf::default();
+        shelf.scan(self.folder.path(), self.format);
+        shelf.behind(None).map(|entry| entry.title.clone()).collect()
+    }
+}
+
+type Told = Vec<(String, Option<TranscriptMessage>)>;
+
+/// All of it, held to what it says of itself.
+fn read(mut opened: Opened) -> Result<Told, TestCaseError> {
+    let mut told = Vec::new();
+    let mut last: Range<usize> = 0..0;
+    for turn in 0..opened.turns() {
+        let range = opened.turn(turn);
+        prop_assert!(
+            last.end <= range.start && range.end <= opened.messages(),
+            "turn {turn}"
+        );
+        for message in range.clone() {
+            prop_assert_eq!(opened.turn_of(message), Some(turn));
+        }
+        last = range;
+    }
+    for message in 0..opened.messages() {
+        told.push((opened.record_id(message), opened.message(message).unwrap()));
+    }
+    Ok(told)
+}
+
+fn holds(format: Format, id: &str, content: &[u8], grown_from: f64) -> Result<(), TestCaseError> {
+    let root = Root::new(format);
+    let path = root.path(id);
+    // As it grew: first a part of it, which is read, then all.
+    let library = Library::default();
+    let part = content.get(..at(grown_from, content.len())).unwrap_or_default();
+    fs::write(&path, part).unwrap();
+    root.open(&library, id);
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut file, &content[part.len()..]).unwrap();
+    let grown = root.open(&library, id).map(read).transpose()?;
+    let fresh = root.open(&Library::default(), id).map(read).transpose()?;
+    prop_assert_eq!(grown, fresh);
+    root.title();
+    let findings = root.findings(id);
+    if has_garbage(content, format) {
+        prop_assert_ne!(findings, Some(0), "a line that is no record is told");
+    }
+    Ok(())
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(std::env::var("DAMAGES").map_or(64, |cases| cases.parse().unwrap()))
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_claude_wrote_and_something_damaged(
+        which in any::<proptest::sample::Index>(),
+        damages in proptest::collection::vec(damage(), 1..4),
+        grown_from in 0.0..1.0_f64,
+    ) {
+        let corpus = corpus("claude");
+        let (_, content) = which.get(&corpus);
+        let id = id_of(content, "sessionId");
+        let content = damages.iter().fold(content.clone(), |content, damage| damaged(content, damage));
+        holds(Format::Claude, &id, &content, grown_from)?;
+    }
+
+    #[test]
+    fn what_codex_wrote_and_something_damaged(
+        which in any::<proptest::sample::Index>(),
+        damages in proptest::collection::vec(damage(), 1..4),
+        grown_from in 0.0..1.0_f64,
+    ) {
+        let corpus = corpus("codex");
+        let (_, content) = which.get(&corpus);
+        let id = id_of(content, "id");
+        let content = damages.iter().fold(content.clone(), |content, damage| damaged(content, damage));
+        holds(Format::Codex, &id, &content, grown_from)?;
+    }
+}
+
+/// The session's id, which is the first text of this name.
+fn id_of(content: &[u8], name: &str) -> String {
+    fn found(value: &Value, name: &str) -> Option<String> {
+        let object = value.as_object()?;
+        let own = object.get(name).and_then(Value::as_str).map(str::to_owned);
+        own.or_else(|| object.values().find_map(|value| found(value, name)))
+    }
+    lines(content)
+        .iter()
+        .find_map(|line| found(&serde_json::from_slice(line).unwrap(), name))
+        .unwrap()
+}
