@@ -40,8 +40,14 @@ impl CodexLab {
         for folder in [lab.project(), lab.home(), lab.transcript_root()] {
             fs::create_dir_all(folder).expect("a folder in the scratch folder");
         }
-        fs::write(lab.transcript_root().join("config.toml"), lab.configuration()).expect("a configuration");
+        lab.name_provider("scripted");
         Some(lab)
+    }
+
+    /// Gives the model's provider a name. Codex goes on only from transcripts that name the same.
+    pub(crate) fn name_provider(&self, name: &str) {
+        let path = self.transcript_root().join("config.toml");
+        fs::write(path, self.configuration(name)).expect("a configuration");
     }
 
     /// The folder that sessions work in, without symbolic links.
@@ -119,13 +125,13 @@ impl CodexLab {
         self.scratch().join("home")
     }
 
-    fn configuration(&self) -> String {
+    fn configuration(&self, provider: &str) -> String {
         // A JSON string is a TOML string too.
         let url = json!(format!("{}/v1", self.model.url()));
         format!(
             r#"model = "scripted"
-model_provider = "scripted"
-[model_providers.scripted]
+model_provider = "{provider}"
+[model_providers.{provider}]
 name = "Scripted"
 base_url = {url}
 env_key = "SCRIPTED_KEY"
