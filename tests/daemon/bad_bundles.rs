@@ -168,6 +168,23 @@ async fn what_is_torn_or_damaged_is_refused() {
         damaged,
         "goes on behind its end",
     ));
+    let mut endless = good.clone();
+    endless.extend(zstd::encode_all(vec![0; 2 * 1024 * 1024].as_slice(), 3).unwrap());
+    table.push((
+        "one with nothing without end behind it",
+        endless,
+        damaged,
+        "goes on behind its end",
+    ));
+    let mut wide = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    wide.window_log(27).unwrap();
+    std::io::Write::write_all(&mut wide, &whole.unwrap()).unwrap();
+    table.push((
+        "one that needs much memory",
+        wide.finish().unwrap(),
+        damaged,
+        "requires too much memory",
+    ));
     bench.refuses(table).await;
 }
 
@@ -286,6 +303,32 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
             "does not begin with its transcript",
         ),
     ];
+    for (what, member, value, words) in [
+        ("a name twice", "path", json!("more"), "is no name of a file"),
+        (
+            "an entry twice",
+            "name",
+            json!(format!("{id}/more")),
+            "is named twice",
+        ),
+        (
+            "the manifest as a file",
+            "path",
+            json!("manifest.json"),
+            "is named twice",
+        ),
+        ("a hash that is none", "sha256", json!("x".repeat(64)), "is none"),
+        ("a short hash", "sha256", json!("0"), "is none"),
+    ] {
+        let bytes = with_manifest(&entries, |manifest| {
+            let files = manifest["sessions"][0]["files"].as_array_mut().unwrap();
+            if !what.contains("hash") {
+                files.push(files[1].clone());
+            }
+            files.last_mut().unwrap()[member] = value;
+        });
+        table.push((what, bytes, damaged, words));
+    }
     let names = [
         "/tmp/escaped".to_owned(),
         "../escaped".to_owned(),
