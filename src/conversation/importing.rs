@@ -90,6 +90,8 @@ pub(super) fn import(
     if !import.new_ids {
         check_free(services, &manifest, &plan)?;
     }
+    let (settings, left_out) = settings::taken(relocated(&manifest, &plan), import.trust_settings);
+    let (record, change) = written(services, &manifest, &plan, settings)?;
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
     // What lies there is of imports that did not come to their end: one runs at a time.
@@ -113,8 +115,6 @@ pub(super) fn import(
             progress,
         )?;
     }
-    let (settings, left_out) = settings::taken(relocated(&manifest, &plan), import.trust_settings);
-    let (record, change) = written(services, &manifest, &plan, settings)?;
     Ok(Imported {
         placed,
         record,
