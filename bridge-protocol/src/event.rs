@@ -169,22 +169,25 @@ events! {
         limit: Limit,
     },
     /// A turn stands in the transcript as a whole, whoever had it: from here on it can be resumed, forked and edited. Told
-    /// once, after the `turnEnded` of a turn that was had here.
+    /// once, after the `turnEnded` of a turn that was had here; of such a one also when its session is the head no longer by
+    /// then, unless the chain was cleared.
     CheckpointSaved = "checkpointSaved" {
         /// The place after it.
         checkpoint: Checkpoint,
     },
-    /// An agent has loaded a transcript.
+    /// An agent has loaded a transcript. Not told where the daemon cannot read it; `resumed` tells in any case.
     CheckpointLoaded = "checkpointLoaded" {
         /// The session.
         upstream_id: UpstreamId,
         /// The number of the turn behind which it goes on, as checkpoints count them; 0 before the first.
         step: u64,
-        /// How many messages the transcript holds, on the branch that goes on.
+        /// How many messages the agent goes on with: those on the branch that goes on, and of one that was compacted the
+        /// summary and what follows it, though `conversation/history` tells what stands before it too.
         messages: u64,
     },
     /// Another program writes to the transcript of the open session: prompts stand in it that were not sent from here, or
-    /// it shrank or was replaced. The two do not see what the other says, and a later resume sees one of them.
+    /// it shrank or was replaced. Prompts are counted in Claude's format alone: Codex lets no second program write to a
+    /// session that is open. The two do not see what the other says, and a later resume sees one of them.
     ForeignWriter = "foreignWriter" {
         /// The session.
         upstream_id: UpstreamId,

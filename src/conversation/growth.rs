@@ -19,7 +19,7 @@ const ASKED: usize = 1_024;
 pub struct Loaded {
     /// The turns of the conversation's history up to where it goes on.
     pub step: u64,
-    /// The messages on the branch of the transcript.
+    /// The messages that it loaded: those on the branch that no compaction has replaced.
     pub messages: u64,
 }
 

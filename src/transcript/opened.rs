@@ -68,6 +68,15 @@ impl Opened {
         }
     }
 
+    /// How many messages an agent loads when it goes on: those that no compaction has replaced, and its summary.
+    #[must_use]
+    pub fn loaded_messages(&self) -> usize {
+        match self {
+            Self::Claude(open) => open.book.loaded_messages(),
+            Self::Codex(open) => open.book.loaded_messages(),
+        }
+    }
+
     /// How many turns there are.
     #[must_use]
     pub fn turns(&self) -> usize {

@@ -79,6 +79,8 @@ pub struct Message {
     pub id: Option<String>,
     /// `model`; `<synthetic>` for what the agent filled in itself.
     pub model: Option<String>,
+    /// `stop_reason`: why the model ended; none where that was not known when the record was written.
+    pub stop_reason: Option<String>,
     /// Its content; a string counts as one text block.
     pub blocks: Vec<Block>,
 }
@@ -125,7 +127,7 @@ pub enum TurnEnd {
     /// More is to come.
     Open,
     /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
-    /// when a call follows, some leave it so at the end of a turn too.
+    /// when a call follows, some leave it so at the end of a turn too. Where the model was stopped they may have it go on.
     Unsaid,
     /// Nothing is to come.
     Over,
@@ -224,6 +226,7 @@ impl<'a> Record<'a> {
         Some(Message {
             id: message.text("id"),
             model: message.text("model"),
+            stop_reason: message.text("stop_reason"),
             blocks,
         })
     }
@@ -252,32 +255,36 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Record<'_> {
+impl TurnEnd {
     /// Whether a turn is over with this message: it is a reply's text with which the model ended, an error in place of
     /// one, or the mark of an interruption.
     #[must_use]
-    pub fn turn_end(&self) -> TurnEnd {
-        let Some(message) = self.message() else {
-            return TurnEnd::Open;
-        };
+    pub fn of(header: &RecordHeader, message: &Message) -> Self {
         let calls = |block: &Block| matches!(block, Block::ToolUse(_));
-        let text = |block: &Block| matches!(block, Block::Text(_));
-        match self.header().kind {
-            RecordKind::Assistant if self.fields.flag("isApiErrorMessage") => TurnEnd::Over,
-            RecordKind::Assistant if message.blocks.iter().any(calls) || !message.blocks.iter().any(text) => {
-                TurnEnd::Open
+        let says = |block: &Block| matches!(block, Block::Text(text) if !text.is_empty());
+        match header.kind {
+            RecordKind::Assistant if header.is_api_error_message => Self::Over,
+            RecordKind::Assistant if message.blocks.iter().any(calls) || !message.blocks.iter().any(says) => {
+                Self::Open
             }
-            RecordKind::Assistant => {
-                let message = self.fields.object("message");
-                match message.and_then(|message| message.text("stop_reason")).as_deref() {
-                    None => TurnEnd::Unsaid,
-                    Some("tool_use" | "pause_turn") => TurnEnd::Open,
-                    Some(_) => TurnEnd::Over,
-                }
-            }
-            RecordKind::User if message.text().starts_with(INTERRUPTED_TEXT) => TurnEnd::Over,
-            _ => TurnEnd::Open,
+            RecordKind::Assistant => match message.stop_reason.as_deref() {
+                Some("tool_use") => Self::Open,
+                // Claude Code asks the model to go on behind these, some times (2.1.316). A `pause_turn` it takes as an end.
+                None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => Self::Unsaid,
+                Some(_) => Self::Over,
+            },
+            RecordKind::User if message.text().starts_with(INTERRUPTED_TEXT) => Self::Over,
+            _ => Self::Open,
         }
+    }
+}
+
+impl Record<'_> {
+    /// Whether a turn is over with this record, see [`TurnEnd::of`].
+    #[must_use]
+    pub fn turn_end(&self) -> TurnEnd {
+        let message = self.message();
+        message.map_or(TurnEnd::Open, |message| TurnEnd::of(&self.header(), &message))
     }
 
     /// Whether this is a command of the agent's own that a person typed, or its output.

@@ -16,7 +16,7 @@ use crate::home::Home;
 use crate::support::{App, Events, within};
 
 /// The uuid of the last record of a transcript.
-fn leaf(path: &Path) -> Value {
+pub(crate) fn leaf(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap();
     let records = text
         .lines()
@@ -29,7 +29,7 @@ fn leaf(path: &Path) -> Value {
 }
 
 /// Records as another program writes them: a prompt behind `parent`, and a reply.
-fn turn(parent: &Value, prompt: &str, reply: &str) -> (String, String) {
+pub(crate) fn turn(parent: &Value, prompt: &str, reply: &str) -> (String, String) {
     let (asked, answered) = (Uuid::new_v4().to_string(), Uuid::new_v4().to_string());
     let prompt = json!({
         "type": "user", "uuid": asked, "parentUuid": parent, "timestamp": "2020-11-03T12:00:00.000Z",
@@ -42,19 +42,19 @@ fn turn(parent: &Value, prompt: &str, reply: &str) -> (String, String) {
     (format!("{prompt}\n"), format!("{reply}\n"))
 }
 
-fn append(path: &Path, text: &str) {
+pub(crate) fn append(path: &Path, text: &str) {
     let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
 }
 
 /// Adds a turn as another program does.
-fn append_turn(path: &Path, prompt: &str) {
+pub(crate) fn append_turn(path: &Path, prompt: &str) {
     let (prompt, reply) = turn(&leaf(path), prompt, "Elsewhere.");
     append(path, &prompt);
     append(path, &reply);
 }
 
-async fn saved(events: &mut Events) -> Checkpoint {
+pub(crate) async fn saved(events: &mut Events) -> Checkpoint {
     let take = |event: &Event| match event {
         Event::CheckpointSaved { checkpoint } => Some(checkpoint.clone()),
         _ => None,
@@ -63,7 +63,7 @@ async fn saved(events: &mut Events) -> Checkpoint {
 }
 
 /// All events up to the one that tells of this step.
-async fn until_saved(events: &mut Events, step: u64) -> Vec<Event> {
+pub(crate) async fn until_saved(events: &mut Events, step: u64) -> Vec<Event> {
     let mut all = Vec::new();
     loop {
         let event = events.next().await.event;
@@ -87,17 +87,17 @@ async fn until_saved_prompt(events: &mut Events, prompt: &str) -> Vec<Event> {
     }
 }
 
-fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
+pub(crate) fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
     let kinds = events.iter().map(Event::kind);
     kinds.filter(|kind| wanted.contains(kind)).collect()
 }
 
-async fn newest(app: &App, id: ConversationId) -> Checkpoint {
+pub(crate) async fn newest(app: &App, id: ConversationId) -> Checkpoint {
     let page = within(app.client.checkpoints(id.into(), None, Some(1))).await;
     page.unwrap().checkpoints.swap_remove(0)
 }
 
-async fn transcript(app: &App, home: &Home, id: ConversationId) -> PathBuf {
+pub(crate) async fn transcript(app: &App, home: &Home, id: ConversationId) -> PathBuf {
     home.transcript(app.get(id).await.head.unwrap().as_str()).unwrap()
 }
 
@@ -356,37 +356,6 @@ async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
         append_turn(&path, prompt);
         assert_eq!(saved(&mut events).await.prompt, prompt);
     }
-}
-
-#[tokio::test]
-async fn what_an_agent_loads_is_told_with_its_size() {
-    let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, "one").await;
-    app.send(id, "two").await;
-    let all = until_saved(&mut events, 2).await;
-    assert_eq!(
-        kinds(&all, &["checkpointLoaded"]),
-        [] as [&str; 0],
-        "a new session loads nothing"
-    );
-    app.close(id).await;
-    let head = app.get(id).await.head.unwrap();
-    within(app.client.resume(id.into(), None, None)).await.unwrap();
-    let expected = Event::CheckpointLoaded {
-        upstream_id: head.clone(),
-        step: 2,
-        messages: 4,
-    };
-    assert_eq!(events.until("checkpointLoaded").await, expected);
-    // The open one is not loaded again.
-    within(app.client.resume(id.into(), None, None)).await.unwrap();
-    app.send(id, "three").await;
-    let all = until_saved(&mut events, 3).await;
-    assert_eq!(kinds(&all, &["checkpointLoaded"]), [] as [&str; 0]);
 }
 
 #[tokio::test]

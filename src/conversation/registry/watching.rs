@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, Weak};
 
 use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::Link;
 use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use tokio::io::Interest;
@@ -255,9 +256,9 @@ impl Ears {
         let owners = registry.owners_of(&changed.root, &id, &self.owed);
         let is_owned = !owners.is_empty();
         let Ok(metadata) = std::fs::metadata(&changed.path) else {
-            // One that counts may be put back.
-            if !is_owned {
-                self.files.forget(&changed.path);
+            match is_owned {
+                true => self.files.note_gone(&changed.path),
+                false => self.files.forget(&changed.path),
             }
             self.waiting.remove(&changed.path);
             registry.services.library.forget(&changed.path);
@@ -270,9 +271,14 @@ impl Ears {
             let restored = (met == Met::New && owners.iter().all(|owner| self.is_of_before(owner)))
                 .then_some(seen.bytes);
             seen.judged = imported.or(restored).unwrap_or_default().max(seen.judged);
+            // A turn has ended in less than was there before it was removed: it was begun anew, not put back.
+            if seen.judged > seen.bytes && owners.iter().any(|owner| self.is_owed(owner)) {
+                seen.judged = 0;
+            }
         }
         let before = seen.clone();
-        let mut is_waiting = !is_owned;
+        // The next turn's end tells whether it was begun anew.
+        let mut is_waiting = !is_owned || seen.judged > seen.bytes;
         for owner in owners {
             let tell = |growth| registry.tell_growth(owner.record.id, growth);
             let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
@@ -305,9 +311,14 @@ impl Ears {
 
     /// Whether all turns of a session were had in an earlier life. A file of it that comes now was put back.
     fn is_of_before(&self, owner: &Owner) -> bool {
-        let Some(link) = owner.link() else { return false };
-        let is_owed = || self.owed.contains(&(link.upstream_id.clone(), owner.record.id));
-        link.at < self.began && link.written && !is_owed()
+        let is_of_before = |link: &Link| link.at < self.began && link.written;
+        owner.link().is_some_and(is_of_before) && !self.is_owed(owner)
+    }
+
+    /// Whether a turn has ended in this life that is not told yet.
+    fn is_owed(&self, owner: &Owner) -> bool {
+        let of_it = |link: &Link| (link.upstream_id.clone(), owner.record.id);
+        owner.link().is_some_and(|link| self.owed.contains(&of_it(link)))
     }
 }
 

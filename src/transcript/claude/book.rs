@@ -91,6 +91,14 @@ impl Book {
         self.messages.len()
     }
 
+    /// How many messages of the live branch an agent loads: those that no compaction has replaced.
+    #[must_use]
+    pub fn loaded_messages(&self) -> usize {
+        let walk = self.index.walk(None, false);
+        let is_message = |position: &usize| self.index.entries.role(*position) != Role::Other;
+        walk.map_or(0, |walk| walk.positions().filter(is_message).count())
+    }
+
     /// How many turns there are.
     #[must_use]
     pub fn turns(&self) -> usize {

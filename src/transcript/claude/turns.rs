@@ -1,7 +1,7 @@
 //! The second pass: the records of one branch, gathered into turns.
 
 use crate::transcript::record::{
-    Block, Message, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text,
+    Block, Message, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, TurnEnd, line_text,
 };
 
 /// One prompt and all that followed it up to the next.
@@ -90,6 +90,7 @@ impl TurnBuilder {
 const EMPTY_MESSAGE: Message = Message {
     id: None,
     model: None,
+    stop_reason: None,
     blocks: Vec::new(),
 };
 
@@ -100,7 +101,8 @@ impl Turn {
             self.complete = false;
             return;
         }
-        let calls_before = self.tools.len();
+        // A thought alone is no reply: the text is still to come.
+        self.complete = TurnEnd::of(header, &message) != TurnEnd::Open;
         let text = message.text();
         if !text.is_empty() {
             if !self.reply.is_empty() {
@@ -111,6 +113,7 @@ impl Turn {
         }
         for block in message.blocks {
             if let Block::ToolUse(call) = block {
+                self.tool_started = true;
                 self.tools.push(ToolCall {
                     id: call.id,
                     name: call.name,
@@ -118,9 +121,5 @@ impl Turn {
                 });
             }
         }
-        let called = self.tools.len() > calls_before;
-        self.tool_started |= called;
-        // A thought alone is no reply: the text is still to come.
-        self.complete = !called && !text.is_empty();
     }
 }

@@ -407,6 +407,14 @@ impl Book {
         self.entries.len()
     }
 
+    /// How many messages an agent loads: the last compaction and what follows it.
+    #[must_use]
+    pub fn loaded_messages(&self) -> usize {
+        let is_summary = |entry: &Entry| entry.sort == EntrySort::Summary;
+        let compacted = self.entries.iter().rposition(is_summary).unwrap_or(0);
+        self.entries.len() - compacted
+    }
+
     /// How many turns there are.
     #[must_use]
     pub fn turns(&self) -> usize {

@@ -128,6 +128,7 @@ fn a_rollout_of_today() {
             "reply: six",
         ]
     );
+    assert_eq!(book.loaded_messages(), 3, "the summary and what follows it");
     // What was compacted belongs to the turn before, since nobody asked anything.
     let turns: Vec<_> = (0..6).map(|turn| book.turn(turn)).collect();
     assert_eq!(turns, [0..3, 3..7, 7..9, 9..11, 11..15, 15..17]);

@@ -153,3 +153,62 @@ fn how_a_prompt_is_known() {
         assert_eq!(is_prompt(line), expected, "{line}");
     }
 }
+
+#[test]
+fn with_which_messages_a_turn_is_over() {
+    let said = |stop_reason: &str| {
+        format!(
+            r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"a"}}],"stop_reason":{stop_reason}}}}}"#
+        )
+    };
+    let table = [
+        (said("\"end_turn\""), TurnEnd::Over),
+        (said("\"stop_sequence\""), TurnEnd::Over),
+        (said("\"pause_turn\""), TurnEnd::Over),
+        (said("\"of_tomorrow\""), TurnEnd::Over),
+        (said("\"tool_use\""), TurnEnd::Open),
+        (said("\"max_tokens\""), TurnEnd::Unsaid),
+        (said("\"model_context_window_exceeded\""), TurnEnd::Unsaid),
+        (said("\"refusal\""), TurnEnd::Unsaid),
+        (said("null"), TurnEnd::Unsaid),
+        (
+            said("null").replace(
+                r#""type":"assistant""#,
+                r#""type":"assistant","isApiErrorMessage":true"#,
+            ),
+            TurnEnd::Over,
+        ),
+        (
+            said("\"end_turn\"").replace(r#""text":"a""#, r#""text":"""#),
+            TurnEnd::Open,
+        ),
+        (
+            r#"{"type":"assistant","message":{"content":[{"type":"thinking"}],"stop_reason":"end_turn"}}"#
+                .to_owned(),
+            TurnEnd::Open,
+        ),
+        (
+            r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Read"}]}}"#
+                .to_owned(),
+            TurnEnd::Open,
+        ),
+        (
+            r#"{"type":"user","message":{"content":"[Request interrupted by user for tool use]"}}"#
+                .to_owned(),
+            TurnEnd::Over,
+        ),
+        (
+            r#"{"type":"user","message":{"content":"a"}}"#.to_owned(),
+            TurnEnd::Open,
+        ),
+        (
+            r#"{"type":"user","isMeta":true,"message":{"content":"Output token limit hit."}}"#.to_owned(),
+            TurnEnd::Open,
+        ),
+        (r#"{"type":"system"}"#.to_owned(), TurnEnd::Open),
+    ];
+    for (line, expected) in table {
+        let record = Record::parse(&line).expect("a record");
+        assert_eq!(record.turn_end(), expected, "{line}");
+    }
+}

@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub(super) told: Option<String>,
     /// How many prompts it held when its turns were looked at last.
     pub(super) prompts: Option<u64>,
+    /// Whether it was removed since.
+    is_gone: bool,
 }
 
 /// What a file is beside what was known.
@@ -89,8 +91,21 @@ impl Files {
         };
         match known {
             Some(seen) if seen.is_file(metadata) && seen.bytes <= new.bytes => {
-                let bytes = new.bytes;
-                (Seen { bytes, ..seen }, Met::Known)
+                let (bytes, is_gone) = (new.bytes, false);
+                (
+                    Seen {
+                        bytes,
+                        is_gone,
+                        ..seen
+                    },
+                    Met::Known,
+                )
+            }
+            // It was put back, and may be on its way: all up to where it was judged is still to come.
+            Some(seen) if seen.is_gone => {
+                let judged = seen.judged.max(new.bytes);
+                let told = seen.told;
+                (Seen { judged, told, ..new }, Met::Replaced)
             }
             // What stands in it now was not told when it was written, and is not told now.
             Some(_) => {
@@ -104,6 +119,13 @@ impl Files {
     /// Notes what is known of a file.
     pub(super) fn put(&mut self, path: &Path, seen: Seen) {
         self.seen.insert(self.hasher.hash_one(path), seen);
+    }
+
+    /// Notes that a file is not there; it may be put back.
+    pub(super) fn note_gone(&mut self, path: &Path) {
+        if let Some(seen) = self.seen.get_mut(&self.hasher.hash_one(path)) {
+            seen.is_gone = true;
+        }
     }
 
     /// Forgets a file.
@@ -120,6 +142,7 @@ impl Files {
             judged: 0,
             told: None,
             prompts: None,
+            is_gone: false,
         }
     }
 }

@@ -1,0 +1,210 @@
+//! What is told of turns that reach the disk late, and what is not told of old ones that come to it again.
+
+use std::fs;
+use std::path::PathBuf;
+
+use bridge_protocol::UpstreamId;
+use serde_json::{Value, json};
+
+use crate::carrying::{bundle, import};
+use crate::home::Home;
+use crate::scripted;
+use crate::support::App;
+use crate::watching::{append, append_turn, leaf, saved, transcript, turn};
+
+/// A reply without a word: the test writes the transcript itself, when it likes.
+const QUIET: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}}}"#;
+
+/// A home with a Claude that leaves its transcripts to the test.
+fn scripted_home() -> Home {
+    let home = Home::new();
+    let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
+    let agent = scripted::configured("claude", Some(capabilities));
+    let transcripts = home.path().join("claude");
+    fs::create_dir_all(transcripts.join("projects/-p")).unwrap();
+    let kind = format!("kind = \"claude\"\ntranscripts = \"{}\"", transcripts.display());
+    home.configure(&format!(
+        "default_agent = \"claude\"\n{}",
+        agent.replace("kind = \"generic\"", &kind)
+    ));
+    home
+}
+
+fn path_of(home: &Home, id: &UpstreamId) -> PathBuf {
+    home.path().join(format!("claude/projects/-p/{id}.jsonl"))
+}
+
+/// Both records of a turn as the first of its transcript.
+fn first_turn(prompt: &str) -> String {
+    let (asked, answered) = turn(&Value::Null, prompt, "Done.");
+    asked + &answered
+}
+
+/// A round of the watching is over when a turn is told that was had behind everything before.
+async fn after_a_round(app: &App, home: &Home) {
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "elsewhere").await;
+    saved(&mut events).await;
+}
+
+#[tokio::test]
+async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_where_it_was_had() {
+    let home = scripted_home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, QUIET).await;
+    let before = app.get(id).await.head.unwrap();
+    let cleared = UpstreamId::new("cleared");
+    let announced = json!({"type": "system", "subtype": "init", "session_id": cleared});
+    let params = format!(r#"{{"sessionId":$S,"message":{announced}}}"#);
+    let clear = format!(r#"{{"jsonrpc":"2.0","method":"_claude/sdkMessage","params":{params}}}"#);
+    app.send(id, &clear).await;
+    assert_eq!(app.get(id).await.head.as_ref(), Some(&cleared));
+
+    fs::write(path_of(&home, &before), first_turn("late")).unwrap();
+    let told = saved(&mut events).await;
+    assert_eq!(
+        (told.step, told.prompt.as_str(), &told.upstream_id),
+        (1, "late", &before)
+    );
+    // It is told, so that what another program does in it now is nobody's.
+    append_turn(&path_of(&home, &before), "beside");
+    fs::write(path_of(&home, &cleared), first_turn("anew")).unwrap();
+    let told = saved(&mut events).await;
+    assert_eq!(
+        (told.step, told.prompt.as_str(), &told.upstream_id),
+        (1, "anew", &cleared)
+    );
+}
+
+#[tokio::test]
+async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_was_had() {
+    let home = scripted_home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, QUIET).await;
+    let source = app.get(id).await.head.unwrap();
+    let path = path_of(&home, &source);
+    fs::write(&path, first_turn("one")).unwrap();
+    assert_eq!(saved(&mut events).await.step, 1);
+    app.send(id, QUIET).await;
+    let (prompt, reply) = turn(&leaf(&path), "two", "Done.");
+    append(&path, &prompt);
+    app.fork(id, true).await.unwrap();
+    assert_ne!(app.get(id).await.head.unwrap(), source);
+
+    append(&path, &reply);
+    let told = saved(&mut events).await;
+    assert_eq!(
+        (told.step, told.prompt.as_str(), &told.upstream_id),
+        (2, "two", &source)
+    );
+}
+
+/// Moved away and back it is the same file; copied back it is another one.
+#[tokio::test]
+async fn what_a_transcript_held_that_is_put_back_is_old() {
+    for is_same in [true, false] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.make(&home.project()).await;
+        let mut events = app.events(id).await;
+        for text in ["one", "two"] {
+            app.send(id, text).await;
+            assert_eq!(saved(&mut events).await.prompt, text);
+        }
+        app.close(id).await;
+        let path = transcript(&app, &home, id).await;
+        let aside = home.path().join("aside");
+        fs::rename(&path, &aside).unwrap();
+        after_a_round(&app, &home).await;
+        match is_same {
+            true => fs::rename(&aside, &path).unwrap(),
+            false => fs::copy(&aside, &path).map(|_| ()).unwrap(),
+        }
+        after_a_round(&app, &home).await;
+        append_turn(&path, "new");
+        assert_eq!(saved(&mut events).await.prompt, "new");
+    }
+}
+
+#[tokio::test]
+async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for text in ["one", "two"] {
+        app.send(id, text).await;
+    }
+    let path = transcript(&app, &home, id).await;
+    drop(daemon);
+    let aside = home.path().join("aside");
+    fs::rename(&path, &aside).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    fs::rename(&aside, &path).unwrap();
+    after_a_round(&app, &home).await;
+    append_turn(&path, "new");
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.prompt.as_str()), (3, "new"));
+}
+
+/// A session whose transcript was removed under it goes on in a new one, in which everything is new.
+#[tokio::test]
+async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
+    let home = scripted_home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, QUIET).await;
+    let path = path_of(&home, &app.get(id).await.head.unwrap());
+    fs::write(&path, first_turn(&"long ".repeat(100))).unwrap();
+    assert_eq!(saved(&mut events).await.step, 1);
+    fs::remove_file(&path).unwrap();
+    // A file is looked at before what comes behind it.
+    let other = path_of(&home, &UpstreamId::new("other"));
+    fs::write(&other, first_turn("other")).unwrap();
+    let adopted = app.call(
+        "conversation/adopt",
+        json!({"upstreamId": "other", "cwd": home.project()}),
+    );
+    let adopted = adopted.await.unwrap();
+    let other_id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let mut others = app.events(other_id).await;
+    append_turn(&other, "round");
+    assert_eq!(saved(&mut others).await.prompt, "round");
+
+    fs::write(&path, first_turn("anew")).unwrap();
+    app.send(id, QUIET).await;
+    assert_eq!(saved(&mut events).await.prompt, "anew");
+}
+
+#[tokio::test]
+async fn what_another_program_had_before_an_export_is_old_after_the_import() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "here").await;
+    assert_eq!(saved(&mut events).await.prompt, "here");
+    app.close(id).await;
+    append_turn(&transcript(&app, &home, id).await, "there");
+    assert_eq!(saved(&mut events).await.prompt, "there");
+    let bundled = bundle(&app, id).await;
+    let params = json!({"path": bundled["path"], "cwd": home.project(), "newIds": true});
+    let imported = import(&app, params).await.unwrap();
+    let mut events = app.events(imported.id).await;
+    append_turn(&transcript(&app, &home, imported.id).await, "behind");
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.prompt.as_str()), (3, "behind"));
+}
