@@ -49,7 +49,7 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
             tracing::warn!(upstream = %id, error = chain_text(&error), "a transcript could not be deleted");
             continue;
         };
-        if let Ok(path) = disk::find(root, &record.cwd, &id)
+        if let Ok(path) = disk::find(&services.library, root, &record.cwd, &id)
             && let Err(error) = std::fs::remove_file(&path)
         {
             tracing::warn!(path = %path.display(), %error, "a transcript could not be deleted");

@@ -17,7 +17,6 @@ use crate::transcript::copy;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
-use crate::transcript::reading;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
@@ -54,13 +53,14 @@ pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
 /// # Errors
 /// As [`find`] and [`rollouts::find`].
 pub(super) fn transcript(
+    library: &Library,
     root: &Path,
     format: Format,
     cwd: &str,
     id: &UpstreamId,
 ) -> Result<PathBuf, TranscriptError> {
     match format {
-        Format::Claude => find(root, cwd, id),
+        Format::Claude => find(library, root, cwd, id),
         Format::Codex => rollouts::find(root, id.as_str()),
     }
 }
@@ -186,7 +186,7 @@ pub(super) fn retell(
 /// How many prompts stand in the transcript of a session, those of abandoned branches too; none where it cannot be read.
 #[must_use]
 pub(super) fn prompts(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) -> Option<u64> {
-    let path = find_known(library, root, cwd, id).ok()?;
+    let path = find(library, root, cwd, id).ok()?;
     library.index(&path).ok().map(|index| index.prompts())
 }
 
@@ -254,7 +254,7 @@ pub(super) fn copy_session(
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Result<(UpstreamId, PathBuf), TranscriptError> {
-    let source = find_known(library, root, cwd, id)?;
+    let source = find(library, root, cwd, id)?;
     let new_id = Uuid::new_v4().to_string();
     let folder = own_folder(root, Path::new(cwd));
     let path = match until.and_then(record_uuid) {
@@ -265,30 +265,16 @@ pub(super) fn copy_session(
 }
 
 /// The transcript of a session, the conversation's own folder first. Of several the first in which turns stand: a
-/// writer that had the file taken from under it leaves a stub, which the agent passes over too.
+/// writer that had the file taken from under it leaves a stub, which the agent passes over too. What is read to know
+/// that stays in the library.
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
-pub(super) fn find(root: &Path, cwd: &str, id: &UpstreamId) -> Result<PathBuf, TranscriptError> {
-    find_by(root, cwd, id, reading::branch)
-}
-
-/// As [`find`], and what is read of those of which there are several stays in the library.
-fn find_known(
+pub(super) fn find(
     library: &Library,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
-) -> Result<PathBuf, TranscriptError> {
-    find_by(root, cwd, id, |path, options| library.branch(path, options))
-}
-
-/// As [`find`], with a way to read those of which there are several.
-fn find_by(
-    root: &Path,
-    cwd: &str,
-    id: &UpstreamId,
-    read: impl Fn(&Path, &BranchOptions) -> Result<Branch, TranscriptError>,
 ) -> Result<PathBuf, TranscriptError> {
     let mut found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
     if found.is_empty() {
@@ -301,7 +287,10 @@ fn find_by(
         last_turns: Some(0),
         ..BranchOptions::default()
     };
-    let has_turns = |path: &PathBuf| read(path, &any_turns).is_ok_and(|branch| branch.total_turns > 0);
+    let has_turns = |path: &PathBuf| {
+        let branch = library.branch(path, &any_turns);
+        branch.is_ok_and(|branch| branch.total_turns > 0)
+    };
     let best = match found.len() {
         1 => 0,
         _ => found.iter().position(has_turns).unwrap_or(0),
@@ -318,7 +307,7 @@ fn read(
     until: Option<&CheckpointId>,
     last_turns: usize,
 ) -> Result<Branch, TranscriptError> {
-    let path = find_known(library, root, cwd, id)?;
+    let path = find(library, root, cwd, id)?;
     let options = BranchOptions {
         until: until.and_then(record_uuid),
         follow_compaction: true,

@@ -16,7 +16,7 @@ use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::disk;
 use super::error::ConversationError;
-use super::page::PageRoom;
+use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
 use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 use crate::store::ConversationRecord;
@@ -244,22 +244,8 @@ impl History {
                 self.step_of(&place).ok_or_else(not_found)?
             }
         };
-        let mut room = PageRoom::new();
-        let mut checkpoints = Vec::new();
-        for step in (0..end).rev() {
-            if checkpoints.len() == limit {
-                break;
-            }
-            let Some(checkpoint) = self.checkpoint(step)? else {
-                continue;
-            };
-            if !room.takes(&checkpoint) {
-                break;
-            }
-            checkpoints.push(checkpoint);
-        }
         Ok(CheckpointPage {
-            checkpoints,
+            checkpoints: newest_first(end, limit, |step| self.checkpoint(step))?,
             gaps: self.gaps,
         })
     }
@@ -535,7 +521,7 @@ fn open_source(
     };
     let until = source.until.as_ref();
     let opened = match format {
-        Format::Claude => disk::find(root, &origin.cwd, id).and_then(|path| {
+        Format::Claude => disk::find(&services.library, root, &origin.cwd, id).and_then(|path| {
             let until = until.and_then(disk::record_uuid);
             Opened::claude(&services.library, &path, until.as_deref())
         }),

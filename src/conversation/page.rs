@@ -49,6 +49,31 @@ impl PageRoom {
     }
 }
 
+/// As many of the entries before `end` as fit on a page, at most `limit`, the last one first. They are read forwards, a page
+/// at once: what is compressed would be decoded from its beginning on for each step back.
+pub(super) fn newest_first<T: Weighed, E>(
+    mut end: usize,
+    limit: usize,
+    mut read: impl FnMut(usize) -> Result<Option<T>, E>,
+) -> Result<Vec<T>, E> {
+    let (mut room, mut page) = (PageRoom::new(), Vec::new());
+    while page.len() < limit && end > 0 {
+        let start = end.saturating_sub(limit - page.len());
+        let mut block = Vec::new();
+        for number in start..end {
+            block.extend(read(number)?);
+        }
+        for entry in block.into_iter().rev() {
+            if !room.takes(&entry) {
+                return Ok(page);
+            }
+            page.push(entry);
+        }
+        end = start;
+    }
+    Ok(page)
+}
+
 impl Weighed for Conversation {
     fn weight(&self) -> usize {
         let questions = self.interrupts.iter().map(|interrupt| {
@@ -107,6 +132,27 @@ mod tests {
         fn weight(&self) -> usize {
             self.0
         }
+    }
+
+    #[test]
+    fn a_page_of_the_newest_is_read_forwards() {
+        let mut asked = Vec::new();
+        // Every third one is not there any more.
+        let mut newest = |end, limit| {
+            asked.clear();
+            let page = newest_first(end, limit, |number| {
+                asked.push(number);
+                Ok::<_, ()>((number % 3 != 0).then_some(Heavy(number)))
+            });
+            let numbers: Vec<usize> = page.unwrap().into_iter().map(|entry| entry.0).collect();
+            (numbers, asked.clone())
+        };
+        assert_eq!(newest(3, 9), (vec![2, 1], vec![0, 1, 2]));
+        assert_eq!(newest(9, 3), (vec![8, 7, 5], vec![6, 7, 8, 5]));
+        assert_eq!(newest(4, 0), (vec![], vec![]));
+        assert_eq!(newest(0, 4), (vec![], vec![]));
+        let heavy = newest_first(3, 3, |number| Ok::<_, ()>(Some(Heavy(number * PAGE_LIMIT_BYTES))));
+        assert_eq!(heavy.unwrap().len(), 1);
     }
 
     #[test]

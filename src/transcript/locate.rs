@@ -64,14 +64,25 @@ pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
 /// the one that the agent prefers, the others in the order of their paths. Empty when there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read, or none was found
+/// and one of its folders is closed to this user.
 pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
     let name = file_name(upstream_id)?;
-    let mut found: Vec<PathBuf> = project_folders(root)?
-        .into_iter()
-        .map(|folder| folder.join(&name))
-        .filter(|path| path.is_file())
-        .collect();
+    let (mut found, mut failure) = (Vec::new(), None);
+    for folder in project_folders(root)? {
+        let path = folder.join(&name);
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => found.push(path),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                failure = Some(TranscriptError::io("read the folder", &folder)(error));
+            }
+            _ => {}
+        }
+    }
+    // It may lie where nobody can look.
+    if let Some(failure) = failure.filter(|_| found.is_empty()) {
+        return Err(failure);
+    }
     let own = cwd.map(|cwd| own_folder(root, cwd));
     found.sort_by_cached_key(|path| (path.parent() != own.as_deref(), path.clone()));
     Ok(found)
@@ -171,6 +182,29 @@ mod tests {
             assert!(locate(Path::new("/nowhere"), id, None).is_err(), "{id:?}");
         }
         assert_eq!(file_name("ses_1.2").ok().as_deref(), Some("ses_1.2.jsonl"));
+    }
+
+    #[test]
+    fn a_folder_that_is_closed_is_told_when_nothing_was_found_elsewhere() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().expect("a folder");
+        for (folder, id) in [("-closed", "s1"), ("-open", "s2")] {
+            let folder = root.path().join("projects").join(folder);
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join(format!("{id}.jsonl")), "{}\n").expect("a file");
+        }
+        let closed = root.path().join("projects/-closed");
+        let mode = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).expect("a mode");
+        mode(0o000);
+        let looked = ["s1", "s2"].map(|id| locate(root.path(), id, None));
+        mode(0o700);
+        let [of_closed, of_open] = looked;
+        assert_eq!(of_open.expect("a search").len(), 1);
+        // Nothing is closed to root.
+        if !rustix::process::geteuid().is_root() {
+            let error = of_closed.expect_err("it cannot be looked at");
+            assert!(error.to_string().contains("-closed"), "{error}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
+use super::codex::unpacked::bounded_decoder;
 use super::fields::Fields;
 
 /// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
@@ -47,7 +48,7 @@ impl Part {
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
         let file = File::open(&self.path)?;
         if self.packed {
-            return Ok(Box::new(zstd::Decoder::new(file)?));
+            return Ok(Box::new(bounded_decoder(BufReader::new(file))?));
         }
         Ok(Box::new(file))
     }

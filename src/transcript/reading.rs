@@ -2,6 +2,9 @@
 //!
 //! A thin edge: opens the file, hands it to `claude`, adds the path to what goes wrong. Blocks.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,9 @@ use super::meter::Metered;
 
 /// How much is read at once, in bytes.
 pub(super) const READ_BYTES: usize = 64 * 1024;
+
+/// The folder of a session in which its subagents' transcripts are.
+const SUBAGENTS: &str = "subagents";
 
 /// What a transcript holds, without its texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,28 +88,54 @@ pub fn index(path: &Path) -> Result<Index, TranscriptError> {
 /// [`TranscriptError::Io`] when it cannot be opened or read.
 pub fn check(path: &Path) -> Result<Report, TranscriptError> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy();
+    let subagents = Subagents::new(path);
     let is_there = |file: &SideFile| match file {
         SideFile::ToolResult(name) => path.with_file_name(name).exists(),
-        SideFile::Subagent(agent) => subagent_is_there(path, agent),
+        SideFile::Subagent(agent) => subagents.hold(agent),
     };
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
 
-/// Whether what a subagent said is there, in any of the places where agents keep it.
-fn subagent_is_there(transcript: &Path, agent: &str) -> bool {
-    let name = format!("agent-{agent}.jsonl");
-    let within = |session: &Path| {
-        let folder = session.join("subagents");
-        // Newer agents keep some in folders of their own.
-        folder.join(&name).exists() || entries(&folder).any(|folder| folder.join(&name).exists())
-    };
-    // Older ones kept them beside the transcript.
-    within(&transcript.with_extension(""))
-        || transcript.with_file_name(&name).exists()
-        // A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too.
-        || transcript
-            .parent()
-            .is_some_and(|project| entries(project).any(|session| within(&session)))
+/// Where it is looked for what subagents said.
+struct Subagents<'a> {
+    transcript: &'a Path,
+    /// The names of all files of subagents in the folder of the project, once one was not found where it mostly is.
+    elsewhere: OnceCell<HashSet<OsString>>,
+}
+
+impl<'a> Subagents<'a> {
+    fn new(transcript: &'a Path) -> Self {
+        Self {
+            transcript,
+            elsewhere: OnceCell::new(),
+        }
+    }
+
+    /// Whether what a subagent said is there, in any of the places where agents keep it.
+    fn hold(&self, agent: &str) -> bool {
+        let name = format!("agent-{agent}.jsonl");
+        let own = self.transcript.with_extension("").join(SUBAGENTS);
+        own.join(&name).exists()
+            // Older ones kept them beside the transcript.
+            || self.transcript.with_file_name(&name).exists()
+            || self.elsewhere().contains(OsStr::new(&name))
+    }
+
+    /// A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too; and newer
+    /// agents keep some in folders of their own.
+    fn elsewhere(&self) -> &HashSet<OsString> {
+        self.elsewhere.get_or_init(|| {
+            let project = self.transcript.parent().unwrap_or(Path::new(""));
+            let folders = entries(project).map(|session| session.join(SUBAGENTS));
+            let within = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
+            let mut names = HashSet::new();
+            for path in within {
+                names.extend(entries(&path).filter_map(|path| path.file_name().map(OsStr::to_owned)));
+                names.extend(path.file_name().map(OsStr::to_owned));
+            }
+            names
+        })
+    }
 }
 
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
@@ -196,6 +228,27 @@ mod tests {
         std::fs::create_dir_all(&subagents).expect("a folder");
         std::fs::write(subagents.join("agent-x7.jsonl"), "").expect("a file");
         assert_eq!(check(&path).expect("a report").findings, []);
+    }
+
+    #[test]
+    fn the_project_is_walked_once_for_all_subagents_that_are_not_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let put = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, "").expect("a file");
+        };
+        put("source/subagents/agent-a1.jsonl");
+        put("fork/subagents/workflow/agent-a2.jsonl");
+        let path = folder.path().join("fork.jsonl");
+        let subagents = Subagents::new(&path);
+        assert!(subagents.hold("a1") && subagents.hold("a2") && !subagents.hold("a3"));
+        put("source/subagents/agent-a3.jsonl");
+        assert!(!subagents.hold("a3"), "it was not looked at again");
+        put("fork/subagents/agent-a3.jsonl");
+        assert!(subagents.hold("a3"));
+        put("agent-a4.jsonl");
+        assert!(subagents.hold("a4"));
     }
 
     #[test]

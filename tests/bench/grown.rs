@@ -7,6 +7,8 @@
 //! another, and marks without a uuid stand between. The texts are code and logs: lines with tabs, quotes and backslashes,
 //! all escaped, and some words in other scripts.
 
+pub(crate) mod rollout;
+
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write};

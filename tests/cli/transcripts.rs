@@ -30,6 +30,17 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
     let told = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.starts_with("line 1  garbage line: not a record"), "{told}");
+    // What a newer agent writes is told, and nothing is wrong with it.
+    let newer = r#"{"type":"hologram","uuid":"h1","parentUuid":"a1","version":"99.0.0"}"#;
+    fs::write(&path, format!("{lines}{newer}\n")).unwrap();
+    let told = home.said(&["check", ID]);
+    assert!(
+        told.starts_with(
+            "line 3  unknown kind of record: 1 record of a kind that is not known here, \"hologram\""
+        ),
+        "{told}"
+    );
+    assert!(told.ends_with("nothing is wrong with it"), "{told}");
     fs::write(&path, lines).unwrap();
     assert_eq!(home.said(&["check", ID]), "nothing is wrong with it");
 

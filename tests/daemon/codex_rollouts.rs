@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
-use crate::home::Home;
+use crate::home::{Daemon, Home};
 use crate::support::{App, refused};
 
 const ROOT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
@@ -420,6 +420,14 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     app.call("daemon/status", json!({})).await.unwrap();
 }
 
+/// The most memory that the daemon ever took; none where the system does not tell.
+fn peak_bytes(daemon: &Daemon) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
 /// A line of 300 MB, which stands on no disk; what comes behind it is told.
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
@@ -442,6 +450,9 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     assert_eq!(told["gaps"][0]["kind"], json!("broken"));
     assert_eq!(checkpoints(&app, &root).await.len(), 6);
     assert_eq!(findings(&app, ROOT_ID).await, [(15, "oversizedLine".to_owned())]);
+    if let Some(peak) = peak_bytes(&daemon) {
+        assert!(peak < 150 << 20, "a line was held: {peak} bytes");
+    }
     let page = app
         .call("transcript/list", json!({"agent": "codex"}))
         .await
@@ -474,7 +485,7 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
         told.to_string().contains("hologram"),
         "what is not known is told as it is"
     );
-    assert_eq!(findings(&app, ROOT_ID).await, []);
+    assert_eq!(findings(&app, ROOT_ID).await, [(3, "unknownRecord".to_owned())]);
 
     // Nothing of it is understood.
     let foreign: String = ROOT

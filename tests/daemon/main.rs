@@ -25,6 +25,7 @@ mod codex_bundles;
 mod codex_rollouts;
 mod codex_watching;
 mod conversations;
+mod damage_table;
 mod damaged;
 mod events;
 mod forks;

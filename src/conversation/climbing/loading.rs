@@ -64,7 +64,7 @@ fn count(
     let library = &services.library;
     let (own, prompts) = match format {
         Format::Claude => {
-            let path = disk::find(root, &record.cwd, id).map_err(damaged)?;
+            let path = disk::find(library, root, &record.cwd, id).map_err(damaged)?;
             let own = Opened::claude(library, &path, None).map_err(damaged)?;
             (own, Some(library.index(&path).map_err(damaged)?.prompts()))
         }

@@ -11,6 +11,7 @@ use crate::conversation::bundle::BundledForm;
 use crate::conversation::disk;
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
+use crate::transcript::library::Library;
 use crate::transcript::parts::{Part, parts, rollout_part};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
@@ -51,13 +52,13 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
         ));
     };
     match format {
-        Format::Claude => find_claude(root, held),
+        Format::Claude => find_claude(&services.library, root, held),
         Format::Codex => find_codex(root, held),
     }
 }
 
-fn find_claude(root: &Path, held: &HeldSession) -> Result<Found, String> {
-    let path = disk::find(root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
+fn find_claude(library: &Library, root: &Path, held: &HeldSession) -> Result<Found, String> {
+    let path = disk::find(library, root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
     let parts = parts(&path).map_err(|error| chain_text(&error))?;
     let left_out = parts.left_out.into_iter();
     Ok(Found {

@@ -132,9 +132,11 @@ impl Registry {
         let (root, format) = read_root(&entry)?;
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
+        let services = Arc::clone(&self.services);
         self.reading("transcript/check", Some(record.id), move || match format {
             Format::Claude => {
-                let path = disk::find(&root, &cwd, &id).map_err(|error| unusable(&error))?;
+                let path =
+                    disk::find(&services.library, &root, &cwd, &id).map_err(|error| unusable(&error))?;
                 check_answer(reading::check(&path))
             }
             Format::Codex => check_answer(rollouts::check(&root, id.as_str())),

@@ -185,6 +185,6 @@ fn head_size(services: &Services, record: &ConversationRecord) -> Option<(Upstre
     let head = record.chain.head()?;
     let entry = services.catalog.get(&head.agent)?;
     let (root, format) = entry.listed_transcripts()?;
-    let path = disk::transcript(root, format, &record.cwd, &head.upstream_id).ok()?;
+    let path = disk::transcript(&services.library, root, format, &record.cwd, &head.upstream_id).ok()?;
     Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
 }

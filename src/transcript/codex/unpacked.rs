@@ -1,8 +1,8 @@
 //! A compressed rollout that can be read from any place, in bounded memory.
 //!
 //! What is compressed can only be decoded from its beginning on. So the last [`WINDOW_BYTES`] that were decoded are kept:
-//! who goes forwards decodes everything once, who goes backwards begins anew once for each window. Pure over any source
-//! that can begin again.
+//! who goes forwards decodes everything once, who goes backwards begins anew once for each half of a window, which is why
+//! pages are read forwards where they may be long. Pure over any source that can begin again.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -10,6 +10,10 @@ use zstd::stream::read::Decoder;
 
 /// How much of what was decoded is kept: a page of history mostly lies within it.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
+
+/// The largest distance over which a compressed file may refer to what came before, as a power of two: 32 MiB, which is
+/// what decoding takes in memory. All ordinary levels of compression need less.
+const DISTANCE_LOG: u32 = 25;
 
 /// How much is decoded at once, in bytes.
 const STEP_BYTES: usize = 128 * 1024;
@@ -45,7 +49,7 @@ impl<R: Read + Seek> Unpacked<R> {
 
     fn with_window(source: R, window_bytes: usize) -> io::Result<Self> {
         Ok(Self {
-            decoder: Some(Decoder::new(source)?),
+            decoder: Some(bounded_decoder(BufReader::new(source))?),
             window: Vec::new(),
             start: 0,
             position: 0,
@@ -62,7 +66,7 @@ impl<R: Read + Seek> Unpacked<R> {
         let decoder = self.decoder.take().ok_or_else(broken)?;
         let mut source = decoder.finish().into_inner();
         source.seek(SeekFrom::Start(0))?;
-        self.decoder = Some(Decoder::new(source)?);
+        self.decoder = Some(bounded_decoder(BufReader::new(source))?);
         self.window.clear();
         self.start = 0;
         self.ended = false;
@@ -88,9 +92,30 @@ impl<R: Read + Seek> Unpacked<R> {
             }
         };
         self.window.truncate(filled + *read.as_ref().unwrap_or(&0));
-        self.ended = read? == 0;
+        self.ended = read.map_err(told)? == 0;
         Ok(())
     }
+}
+
+/// Decodes what is compressed, in bounded memory.
+///
+/// # Errors
+/// When the decoder cannot be made.
+pub(in crate::transcript) fn bounded_decoder<R: BufRead>(source: R) -> io::Result<Decoder<'static, R>> {
+    let mut decoder = Decoder::with_buffer(source)?;
+    decoder.window_log_max(DISTANCE_LOG)?;
+    Ok(decoder)
+}
+
+/// What the decoder says, and what to do where that is not clear from it.
+fn told(error: io::Error) -> io::Error {
+    if !error.to_string().contains("too much memory") {
+        return error;
+    }
+    io::Error::other(format!(
+        "it is compressed in a way that takes more than {} MiB of memory to read; decompress it (zstd -d --long=31)",
+        (1_u64 << DISTANCE_LOG) >> 20
+    ))
 }
 
 fn broken() -> io::Error {
@@ -169,6 +194,21 @@ mod tests {
             assert_eq!(read, expected[..expected.len().min(40)], "{place}");
             assert!(unpacked.window.capacity() <= 1024 * 1024, "bounded");
         }
+    }
+
+    #[test]
+    fn what_would_take_much_memory_is_refused_with_what_to_do() {
+        let packed = |distance_log| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+            encoder.window_log(distance_log).expect("a distance");
+            io::Write::write_all(&mut encoder, b"some text").expect("packed");
+            Unpacked::new(Cursor::new(encoder.finish().expect("packed"))).expect("a decoder")
+        };
+        let text = io::read_to_string(packed(DISTANCE_LOG)).expect("text");
+        assert_eq!(text, "some text");
+        let error = io::read_to_string(packed(DISTANCE_LOG + 1)).expect_err("too far");
+        let words = error.to_string();
+        assert!(words.contains("32 MiB") && words.contains("zstd -d"), "{words}");
     }
 
     #[test]

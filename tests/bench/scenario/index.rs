@@ -7,12 +7,14 @@ use std::process::Command;
 
 use serde_json::json;
 use session_bridge::transcript::checkpoint::MessageRef;
+use session_bridge::transcript::codex::rollout_name;
 use session_bridge::transcript::library::Library;
 use session_bridge::transcript::reading;
+use session_bridge::transcript::rollouts::{self, OpenRollout, RolloutBooks};
 
 use crate::Outcome;
 use crate::daemon::{Home, own_peak_mb};
-use crate::grown::{Grown, grow};
+use crate::grown::{Grown, grow, rollout};
 use crate::options::{CHECK, INDEX, Options, READ};
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
@@ -20,6 +22,9 @@ use crate::vendor;
 
 /// How long the transcript is, in bytes.
 const BYTES: u64 = 1_000_000_000;
+/// How long the rollout is, in bytes, and its folder below Codex' own.
+const ROLLOUT_BYTES: u64 = 300_000_000;
+const ROLLOUTS: &str = "sessions/2026/11/03";
 /// Pages of one run.
 const PAGES: u64 = 50;
 /// Messages of a page.
@@ -37,7 +42,8 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let grown = grow(&path, SESSION, &cwd, options.rounds(BYTES))?;
     build(options, report, &home, &path, &grown)?;
     check(options, report, &path, &grown)?;
-    pages(options, report, &home, &grown)
+    pages(options, report, &home, &grown)?;
+    rollout(options, report)
 }
 
 /// What the index costs a process that does nothing else.
@@ -106,6 +112,56 @@ fn check(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> 
         unit: "MB",
         note: format!("{:.0} MB/s", median(&checked)),
     });
+    Ok(())
+}
+
+/// What the index of a rollout and a check of it cost a process that does nothing else.
+fn rollout(options: &Options, report: &mut Report) -> Outcome<()> {
+    let home = Home::new()?;
+    let folder = home.path().join(ROLLOUTS);
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("rollout-2026-11-03T12-00-00-{SESSION}.jsonl"));
+    let cwd = home.path().to_string_lossy().into_owned();
+    let grown = rollout::grow(&path, SESSION, &cwd, options.rounds(ROLLOUT_BYTES))?;
+    let per_second = |took_us: f64| grown.bytes as f64 / took_us;
+    let (mut read, mut built, mut checked) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut build_peaks, mut check_peaks, mut messages) = (Vec::new(), Vec::new(), 0.0);
+    for _ in 0..options.runs {
+        read.push(per_second(figures(READ, &path)?[0]));
+        let [built_us, peak_mb, found] = figures(INDEX, &path)?;
+        built.push(per_second(built_us));
+        build_peaks.push(peak_mb);
+        messages = found;
+        let [checked_us, peak_mb, findings] = figures(CHECK, &path)?;
+        if findings != 0.0 {
+            return Err(format!("{findings} findings in a whole rollout").into());
+        }
+        checked.push(per_second(checked_us));
+        check_peaks.push(peak_mb);
+    }
+    let mut row = |what: String, figures: &[f64], floor: Option<f64>, unit, note: String| {
+        report.add(Row {
+            what,
+            ours: median(figures),
+            floor,
+            // Nothing was promised of rollouts.
+            limit: Limit::Unset,
+            unit,
+            note,
+        });
+    };
+    let what = format!(
+        "index of a rollout, {} MB, {messages} messages in {} lines",
+        grown.bytes / 1_000_000,
+        grown.lines
+    );
+    let note = format!("floor: a plain read; slowest run {:.0}", percentile(&built, 0));
+    row(what, &built, Some(median(&read)), "MB/s", note);
+    let what = "peak memory of the process that makes it".to_owned();
+    row(what, &build_peaks, None, "MB", String::new());
+    let note = format!("{:.0} MB/s", median(&checked));
+    let what = "a check of it, and the peak memory of the process".to_owned();
+    row(what, &check_peaks, None, "MB", note);
     Ok(())
 }
 
@@ -186,16 +242,35 @@ fn figures(role: &str, path: &Path) -> Outcome<[f64; 3]> {
 /// does not tell), and how many records there are.
 pub(crate) fn be_index(path: &Path) -> Outcome<()> {
     let library = Library::default();
-    let (index, took_us) = timed_us(|| library.index(path));
-    let records = index?.records();
+    let (records, took_us) = match rollout_at(path) {
+        Some((root, id)) => {
+            let books = RolloutBooks::default();
+            let (open, took_us) = timed_us(|| OpenRollout::open(&books, root, id, None));
+            (open?.book.messages(), took_us)
+        }
+        None => {
+            let (index, took_us) = timed_us(|| library.index(path));
+            (index?.records(), took_us)
+        }
+    };
     let peak_mb = own_peak_mb().unwrap_or_default();
     writeln!(std::io::stdout(), "{took_us} {peak_mb} {records}")?;
     Ok(())
 }
 
+/// The folder of Codex and the session, where the file is a rollout.
+fn rollout_at(path: &Path) -> Option<(&Path, &str)> {
+    let name = rollout_name(path.file_name()?.to_str()?)?;
+    let below = Path::new(ROLLOUTS).components().count() + 1;
+    Some((path.ancestors().nth(below)?, name.upstream_id))
+}
+
 /// Checks a transcript, and says the same with how many findings there are.
 pub(crate) fn be_check(path: &Path) -> Outcome<()> {
-    let (checked, took_us) = timed_us(|| reading::check(path));
+    let (checked, took_us) = timed_us(|| match rollout_at(path) {
+        Some((root, id)) => rollouts::check(root, id),
+        None => reading::check(path),
+    });
     let findings = checked?.findings.len();
     let peak_mb = own_peak_mb().unwrap_or_default();
     writeln!(std::io::stdout(), "{took_us} {peak_mb} {findings}")?;

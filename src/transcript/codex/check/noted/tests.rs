@@ -24,8 +24,9 @@ fn decoded(text: &str) -> Scanned<Said> {
         kind.ends_with("_call").then_some(Item::Call { id, tool })
     };
     let is_item = record.kind == LineKind::Item;
-    let kind = Fields::parse(text).and_then(|line| line.text("type"));
-    let has_envelope = Fields::parse(text).is_some_and(|line| line.object("payload").is_some());
+    let line = Fields::parse(text);
+    let has_envelope = line.as_ref().is_some_and(|line| line.object("payload").is_some());
+    let kind = line.and_then(|line| line.text("type"));
     let is_known = |kind: &String| KINDS.contains(&kind.as_str()) || (is_item && !has_envelope);
     Scanned::Record(Said {
         has_envelope,

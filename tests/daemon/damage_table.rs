@@ -1,0 +1,274 @@
+//! Each damage against each method that reads transcripts, for both formats: what is answered, in a few words.
+//!
+//! The rows are read like this: whether the list shows the session; what a check finds; how many checkpoints and texts there
+//! still are, and what is told to be missing; how many messages a place has that was told before; what becomes of one who
+//! wants to adopt a session that was damaged before anybody had it; what is exported of the one that is held; and whether
+//! the list shows the other. Nothing in a file says that whole turns are gone from its end: an export tells it, and a resume.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::App;
+
+const ROLLOUT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
+const ROLLOUT_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
+
+/// One session that a conversation holds, and one that nobody has had.
+const HELD: &str = "11111111-2222-4333-8444-555555555555";
+const NOBODYS: &str = "22222222-2222-4333-8444-555555555555";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Claude,
+    Codex,
+}
+
+impl Format {
+    fn agent(self) -> &'static str {
+        match self {
+            Self::Claude => "loopback",
+            Self::Codex => "codex",
+        }
+    }
+
+    fn folder(self, home: &Home) -> PathBuf {
+        match self {
+            Self::Claude => home.data().join("loopback/projects/-home-u-project"),
+            Self::Codex => home.path().join("codex/sessions/2026/11/21"),
+        }
+    }
+
+    fn path(self, home: &Home, id: &str) -> PathBuf {
+        self.folder(home).join(match self {
+            Self::Claude => format!("{id}.jsonl"),
+            Self::Codex => format!("rollout-2026-11-21T06-16-34-{id}.jsonl"),
+        })
+    }
+
+    /// Two turns, the lines of each by itself.
+    fn turns(self, home: &Home, id: &str) -> [String; 2] {
+        match self {
+            Self::Claude => [0, 1].map(|turn| {
+                let parent = if turn == 0 { "null" } else { "\"a0\"" };
+                format!(
+                    "{{\"type\":\"user\",\"uuid\":\"u{turn}\",\"parentUuid\":{parent},\"sessionId\":\"{id}\",\"cwd\":\"{}\",\
+                     \"origin\":{{\"kind\":\"human\"}},\"message\":{{\"content\":\"ask {turn}\"}}}}\n\
+                     {{\"type\":\"assistant\",\"uuid\":\"a{turn}\",\"parentUuid\":\"u{turn}\",\"sessionId\":\"{id}\",\
+                     \"message\":{{\"id\":\"m{turn}\",\"content\":[{{\"type\":\"text\",\"text\":\"say {turn}\"}}]}}}}\n",
+                    home.project()
+                )
+            }),
+            Self::Codex => {
+                // By itself: what it continues is left out.
+                let own = ROLLOUT.replace(ROLLOUT_ID, id).replace("history_base", "was_base").replace("forked_from_id", "was_from");
+                let second: String = own.lines().skip(1).map(|line| {
+                    let line = line.replace("ordinal\":", "ordinal\":1");
+                    line.replace("turn_id\":\"01a1", "turn_id\":\"02a1") + "\n"
+                }).collect();
+                [own, second]
+            }
+        }
+    }
+
+    fn whole(self, home: &Home, id: &str) -> String {
+        self.turns(home, id).concat()
+    }
+}
+
+async fn call(app: &App, method: &str, params: Value) -> Result<Value, String> {
+    let answer = app.call(method, params).await;
+    answer.map_err(|error| format!("{:?}", error.kind))
+}
+
+fn count(answer: &Value, name: &str) -> usize {
+    answer[name].as_array().unwrap().len()
+}
+
+fn gaps(answer: &Value) -> String {
+    let gaps = answer["gaps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let kinds = gaps
+        .iter()
+        .map(|gap| format!(" {}", gap["kind"].as_str().unwrap()));
+    kinds.collect()
+}
+
+/// What all methods answer, in words.
+async fn told(app: &App, home: &Home, format: Format, conversation: &Value, place: &Value) -> [String; 8] {
+    let agent = format.agent();
+    let listed = call(app, "transcript/list", json!({"agent": agent}))
+        .await
+        .unwrap();
+    let ids = || listed["transcripts"].as_array().unwrap().iter();
+    let is_listed = |id: &str| ids().any(|one| one["upstreamId"] == id).to_string();
+    let check = call(
+        app,
+        "transcript/check",
+        json!({"upstreamId": HELD, "agent": agent}),
+    )
+    .await;
+    let check = check.map(|answer| {
+        let kind = |finding: &Value| format!("{}:{}", finding["line"], finding["kind"].as_str().unwrap());
+        let found: Vec<String> = answer["findings"].as_array().unwrap().iter().map(kind).collect();
+        found.join(" ")
+    });
+    let held = json!({"conversationId": conversation});
+    let checkpoints = call(app, "conversation/checkpoints", held.clone()).await;
+    let history = call(app, "conversation/history", held.clone()).await;
+    let texts = |page: Value| {
+        let messages = page["messages"].as_array().unwrap().iter();
+        let plain = messages.filter(|message| message.get("kind").is_none());
+        let parts = plain.flat_map(|message| message["content"].as_array().unwrap());
+        let texts = parts.filter(|part| part["type"] == "text").count();
+        format!("{texts}{}", gaps(&page))
+    };
+    let got = call(app, "checkpoint/get", json!({"checkpointId": place})).await;
+    let get = call(app, "conversation/get", held.clone()).await;
+    assert_eq!(
+        get.unwrap()["conversation"]["head"],
+        HELD,
+        "the chain is what it was"
+    );
+    let adopted = json!({"upstreamId": NOBODYS, "agent": agent, "cwd": home.project()});
+    let adopted = call(app, "conversation/adopt", adopted).await;
+    let exported = call(app, "conversation/export", held).await;
+    let words = |answer: Result<String, String>| answer.unwrap_or_else(|kind| kind);
+    [
+        is_listed(HELD),
+        words(check),
+        words(checkpoints.map(|page| format!("{}{}", count(&page, "checkpoints"), gaps(&page)))),
+        words(history.map(texts)),
+        words(got.map(|answer| count(&answer, "messages").to_string())),
+        words(adopted.map(|_| "yes".to_owned())),
+        words(exported.map(|answer| format!("{}{}", count(&answer, "messages"), gaps(&answer)))),
+        is_listed(NOBODYS),
+    ]
+}
+
+/// A line of 300 MB between the turns, which stands on no disk.
+fn write_long(path: &Path, turns: &[String; 2]) {
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(turns[0].as_bytes()).unwrap();
+    file.write_all(b"{\"type\":\"x\",\"data\":\"").unwrap();
+    file.seek(SeekFrom::Current(300 << 20)).unwrap();
+    file.write_all(format!("\"}}\n{}", turns[1]).as_bytes()).unwrap();
+}
+
+type Damage = fn(Format, &Home, &str);
+
+const DAMAGES: [(&str, Damage); 9] = [
+    ("none", |_, _, _| {}),
+    ("empty", |format, home, id| {
+        fs::write(format.path(home, id), "").unwrap()
+    }),
+    ("shrunk", |format, home, id| {
+        fs::write(format.path(home, id), &format.turns(home, id)[0]).unwrap()
+    }),
+    ("gone", |format, home, id| {
+        fs::remove_file(format.path(home, id)).unwrap()
+    }),
+    ("another's", |format, home, id| {
+        let path = format.path(home, id);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, format.whole(home, "33333333-2222-4333-8444-555555555555")).unwrap();
+    }),
+    ("a ring", |format, home, id| {
+        let path = format.path(home, id);
+        fs::remove_file(&path).unwrap();
+        symlink(path.file_name().unwrap(), &path).unwrap();
+    }),
+    ("newer", |format, home, id| {
+        let line = r#"{"type":"hologram","uuid":"h1","parentUuid":"a1","version":"99.0.0","payload":{}}"#;
+        fs::write(
+            format.path(home, id),
+            format!("{}{line}\n", format.whole(home, id)),
+        )
+        .unwrap();
+    }),
+    ("a long line", |format, home, id| {
+        write_long(&format.path(home, id), &format.turns(home, id))
+    }),
+    ("no folder", |format, home, _| {
+        let folder = format.folder(home);
+        // It is the same for both sessions, and done once.
+        if folder.is_dir() {
+            fs::remove_dir_all(&folder).unwrap();
+            fs::write(&folder, "in its place").unwrap();
+        }
+    }),
+];
+
+async fn row(format: Format, damage: Damage) -> [String; 8] {
+    let home = Home::new();
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        home.path().join("codex").display()
+    ));
+    fs::create_dir_all(format.folder(&home)).unwrap();
+    for id in [HELD, NOBODYS] {
+        fs::write(format.path(&home, id), format.whole(&home, id)).unwrap();
+    }
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let params = json!({"upstreamId": HELD, "agent": format.agent(), "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    let conversation = &adopted["conversation"]["id"];
+    let page = app
+        .call(
+            "conversation/checkpoints",
+            json!({"conversationId": conversation}),
+        )
+        .await
+        .unwrap();
+    let place = &page["checkpoints"][0]["id"];
+    for id in [HELD, NOBODYS] {
+        damage(format, &home, id);
+    }
+    let told = told(&app, &home, format, conversation, place).await;
+    app.call("daemon/status", json!({})).await.unwrap();
+    told
+}
+
+async fn table(format: Format) -> String {
+    let mut table = String::new();
+    for (name, damage) in DAMAGES {
+        table += &format!("{name} | {}\n", row(format, damage).await.join(" | "));
+    }
+    table
+}
+
+#[tokio::test]
+async fn what_each_method_says_of_each_damage_to_a_transcript_of_claude() {
+    let expected = "\
+none | true |  | 2 | 4 | 2 | yes | 4 | true
+empty | true | 0:nothingToResume | 0 broken | 0 broken | CheckpointNotFound | TranscriptDamaged | 0 broken broken | true
+shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 broken | true
+gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
+another's | true | 1:foreignSessionId | 2 | 4 | 2 | yes | 4 | true
+a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
+newer | true | 5:unknownRecord | 2 | 4 | 2 | yes | 4 | true
+a long line | true | 3:oversizedLine | 2 broken | 4 broken | 2 | yes | 4 broken | true
+no folder | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
+";
+    assert_eq!(table(Format::Claude).await, expected);
+}
+
+#[tokio::test]
+async fn what_each_method_says_of_each_damage_to_a_rollout() {
+    let expected = "\
+none | true |  | 2 | 4 | 2 | yes | 4 | true
+empty | true | 0:nothingToResume | 0 broken | 0 broken | CheckpointNotFound | TranscriptDamaged | 0 broken | true
+shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 | true
+gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
+another's | true | 1:foreignSessionId | 2 | 4 | 2 | yes | 4 | true
+a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
+newer | true | 24:unknownRecord | 2 | 4 | 2 | yes | 4 | true
+a long line | true | 13:oversizedLine | 2 broken | 4 broken | 2 | yes | 4 broken | true
+no folder | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
+";
+    assert_eq!(table(Format::Codex).await, expected);
+}
