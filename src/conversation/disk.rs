@@ -337,8 +337,9 @@ mod tests {
     impl Meter for Counter {
         fn expect(&self, _: u64) {}
 
-        fn read(&self, bytes: u64) {
+        fn read(&self, bytes: u64) -> std::io::Result<()> {
             self.0.fetch_add(bytes, Ordering::Relaxed);
+            Ok(())
         }
     }
 

@@ -139,9 +139,22 @@ impl Meter for Progress {
         Progress::expect(self, bytes);
     }
 
-    fn read(&self, bytes: u64) {
-        // Who only reads is let come to its end.
-        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+    fn read(&self, bytes: u64) -> io::Result<()> {
+        self.step_io(bytes)
+    }
+}
+
+/// Reading that nobody waits for, until the daemon stops.
+pub struct UntilStop(pub CancellationToken);
+
+impl Meter for UntilStop {
+    fn expect(&self, _: u64) {}
+
+    fn read(&self, _: u64) -> io::Result<()> {
+        match self.0.is_cancelled() {
+            true => Err(io::Error::other(EndedEarly)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -168,6 +181,26 @@ mod tests {
         assert_eq!(works.told().len(), 1);
         stop.cancel();
         assert!(second.progress().step_io(0).is_err());
+    }
+
+    /// A stop waits for nobody's reading, however long the file is.
+    #[test]
+    fn reading_ends_with_its_caller_and_with_the_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, "{\"type\":\"mode\"}\n").unwrap();
+        let ended = |meter: Arc<dyn Meter>| metered(meter, || reading::check(&path)).is_err();
+        let (works, stop) = (Arc::new(Works::default()), CancellationToken::new());
+        let begun = works.begin("transcript/check", None, stop.clone());
+        let progress = begun.progress();
+        assert!(!ended(progress.clone()));
+        drop(begun);
+        assert!(ended(progress));
+        let begun = works.begin("transcript/check", None, stop.clone());
+        let rounds = Arc::new(UntilStop(stop.clone()));
+        assert!(!ended(rounds.clone()));
+        stop.cancel();
+        assert!(ended(begun.progress()) && ended(rounds));
     }
 
     /// Each way of reading a transcript counts, whatever asks for it.

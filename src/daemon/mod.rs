@@ -15,6 +15,7 @@ mod start;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -27,6 +28,9 @@ pub use start::{Ending, StartError, run};
 
 /// The hidden first argument with which either program becomes the daemon.
 pub const ARGUMENT: &str = "daemon";
+
+/// How long a stop waits for threads that still read when all else is done.
+const LAST_THREADS: Duration = Duration::from_secs(1);
 
 /// Runs the daemon to its end. `arguments` are those behind the program's name or behind [`ARGUMENT`].
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -44,7 +48,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     start_log();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(&arguments)),
+        Ok(runtime) => {
+            let result = runtime.block_on(run(&arguments));
+            // A thread may hang in a file system that answers no more; what had to be written is written.
+            runtime.shutdown_timeout(LAST_THREADS);
+            result
+        }
         Err(source) => Err(StartError::Runtime(source)),
     };
     match result {

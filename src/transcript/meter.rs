@@ -1,4 +1,4 @@
-//! How much a thread reads of transcripts, for whoever waits for it.
+//! How much a thread reads of transcripts, for whoever waits for it, and the end of its reading when nobody does any more.
 //!
 //! Owns the way from the readers of this room to a counter that somebody outside has set up for the work of one thread.
 //! Knows neither who that is nor what the work is.
@@ -13,7 +13,10 @@ pub trait Meter: Send + Sync {
     /// There are so many bytes more to read.
     fn expect(&self, bytes: u64);
     /// So many bytes more were read.
-    fn read(&self, bytes: u64);
+    ///
+    /// # Errors
+    /// When nothing more is to be read, since nobody waits for it.
+    fn read(&self, bytes: u64) -> io::Result<()>;
 }
 
 thread_local! {
@@ -54,7 +57,7 @@ impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         if let Some(meter) = &self.meter {
-            meter.read(count as u64);
+            meter.read(count as u64)?;
         }
         Ok(count)
     }
@@ -86,8 +89,9 @@ mod tests {
             self.0.fetch_add(bytes, Ordering::Relaxed);
         }
 
-        fn read(&self, bytes: u64) {
+        fn read(&self, bytes: u64) -> io::Result<()> {
             self.1.fetch_add(bytes, Ordering::Relaxed);
+            Ok(())
         }
     }
 

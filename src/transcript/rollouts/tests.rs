@@ -282,8 +282,9 @@ fn bytes_read<T>(work: impl FnOnce() -> T) -> (T, u64) {
     struct Counter(std::sync::atomic::AtomicU64);
     impl crate::transcript::meter::Meter for Counter {
         fn expect(&self, _: u64) {}
-        fn read(&self, bytes: u64) {
+        fn read(&self, bytes: u64) -> std::io::Result<()> {
             self.0.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
         }
     }
     let counter = Arc::new(Counter::default());
