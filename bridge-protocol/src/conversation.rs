@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::export::MissingSession;
 use crate::id::{AgentName, CheckpointId, ConversationId, Cursor, TurnId, UpstreamId};
 use crate::link::{Fidelity, LineageEntry, Link, Resumed};
 use crate::raw::{PromptContent, RawJson};
@@ -202,6 +203,10 @@ pub struct AdoptAnswer {
     /// resume it until it is taken out of there. Not told of one that a conversation held before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
+    /// The session in which its past ends, where that says to have come from one whose transcript is not there or is of no
+    /// use. A link refers to it, and it is not in the chain. Not told of a transcript that a conversation held before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingSession>,
 }
 
 /// One page of `conversation/list`.

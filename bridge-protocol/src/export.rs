@@ -51,7 +51,7 @@ pub struct ExportedFile {
     pub gaps: Vec<HistoryGap>,
 }
 
-/// A session that a conversation has had and whose transcript could not be taken along.
+/// A session of a conversation's past whose transcript is not there, or could not be taken along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingSession {

@@ -269,7 +269,8 @@ pub trait ConversationRpc {
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<ConversationAnswer>;
 
-    /// Deletes the conversation for good; its id is never used again. `transcripts` defaults to keep.
+    /// Deletes the conversation for good; its id is never used again. `transcripts` defaults to keep. Those of sessions that came
+    /// along when another was adopted stay in any case.
     #[method(name = "delete", param_kind = map)]
     async fn delete(
         &self,
@@ -279,7 +280,8 @@ pub trait ConversationRpc {
     ) -> RpcResult<Empty>;
 
     /// Makes a conversation of a transcript that was made elsewhere; the next prompt resumes it. One that a conversation holds
-    /// gives that conversation. `agent` is needed where several have a transcript of this id; `cwd` is the transcript's own
+    /// gives that conversation, also where it holds it as the past of another. The sessions that it came from, as far as the
+    /// files say, join the chain, unless another conversation has them. `agent` is needed where several have a transcript of this id; `cwd` is the transcript's own
     /// unless given, `title` the one that the transcript was given, if any.
     #[method(name = "adopt", param_kind = map)]
     async fn adopt(

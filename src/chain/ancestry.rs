@@ -4,7 +4,7 @@
 //! start, and to an end also where references form a ring. It must not know what a transcript looks like or whether
 //! one is there; it names sessions and the places at which they are cut.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, Relation};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
@@ -131,6 +131,21 @@ impl From<&Link> for LinkOrigin {
     }
 }
 
+/// What is known of a session that another one refers to and that the conversation never held: the agent and the folder of
+/// the one that refers to it.
+impl From<&Ancestor> for LinkOrigin {
+    fn from(ancestor: &Ancestor) -> Self {
+        Self {
+            agent: ancestor.agent.clone(),
+            cwd: ancestor.cwd.clone(),
+            relation: Relation::Fresh,
+            from_upstream_id: None,
+            from_checkpoint_id: None,
+            turns: ancestor.turns,
+        }
+    }
+}
+
 /// The sessions that the head's history came from, nearest first. The head itself is not among them.
 ///
 /// Each is to be cut at the place that its child referred to, so that what a user edited away does not come back.
@@ -190,6 +205,22 @@ pub fn history_sources(
     }
     sources.reverse();
     sources
+}
+
+/// The sessions that are in a lineage for no other reason than that one was adopted which came from them.
+#[must_use]
+pub fn adopted_past(lineage: &[LineageEntry]) -> BTreeSet<UpstreamId> {
+    let (adopted, others): (Vec<_>, Vec<_>) = lineage
+        .iter()
+        .partition(|entry| entry.reason == LineageReason::Adopted);
+    let mut past: BTreeSet<UpstreamId> = adopted
+        .into_iter()
+        .filter_map(|entry| entry.from_upstream_id.clone())
+        .collect();
+    for entry in others {
+        past.remove(&entry.upstream_id);
+    }
+    past
 }
 
 /// The session to climb to next: none past a fresh start, without a reference, or where the references close a ring.

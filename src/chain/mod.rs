@@ -10,7 +10,7 @@
 mod ancestry;
 mod restoring;
 
-pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, ancestors, history_sources};
+pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, adopted_past, ancestors, history_sources};
 pub use restoring::ChainFault;
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};

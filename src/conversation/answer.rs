@@ -37,8 +37,8 @@ impl Request {
 pub enum Answer {
     /// The conversation.
     Conversation(Box<Conversation>),
-    /// The conversation that a transcript became, and whether that is archived.
-    Adopted(Box<Conversation>, bool),
+    /// The conversation that a transcript became.
+    Adopted(Box<AdoptAnswer>),
     /// How a turn ended.
     Turn(Box<TurnResult>),
     /// Whether there was anything to cancel.
@@ -67,10 +67,7 @@ impl Answer {
             Self::Conversation(conversation) => RawJson::from_value(&ConversationAnswer {
                 conversation: (**conversation).clone(),
             }),
-            Self::Adopted(conversation, archived) => RawJson::from_value(&AdoptAnswer {
-                conversation: (**conversation).clone(),
-                archived: *archived,
-            }),
+            Self::Adopted(answer) => RawJson::from_value(answer),
             Self::Turn(turn) => RawJson::from_value(turn),
             Self::Cancelled(cancelled) => RawJson::from_value(&CancelAnswer {
                 cancelled: *cancelled,

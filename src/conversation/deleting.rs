@@ -7,6 +7,7 @@ use bridge_protocol::id::UpstreamId;
 
 use crate::agent::message::CallError;
 use crate::agent::wire::Handle;
+use crate::chain::adopted_past;
 use crate::store::ConversationRecord;
 
 use super::climbing::acquire;
@@ -14,16 +15,19 @@ use super::disk;
 use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held: by the agent's own method where it has one, else
-/// the file. What cannot be deleted is logged and stays.
+/// the file. What cannot be deleted is logged and stays, and so does what came along when another was adopted.
 pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &ConversationRecord) {
     let Ok(entry) = services.agent(&record.agent) else {
         return;
     };
     let lineage = services.store.lineage_all(record.id).unwrap_or_default();
+    // These were made elsewhere, and nobody has named them.
+    let past = adopted_past(&lineage);
     let held: BTreeSet<UpstreamId> = lineage
         .iter()
         .filter(|entry| entry.agent == record.agent && !entry.upstream_id.is_empty())
         .map(|entry| entry.upstream_id.clone())
+        .filter(|id| !past.contains(id))
         .collect();
     let lease = match acquire(services, &entry).await {
         Ok(lease) => Some(lease),

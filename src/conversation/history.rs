@@ -18,7 +18,7 @@ use super::disk;
 use super::error::ConversationError;
 use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
-use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
+use crate::chain::{HistorySource, LinkOrigin, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
@@ -97,9 +97,14 @@ impl History {
         }
         let origins = disk::origins(record, lineage);
         let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
+        // One that no conversation holds, or another one, is read by its reference, as the ladder does.
+        let known = |id: &UpstreamId| {
+            let referred = || ancestors.iter().find(|ancestor| ancestor.upstream_id == *id);
+            origins.get(id).or_else(|| referred().map(LinkOrigin::from))
+        };
         let candidates = ancestors
-            .into_iter()
-            .map(|ancestor| (ancestor.upstream_id, ancestor.cut_at));
+            .iter()
+            .map(|ancestor| (ancestor.upstream_id.clone(), ancestor.cut_at.clone()));
         for (id, cut_at) in std::iter::once((head.upstream_id.clone(), None)).chain(candidates) {
             let mut sources = history_sources(&id, |id| origins.get(id));
             // The session itself is the last of them, and counts up to where its history is still ours.
@@ -110,7 +115,7 @@ impl History {
                 };
             }
             let own = sources.pop();
-            let opened = own.map(|own| open_source(services, &origins, &own));
+            let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own));
             match opened {
                 Some(Ok(session)) => {
                     if head.upstream_id == id
@@ -124,7 +129,7 @@ impl History {
                         });
                     }
                     for source in sources {
-                        match open_source(services, &origins, &source) {
+                        match open_source(services, known(&source.upstream_id), &source) {
                             Ok(session) => history.push(session),
                             Err(gap) => history.gaps.push(gap),
                         }
@@ -500,7 +505,7 @@ impl Session {
 
 fn open_source(
     services: &Services,
-    origins: &Origins,
+    origin: Option<LinkOrigin>,
     source: &HistorySource,
 ) -> Result<Session, HistoryGap> {
     let id = &source.upstream_id;
@@ -509,7 +514,7 @@ fn open_source(
         kind,
         detail,
     };
-    let Some(origin) = origins.get(id) else {
+    let Some(origin) = origin else {
         return Err(gap(
             GapKind::Missing,
             "nothing is known of this session".to_owned(),

@@ -12,6 +12,7 @@
 //! Everything else is read anew.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read};
@@ -25,7 +26,7 @@ use super::TranscriptError;
 use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
-use super::origin::Origin;
+use super::origin::{Origin, Whose};
 use super::reading::{OpenBook, READ_BYTES};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
@@ -178,7 +179,19 @@ impl Library {
     pub fn origin(&self, path: &Path) -> Result<Origin, TranscriptError> {
         self.look(path, |volume, file| {
             let reader = BufReader::with_capacity(READ_BYTES, file);
-            Origin::of(&volume.index, reader).map_err(TranscriptError::io("read", path))
+            Origin::of(&volume.index, own_id(path), reader).map_err(TranscriptError::io("read", path))
+        })
+    }
+
+    /// Which session a record of a transcript was written in.
+    ///
+    /// # Errors
+    /// As [`Library::index`].
+    pub fn whose(&self, path: &Path, uuid: &str) -> Result<Whose, TranscriptError> {
+        self.look(path, |volume, file| {
+            let reader = BufReader::with_capacity(READ_BYTES, file);
+            let whose = Whose::of(&volume.index, own_id(path), uuid, reader);
+            whose.map_err(TranscriptError::io("read", path))
         })
     }
 
@@ -437,6 +450,11 @@ pub(super) fn tail_hash(hasher: &RandomState, file: &File, end: u64) -> io::Resu
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The session whose transcript this is, by the file's name.
+fn own_id(path: &Path) -> &str {
+    path.file_stem().and_then(OsStr::to_str).unwrap_or_default()
 }
 
 /// The bytes from `start` to `end`: what is appended while they are read belongs to the next reading.

@@ -1,4 +1,7 @@
-//! Where a transcript says that it came from: its folder, its title, and the session that it was forked off.
+//! Where a transcript says that it came from: its folder, its title, and the session whose records it begins with.
+//!
+//! A fork says of each message which one it is a copy of. Older versions of Claude Code resumed a session in a new file that
+//! begins with the old one's records as they were, as does a file that was copied by hand: those bear another session's id.
 //!
 //! The index says which lines tell it. Pure; knows nothing of what is made of it.
 
@@ -16,10 +19,23 @@ pub struct Origin {
     pub title: Option<String>,
     /// The place that its history was copied from.
     pub forked_from: Option<ForkedFrom>,
+    /// When its first message of its own was written, RFC 3339, as it stands there.
+    pub began_at: Option<String>,
     /// The turns of its live branch, those before a compaction included.
     pub turns: usize,
     /// How often a parent is named that is not there: each time something is lost.
     pub breaks: usize,
+}
+
+/// Which session a record of a transcript was written in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// There is no such record.
+    Nobodys,
+    /// The transcript's own.
+    Own,
+    /// Another one, in which this is its place.
+    Copied(ForkedFrom),
 }
 
 /// A place in another session.
@@ -33,12 +49,13 @@ pub struct ForkedFrom {
 }
 
 impl Origin {
-    /// What a transcript says of itself: `index` is its own, and `reader` gives its bytes. Of the transcript no more is read
-    /// than the three lines that say it, and of these no more is held than what they say.
+    /// What the transcript of the session `own` says of itself: `index` is its own, and `reader` gives its bytes. Of the
+    /// transcript no more is read than the lines that say it, some tens at most, and of these no more is held than what they
+    /// say.
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn of(index: &Index, mut reader: impl BufRead + Seek) -> io::Result<Self> {
+    pub fn of(index: &Index, own: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
         let mut said =
             |offset: Option<u64>| offset.map_or(Ok(Said::default()), |offset| said_at(&mut reader, offset));
         let mut origin = Self {
@@ -46,16 +63,48 @@ impl Origin {
             cwd: said(index.cwd_offset())?.cwd,
             ..Self::default()
         };
-        if let Some(selection) = index.select(None, true) {
-            origin.turns = selection.prompt_offsets().len();
-            origin.breaks = selection.breaks();
-            let copied = said(index.last_copied(&selection))?;
-            origin.forked_from = copied.session_id.map(|session_id| ForkedFrom {
-                session_id,
-                record_uuid: copied.message_uuid,
-            });
+        let Some(selection) = index.select(None, true) else {
+            return Ok(origin);
+        };
+        origin.turns = selection.prompt_offsets().len();
+        origin.breaks = selection.breaks();
+        let messages = index.messages_of(&selection);
+        // What came from elsewhere stands first, so that one look tells of most transcripts that nothing did.
+        let mut others = 0..messages.len();
+        while !others.is_empty() {
+            let middle = match others.start {
+                0 if others.end == messages.len() => 0,
+                start => start + others.len() / 2,
+            };
+            match said(messages.get(middle).copied())?.copied_as_it_was(own) {
+                Some(_) => others.start = middle + 1,
+                None => others.end = middle,
+            }
         }
+        let last_other = others
+            .start
+            .checked_sub(1)
+            .and_then(|last| messages.get(last).copied());
+        let last_copied = index.last_copied(&selection);
+        let last = last_other.max(last_copied);
+        origin.forked_from = said(last)?.copied_from(own);
+        let first_own = messages.partition_point(|offset| Some(*offset) <= last);
+        origin.began_at = said(messages.get(first_own).copied())?.at;
         Ok(origin)
+    }
+}
+
+impl Whose {
+    /// Whose a record of the transcript of the session `own` is; as for [`Origin::of`].
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn of(index: &Index, own: &str, uuid: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
+        let Some(offset) = index.offset_of(uuid) else {
+            return Ok(Self::Nobodys);
+        };
+        let copied = said_at(&mut reader, offset)?.copied_from(own);
+        Ok(copied.map_or(Self::Own, Self::Copied))
     }
 }
 
@@ -69,6 +118,36 @@ struct Said {
     cwd: Option<String>,
     session_id: Option<String>,
     message_uuid: Option<String>,
+    /// Of the record itself.
+    uuid: Option<String>,
+    own_session_id: Option<String>,
+    at: Option<String>,
+}
+
+impl Said {
+    /// The place in another session that the record is a copy of.
+    fn copied_from(self, own: &str) -> Option<ForkedFrom> {
+        let as_it_was = self.copied_as_it_was(own);
+        let (Some(session_id), Some(uuid)) = (self.session_id, self.message_uuid) else {
+            return as_it_was;
+        };
+        as_it_was.or(Some(ForkedFrom {
+            session_id,
+            record_uuid: Some(uuid),
+        }))
+    }
+
+    /// The same of one that still bears the other session's id.
+    fn copied_as_it_was(&self, own: &str) -> Option<ForkedFrom> {
+        let other = self
+            .own_session_id
+            .as_ref()
+            .filter(|id| !id.is_empty() && *id != own)?;
+        Some(ForkedFrom {
+            session_id: other.clone(),
+            record_uuid: Some(self.uuid.clone()?),
+        })
+    }
 }
 
 /// Reads one line.
@@ -109,6 +188,9 @@ enum Member {
     ForkedFrom,
     SessionId,
     MessageUuid,
+    Uuid,
+    OwnSessionId,
+    At,
     #[default]
     None,
 }
@@ -120,6 +202,9 @@ impl Said {
             Member::Cwd => Some(&mut self.cwd),
             Member::SessionId => Some(&mut self.session_id),
             Member::MessageUuid => Some(&mut self.message_uuid),
+            Member::Uuid => Some(&mut self.uuid),
+            Member::OwnSessionId => Some(&mut self.own_session_id),
+            Member::At => Some(&mut self.at),
             Member::ForkedFrom | Member::None => None,
         }
     }
@@ -136,6 +221,9 @@ impl Noted for Said {
         match (context, name) {
             (Context::Record, b"customTitle") => Member::Title,
             (Context::Record, b"cwd") => Member::Cwd,
+            (Context::Record, b"uuid") => Member::Uuid,
+            (Context::Record, b"sessionId") => Member::OwnSessionId,
+            (Context::Record, b"timestamp") => Member::At,
             (Context::Record, b"forkedFrom") => Member::ForkedFrom,
             (Context::ForkedFrom, b"sessionId") => Member::SessionId,
             (Context::ForkedFrom, b"messageUuid") => Member::MessageUuid,
@@ -215,7 +303,7 @@ mod tests {
 
     fn read_bytes(bytes: &[u8]) -> Origin {
         let index = Index::read(bytes).expect("bytes are read");
-        Origin::of(&index, Cursor::new(bytes)).expect("bytes are read")
+        Origin::of(&index, "own", Cursor::new(bytes)).expect("bytes are read")
     }
 
     #[test]
@@ -251,6 +339,63 @@ mod tests {
     }
 
     #[test]
+    fn records_of_another_session_are_where_it_was_resumed_from() {
+        let of = |session: &str| format!(r#","sessionId":"{session}","timestamp":"of {session}""#);
+        let table: [(&[&str], Option<(&str, &str)>, Option<&str>); 6] = [
+            (&["own", "own", "own"], None, Some("of own")),
+            (&["s0", "own", "own"], Some(("s0", "u0")), Some("of own")),
+            (&["s0", "s0", "s1", "own"], Some(("s1", "u2")), Some("of own")),
+            // A file that was copied under another name, or renamed.
+            (&["s0", "s0"], Some(("s0", "u1")), None),
+            (&["", ""], None, Some("of ")),
+            (&[], None, None),
+        ];
+        for (sessions, from, began_at) in table {
+            let line = |(number, session): (usize, &&str)| {
+                let parent = number
+                    .checked_sub(1)
+                    .map_or(String::new(), |parent| format!("u{parent}"));
+                prompt(&format!("u{number}"), &parent, &of(session))
+            };
+            let lines: Vec<String> = sessions.iter().enumerate().map(line).collect();
+            let told = read(&lines);
+            let place = told.forked_from.as_ref();
+            let place = place.map(|place| (place.session_id.as_str(), place.record_uuid.as_deref().unwrap()));
+            assert_eq!(
+                (place, told.began_at.as_deref()),
+                (from, began_at),
+                "{sessions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_says_which_session_it_was_written_in() {
+        let lines = [
+            prompt("u1", "", r#","sessionId":"s0""#),
+            prompt(
+                "u2",
+                "u1",
+                r#","sessionId":"own","forkedFrom":{"sessionId":"s1","messageUuid":"m"}"#,
+            ),
+            prompt("u3", "u2", r#","sessionId":"own""#),
+        ];
+        let bytes = lines.join("\n").into_bytes();
+        let index = Index::read(bytes.as_slice()).expect("bytes are read");
+        let whose = |uuid: &str| Whose::of(&index, "own", uuid, Cursor::new(&bytes)).expect("bytes are read");
+        let copied = |session: &str, uuid: &str| {
+            Whose::Copied(ForkedFrom {
+                session_id: session.to_owned(),
+                record_uuid: Some(uuid.to_owned()),
+            })
+        };
+        assert_eq!(
+            ["u1", "u2", "u3", "u4"].map(whose),
+            [copied("s0", "u1"), copied("s1", "m"), Whose::Own, Whose::Nobodys]
+        );
+    }
+
+    #[test]
     fn garbage_says_nothing() {
         for bytes in [&b""[..], b"\n\n", b"@@@\n{\n", b"\0\0\0", b"\xff\xfe\n[]\n7"] {
             assert_eq!(read_bytes(bytes), Origin::default());
@@ -262,6 +407,7 @@ mod tests {
         let index = Index::read(bytes).expect("bytes are read");
         let selection = index.select(None, true);
         let mut origin = Origin::default();
+        let mut first_own = None;
         let mut lines = Lines::new(bytes, 0);
         while let Some(line) = lines.next_line().expect("bytes are read") {
             let text = text_of_same_length(trimmed(line.bytes));
@@ -284,6 +430,10 @@ mod tests {
                     session_id,
                     record_uuid: Some(uuid),
                 });
+                match from {
+                    Some(_) => first_own = None,
+                    None => first_own = first_own.or_else(|| Some(record.fields.text("timestamp"))),
+                }
                 origin.forked_from = from.or(origin.forked_from);
             }
         }
@@ -291,6 +441,7 @@ mod tests {
             origin.turns = selection.prompt_offsets().len();
             origin.breaks = selection.breaks();
         }
+        origin.began_at = first_own.flatten();
         origin
     }
 
@@ -300,6 +451,7 @@ mod tests {
         let more = prop::sample::select(vec![
             "",
             r#","cwd":"/home/u/a""#,
+            r#","sessionId":"own","timestamp":"2026-11-03T12:00:00Z""#,
             r#","cwd":"/home/\u00fc\ud83d""#,
             r#","cwd":7"#,
             r#","cwd":"/x","cwd":null"#,

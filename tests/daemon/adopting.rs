@@ -151,7 +151,10 @@ async fn a_fork_says_where_it_came_from() {
     let daemon = home.start();
     let app = daemon.app().await;
     let adopted = adopt(&app, json!({"upstreamId": fork})).await.unwrap();
-    let link = &app.chain(adopted.id).await[0];
+    let links = app.chain(adopted.id).await;
+    let [link] = links.as_slice() else {
+        panic!("what is not there cannot be in the chain: {links:?}");
+    };
     assert_eq!(link.relation, Relation::Carries);
     assert_eq!(link.from_upstream_id.as_ref(), Some(&parent));
     assert!(link.from_checkpoint_id.is_some());

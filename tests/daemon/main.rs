@@ -31,6 +31,7 @@ mod events;
 mod forks;
 mod history;
 mod home;
+mod inherited;
 mod interrupts;
 #[cfg(target_os = "linux")]
 mod killed_imports;

@@ -57,6 +57,18 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     } else {
         context.output.line(&answer.conversation.id.to_string())?;
     }
+    for missing in &answer.missing {
+        context.output.note(&format!(
+            "its past ends with {}, which is not in its chain: {}",
+            missing.upstream_id,
+            one_line(&missing.detail)
+        ))?;
+    }
+    if let Some(head) = answer.conversation.head.as_ref().filter(|head| **head != id) {
+        context.output.note(&format!(
+            "{id} is in the past of this conversation, which goes on with {head}"
+        ))?;
+    }
     if answer.archived {
         let session = answer.conversation.head.as_ref().unwrap_or(&id);
         context.output.note(&format!(

@@ -3,13 +3,16 @@
 //!
 //! Files are read on blocking threads; what is decided of them is decided here. Nothing here writes to a transcript.
 
+mod past;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
+use jiff::Timestamp;
 
 use super::super::answer::{Answer, Request};
 use super::super::climbing::store_error;
@@ -22,14 +25,15 @@ use super::super::state::view_of_record;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
-use crate::store::{Change, ConversationRecord};
+use crate::store::{Change, ConversationRecord, TranscriptRoot};
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
-use crate::transcript::origin::Origin;
+use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, reading, rollouts};
+use past::{Past, Told, past};
 
 /// A transcript that is to become a conversation.
 #[derive(Clone, Debug)]
@@ -54,8 +58,8 @@ struct Held {
 }
 
 impl Registry {
-    /// Makes a conversation of a transcript, or gives the one that holds it. The conversation is durable before anyone
-    /// hears of it.
+    /// Makes a conversation of a transcript, or gives the one that holds it. The sessions that it came from join its chain, as
+    /// far as the files say them and no other conversation has them. The conversation is durable before anyone hears of it.
     ///
     /// # Errors
     /// When there is no such transcript, several agents have one, it holds nothing that could be resumed, the folder
@@ -67,21 +71,20 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let registry = Arc::clone(self);
         let work = || async move {
-            let (adopted, archived) = registry.adopt_now(adoption).await?;
-            Ok(Answer::Adopted(Box::new(adopted), archived))
+            let adopted = registry.adopt_now(adoption).await?;
+            Ok(Answer::Adopted(Box::new(adopted)))
         };
         self.once(None, request, work).await
     }
 
-    /// The conversation, and whether its transcript is archived.
-    async fn adopt_now(&self, adoption: Adoption) -> Result<(Conversation, bool), ConversationError> {
+    async fn adopt_now(&self, adoption: Adoption) -> Result<AdoptAnswer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
         check_title(adoption.title.as_deref().unwrap_or_default())?;
         let entries = self.named_agents(adoption.agent.as_ref())?;
-        if let Some(holder) = self.holder(&adoption)? {
-            return Ok((self.view(holder)?, false));
+        if let Some(answer) = self.adopted_before(&adoption)? {
+            return Ok(answer);
         }
         let given = adoption.cwd.as_deref().map(usable_folder).transpose()?;
         let id = adoption.upstream_id.clone();
@@ -89,7 +92,7 @@ impl Registry {
         let read = move || {
             let held = find(&entries, &id)?;
             let (path, origin) = match held.format {
-                Format::Claude => best_copy(&services.library, &held, given.as_deref())?,
+                Format::Claude => best_copy(&services.library, &held.root, &held.paths, given.as_deref())?,
                 Format::Codex => rollout(&held)?,
             };
             if origin.turns == 0 {
@@ -103,20 +106,55 @@ impl Registry {
                 None => folder_of(&origin)?,
             };
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
-            Ok((held.entry, cwd, origin, archived))
+            let past = past(&services.library, &held, origin);
+            Ok((held.entry, cwd, past, archived))
         };
-        let (entry, cwd, origin, archived) = self.reading("conversation/adopt", None, read).await?;
+        let (entry, cwd, mut past, archived) = self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let _turn = self.creating.lock().await;
-        if let Some(holder) = self.holder(&adoption)? {
-            return Ok((self.view(holder)?, false));
+        if let Some(answer) = self.adopted_before(&adoption)? {
+            return Ok(answer);
         }
-        let (record, change) = adopted(adoption, &entry, cwd, origin);
+        self.leave_to_others(&entry, &mut past)?;
+        let missing = past.missing.take().into_iter().collect();
+        let (record, change) = adopted(adoption, &entry, &cwd, past);
         let committed = self.services.store.commit(change).await;
         committed.map_err(|error| store_error(&error))?;
         let view = view_of_record(&record);
         self.services.announce_new(view.clone());
-        Ok((view, archived))
+        Ok(AdoptAnswer {
+            conversation: view,
+            archived,
+            missing,
+        })
+    }
+
+    /// What is answered when a conversation has this transcript already.
+    fn adopted_before(&self, adoption: &Adoption) -> Result<Option<AdoptAnswer>, ConversationError> {
+        let Some(holder) = self.holder(adoption)? else {
+            return Ok(None);
+        };
+        Ok(Some(AdoptAnswer {
+            conversation: self.view(holder)?,
+            archived: false,
+            missing: Vec::new(),
+        }))
+    }
+
+    /// Ends a past before the first session that another conversation has: what came before is that one's.
+    fn leave_to_others(&self, entry: &AgentEntry, past: &mut Past) -> Result<(), ConversationError> {
+        let root = entry.transcript_root();
+        for place in 1..past.sessions.len() {
+            if !self
+                .holders(&past.sessions[place].upstream_id, Some(&root))?
+                .is_empty()
+            {
+                past.sessions.truncate(place);
+                past.missing = None;
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// What is wrong with the transcript of a conversation's head.
@@ -170,7 +208,8 @@ impl Registry {
                 // It need not be read twice.
                 (Format::Claude, [only]) => check_answer(reading::check(only)),
                 (Format::Claude, _) => {
-                    check_answer(reading::check(&best_copy(&services.library, &held, None)?.0))
+                    let (best, _) = best_copy(&services.library, &held.root, &held.paths, None)?;
+                    check_answer(reading::check(&best))
                 }
             }
         })
@@ -192,15 +231,7 @@ impl Registry {
             .map(|agent| self.services.agent(agent))
             .transpose()?
             .map(|entry| entry.transcript_root());
-        let owners = self.services.store.owners(&adoption.upstream_id, root.as_ref());
-        let mut holders = Vec::new();
-        for id in owners.map_err(|error| store_error(&error))? {
-            match self.record(id) {
-                Ok(_) => holders.push(id),
-                Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let mut holders = self.holders(&adoption.upstream_id, root.as_ref())?;
         if holders.len() > 1 {
             return Err(ConversationError::Ambiguous {
                 name: adoption.upstream_id.to_string(),
@@ -210,65 +241,96 @@ impl Registry {
         }
         Ok(holders.pop())
     }
+
+    /// The conversations that have ever had a session and were not deleted.
+    fn holders(
+        &self,
+        id: &UpstreamId,
+        root: Option<&TranscriptRoot>,
+    ) -> Result<Vec<ConversationId>, ConversationError> {
+        let owners = self.services.store.owners(id, root);
+        let mut holders = Vec::new();
+        for id in owners.map_err(|error| store_error(&error))? {
+            match self.record(id) {
+                Ok(_) => holders.push(id),
+                Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(holders)
+    }
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.
-fn adopted(
-    adoption: Adoption,
-    entry: &AgentEntry,
-    cwd: String,
-    origin: Origin,
-) -> (ConversationRecord, Change) {
+fn adopted(adoption: Adoption, entry: &AgentEntry, cwd: &str, past: Past) -> (ConversationRecord, Change) {
     let at = now();
     let agent = entry.name.clone();
-    let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
-    let own_title = || shortened_title(origin.title.unwrap_or_default());
+    let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.to_owned(), at);
+    let own_title = past.sessions.first().and_then(|own| own.origin.title.clone());
+    let own_title = || shortened_title(own_title.unwrap_or_default());
     record.title = adoption.title.unwrap_or_else(own_title);
-    let place = |record_uuid: String, session: &str| {
+    let mut change = Change::default();
+    let times = joined_at(&past.sessions, at);
+    for (place, (session, at)) in past.sessions.into_iter().zip(times).enumerate().rev() {
+        // What is missing from its middle is told again by each resume.
+        let fidelity = match session.origin.breaks {
+            0 => Fidelity::Full,
+            _ => Fidelity::Partial,
+        };
+        let id = session.upstream_id.clone();
+        let own_cwd = session.origin.cwd.clone().filter(|_| place > 0);
+        let link = link_of(session, agent.clone(), own_cwd.unwrap_or_else(|| cwd.to_owned()));
+        let appended = record.chain.append(link, fidelity, at);
+        let entries = appended.entries.into_iter();
+        change.lineage.extend(entries.map(|entry| (record.id, entry)));
+        change.upstream.push((record.id, entry.transcript_root(), id));
+    }
+    change.conversation = Some(record.clone());
+    (record, change)
+}
+
+/// When each session joined: the adopted one now, those before it when their first own message was written. In the order of
+/// the sessions, newest first, and none later than the one that came from it.
+fn joined_at(sessions: &[Told], at: Timestamp) -> Vec<Timestamp> {
+    let mut latest = at;
+    let mut times = vec![at];
+    for session in sessions.iter().skip(1) {
+        let told = session.origin.began_at.as_ref();
+        let told = told.and_then(|at| at.parse().ok());
+        latest = told.map_or(latest, |told| latest.min(told));
+        times.push(latest);
+    }
+    times
+}
+
+fn link_of(session: Told, agent: AgentName, cwd: String) -> NewLink {
+    let from = session.origin.forked_from;
+    let place = |from: &ForkedFrom| {
         let place = CheckpointRef {
             agent: agent.as_str().to_owned(),
-            upstream_id: session.to_owned(),
-            record_uuid,
+            upstream_id: from.session_id.clone(),
+            record_uuid: from.record_uuid.clone()?,
         };
-        CheckpointId::new(place.to_string())
+        Some(CheckpointId::new(place.to_string()))
     };
-    let from = origin.forked_from;
-    let link = NewLink {
-        upstream_id: adoption.upstream_id.clone(),
-        agent: agent.clone(),
+    NewLink {
+        upstream_id: session.upstream_id,
         cwd,
+        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for an act of ours.
         reason: LinkReason::Adopted,
-        relation: if from.is_some() {
-            Relation::Carries
-        } else {
-            Relation::Fresh
+        relation: match from {
+            Some(_) => Relation::Carries,
+            None => Relation::Fresh,
         },
         from_upstream_id: from.as_ref().map(|from| from.session_id.as_str().into()),
-        from_checkpoint_id: from.and_then(|from| Some(place(from.record_uuid?, &from.session_id))),
+        from_checkpoint_id: from.as_ref().and_then(place),
         cause: None,
         turns: 0,
         // None of them was acknowledged here: all are what it held when it came.
-        carried_turns: origin.turns as u64,
+        carried_turns: session.origin.turns as u64,
         written: true,
-    };
-    // What is missing from its middle is told again by each resume.
-    let fidelity = if origin.breaks == 0 {
-        Fidelity::Full
-    } else {
-        Fidelity::Partial
-    };
-    let appended = record.chain.append(link, fidelity, at);
-    let change = Change {
-        lineage: appended
-            .entries
-            .into_iter()
-            .map(|entry| (record.id, entry))
-            .collect(),
-        upstream: vec![(record.id, entry.transcript_root(), adoption.upstream_id)],
-        conversation: Some(record.clone()),
-        ..Change::default()
-    };
-    (record, change)
+        agent,
+    }
 }
 
 /// Looks for a transcript at these agents. Blocks.
@@ -326,12 +388,13 @@ fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, Conversati
 /// that is the folder that the copy itself was last used in, and of these the one that was written last. Blocks.
 fn best_copy(
     library: &Library,
-    held: &Held,
+    root: &Path,
+    paths: &[PathBuf],
     cwd: Option<&str>,
 ) -> Result<(PathBuf, Origin), ConversationError> {
     let mut failure = None;
     let mut best = None;
-    for path in &held.paths {
+    for path in paths {
         let origin = match library.origin(path) {
             Ok(origin) => origin,
             Err(error) => {
@@ -341,7 +404,7 @@ fn best_copy(
         };
         let home = cwd.or(origin.cwd.as_deref());
         let is_home =
-            home.is_some_and(|cwd| path.parent() == Some(own_folder(&held.root, Path::new(cwd)).as_path()));
+            home.is_some_and(|cwd| path.parent() == Some(own_folder(root, Path::new(cwd)).as_path()));
         let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
         let rank = (origin.turns > 0, is_home, written);
         if best.as_ref().is_none_or(|(highest, _, _)| rank > *highest) {

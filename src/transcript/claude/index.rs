@@ -177,6 +177,27 @@ impl Index {
             .find(|offset| selection.contains(*offset))
     }
 
+    /// Where the messages of a branch begin, in the order of the file.
+    #[must_use]
+    pub(in crate::transcript) fn messages_of(&self, selection: &Selection) -> Vec<u64> {
+        let is_message = |position: &usize| {
+            let role = self.entries.role(*position);
+            role != Role::Other && !self.entries.is_sidechain(*position)
+        };
+        let messages = (0..self.entries.len()).filter(is_message);
+        messages
+            .map(|position| self.entries.offset(position))
+            .filter(|offset| selection.contains(*offset))
+            .collect()
+    }
+
+    /// Where the record with this uuid begins; of several the last.
+    #[must_use]
+    pub(in crate::transcript) fn offset_of(&self, uuid: &str) -> Option<u64> {
+        let position = self.entries.find(IdRef::new(uuid))?;
+        Some(self.entries.offset(position))
+    }
+
     /// Where the records begin that name a parent which is not there, with its uuid.
     pub(in crate::transcript) fn missing_parents(&self) -> impl Iterator<Item = (u64, String)> {
         self.entries

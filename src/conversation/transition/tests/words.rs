@@ -84,12 +84,14 @@ pub(super) fn event_line(event: &Event) -> String {
 
 pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>) -> String {
     let what = match result {
-        Ok(Answer::Conversation(conversation) | Answer::Adopted(conversation, _)) => {
+        Ok(Answer::Conversation(conversation)) => {
             format!("conversation {}", word(&conversation.state))
         }
         Ok(Answer::Turn(turn)) => format!("turn {} {}", turn.turn_id, word(&turn.stop_reason)),
         Ok(Answer::Cancelled(cancelled)) => format!("cancelled {cancelled}"),
         Ok(Answer::Resumed(_, resumed)) => format!("resumed {} {}", resumed.upstream_id, word(&resumed.via)),
+        // Calls that a registry answers.
+        Ok(Answer::Adopted(_)) => "adopted".to_owned(),
         Ok(Answer::Imported(_)) => "imported".to_owned(),
         Ok(Answer::Forked(forked)) => {
             format!(
