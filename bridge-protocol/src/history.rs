@@ -155,6 +155,8 @@ pub enum GapKind {
     Broken,
     /// What was compacted away is not in it.
     Compacted,
+    /// Fewer turns stand in it than ran on it: the newest are not written yet, or some are lost.
+    Behind,
     /// A word that this version of the crate does not know.
     #[serde(other)]
     Unknown,

@@ -118,14 +118,17 @@ impl History {
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own));
             match opened {
                 Some(Ok(session)) => {
-                    if head.upstream_id == id
-                        && head.turns + head.carried_turns > 0
-                        && session.open.messages() == 0
-                    {
+                    // What somebody went back behind still stands in the file, and no branch is a loss.
+                    let ran = head.turns.saturating_add(head.carried_turns);
+                    let gone = ran.saturating_sub(session.open.turns_at_most());
+                    if head.upstream_id == id && gone > 0 {
                         history.gaps.push(HistoryGap {
                             upstream_id: id,
-                            kind: GapKind::Broken,
-                            detail: "turns were said in it, and its transcript holds none of them".to_owned(),
+                            kind: GapKind::Behind,
+                            detail: format!(
+                                "{gone} of the {ran} turns that ran on it are not in its file: they are not \
+                                 written yet, or lost"
+                            ),
                         });
                     }
                     for source in sources {

@@ -63,7 +63,7 @@ pub struct Library {
     hasher: RandomState,
     shelf: Mutex<Shelf>,
     /// The same for the rollouts of Codex, which keep their own count.
-    pub(super) rollouts: RolloutBooks,
+    pub(crate) rollouts: RolloutBooks,
 }
 
 /// How a transcript stands, for one who watches it.

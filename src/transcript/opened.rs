@@ -86,6 +86,17 @@ impl Opened {
         }
     }
 
+    /// The most turns that may ever have run in it, as far as it shows. Codex keeps no record of commands that its adapter
+    /// answers by itself, so that only a rollout without a message shows anything.
+    #[must_use]
+    pub fn turns_at_most(&self) -> u64 {
+        match self {
+            Self::Claude(open) => open.book.turns_at_most(),
+            Self::Codex(open) if open.book.messages() == 0 => 0,
+            Self::Codex(_) => u64::MAX,
+        }
+    }
+
     /// The messages of a turn; of one that is not there none.
     #[must_use]
     pub fn turn(&self, turn: usize) -> Range<usize> {

@@ -231,3 +231,33 @@ async fn a_file_that_a_session_continues_and_that_is_gone_is_named() {
     let lineage = far.lineage(id).await;
     assert_eq!(lineage.last().unwrap().fidelity, Fidelity::Partial);
 }
+
+/// What is not in the rollout, or not yet, is told of Codex' sessions as well.
+#[tokio::test]
+async fn an_export_tells_what_the_rollout_lacks() {
+    let home = home();
+    write(&rollout(&home, ROOT_ID), ROOT.as_bytes());
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
+    let made = app.call("conversation/adopt", params).await.unwrap();
+    let id = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    assert_eq!(bundle(&app, id).await.get("missing"), None);
+    let ends = ROOT
+        .match_indices("\"task_complete\"")
+        .map(|(at, _)| at)
+        .next()
+        .unwrap();
+    let end = ends + ROOT[ends..].find('\n').unwrap() + 1;
+    write(&rollout(&home, ROOT_ID), &ROOT.as_bytes()[..end]);
+    let missing = bundle(&app, id).await["missing"].clone();
+    assert_eq!(
+        (missing.as_array().map(Vec::len), &missing[0]["upstreamId"]),
+        (Some(1), &json!(ROOT_ID))
+    );
+    let detail = missing[0]["detail"].as_str().unwrap();
+    assert!(
+        detail.starts_with("5 of the 6 turns that ran on it are not in its file"),
+        "{detail}"
+    );
+}

@@ -140,6 +140,51 @@ async fn a_lost_tail_is_partial() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
+/// What somebody went back behind still stands in the file; what does not is a gap, or not written yet.
+#[tokio::test]
+async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, head) = three_turns(&home, &app).await;
+    let history = || async {
+        let page = json!({"conversationId": id});
+        app.call("conversation/history", page).await.unwrap()
+    };
+    assert_eq!(history().await.get("gaps"), None);
+    // As an agent does that goes back to the first turn and asks again from there.
+    rewrite(&home, &head, |lines| {
+        let read = |line: &String| serde_json::from_str::<Value>(line).unwrap();
+        let second = lines.iter().position(|line| line.contains("\"two\"")).unwrap();
+        let mut again = read(&lines[second]);
+        again["uuid"] = json!("again");
+        again["message"]["content"] = json!("again");
+        lines.push(again.to_string());
+    });
+    let told = history().await;
+    assert_eq!(told.get("gaps"), None);
+    assert!(told.to_string().contains("again") && !told.to_string().contains("echo: two"));
+    rewrite(&home, &head, |lines| {
+        let third = lines.iter().position(|line| line.contains("three")).unwrap();
+        lines.truncate(third);
+    });
+    let told = history().await;
+    assert_eq!(
+        told["gaps"],
+        json!([{
+            "upstreamId": head,
+            "kind": "behind",
+            "detail": "1 of the 3 turns that ran on it are not in its file: they are not written yet, or lost"
+        }])
+    );
+    // Told once, in an export too.
+    let whole = app
+        .call("conversation/export", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(whole["gaps"], told["gaps"]);
+}
+
 /// What a branch or a copy carries counts like what was said on it.
 #[tokio::test]
 async fn turns_that_were_carried_over_are_missed_too() {

@@ -47,7 +47,7 @@ pub(super) fn answer(
         Ok(progress.step(length as u64).map_err(Trouble::from)?)
     });
     (portable.turns, portable.gaps) = told?;
-    portable.gaps.extend(behind);
+    add_behind(&mut portable.gaps, behind);
     portable.messages = messages;
     Ok(ExportAnswer::Json(Box::new(portable)))
 }
@@ -82,7 +82,7 @@ pub(super) fn file(
             output.write(&text_of(&message)?)
         });
         (portable.turns, portable.gaps) = told?;
-        portable.gaps.extend(behind);
+        add_behind(&mut portable.gaps, behind);
         output.write("\n],")?;
         let tail = text_of(&Tail::of(&portable))?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
@@ -203,9 +203,19 @@ fn behind(services: &Services, export: &Export) -> Option<HistoryGap> {
     let gone = files::behind(services, &export.record)?;
     Some(HistoryGap {
         upstream_id: gone.upstream_id,
-        kind: GapKind::Broken,
+        kind: GapKind::Behind,
         detail: gone.detail,
     })
+}
+
+/// Adds it, unless the history says so already.
+fn add_behind(gaps: &mut Vec<HistoryGap>, behind: Option<HistoryGap>) {
+    let is_told = |behind: &HistoryGap| {
+        let is_it = |gap: &HistoryGap| gap.kind == GapKind::Behind && gap.upstream_id == behind.upstream_id;
+        gaps.iter().any(is_it)
+    };
+    let untold = behind.filter(|behind| !is_told(behind));
+    gaps.extend(untold);
 }
 
 /// A conversation without its messages.

@@ -85,6 +85,15 @@ impl Book {
         (self.messages.capacity() + self.turns.capacity()) * size_of::<u32>()
     }
 
+    /// The most turns that may ever have stood in the transcript; no limit where a compaction left its past elsewhere.
+    #[must_use]
+    pub fn turns_at_most(&self) -> u64 {
+        match self.cut_by_compaction {
+            true => u64::MAX,
+            false => self.index.turns_at_most(),
+        }
+    }
+
     /// How many messages there are.
     #[must_use]
     pub fn messages(&self) -> usize {

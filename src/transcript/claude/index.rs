@@ -250,6 +250,14 @@ impl Index {
         self.prompts
     }
 
+    /// The most turns that may ever have stood here, on whatever branch: what was sent as a prompt may stand as a command of the
+    /// agent's own.
+    #[must_use]
+    pub fn turns_at_most(&self) -> u64 {
+        let asides = (0..self.entries.len()).filter(|position| self.entries.role(*position) == Role::Aside);
+        self.prompts + asides.count() as u64
+    }
+
     /// How many whole lines were not records.
     #[must_use]
     pub fn garbage_lines(&self) -> u64 {

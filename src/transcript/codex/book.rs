@@ -87,6 +87,8 @@ pub struct Book {
     pub cwd: Option<String>,
     /// How many records are damaged or gone.
     pub damages: u64,
+    /// How many turns a person went back behind.
+    rolled_back: u64,
 }
 
 /// Reads the parts of a history one after another, the oldest first.
@@ -384,6 +386,7 @@ impl BookBuilder {
     fn roll_back(&mut self, turns: u64) {
         let left = self.book.turns.len() as u64;
         let kept = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
+        self.book.rolled_back += left - kept as u64;
         if let Some(first) = self.book.turns.get(kept) {
             self.book.entries.truncate(first.start);
             self.book.turns.truncate(kept);
@@ -419,6 +422,16 @@ impl Book {
     #[must_use]
     pub fn turns(&self) -> usize {
         self.turns.len()
+    }
+
+    /// The most turns that may have run: those that were gone back behind count, and each compaction may have been asked for.
+    #[must_use]
+    pub fn turns_at_most(&self) -> u64 {
+        let compactions = self
+            .entries
+            .iter()
+            .filter(|entry| entry.sort == EntrySort::Summary);
+        self.turns.len() as u64 + self.rolled_back + compactions.count() as u64
     }
 
     /// The messages of a turn; of one that is not there none.
