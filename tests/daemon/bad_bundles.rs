@@ -7,7 +7,7 @@ use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
 
-use crate::carrying::{bundle, files_below, import};
+use crate::carrying::{bundled, files_below, import};
 use crate::home::Home;
 use crate::support::refused;
 
@@ -82,7 +82,7 @@ impl Bench {
         let beside = there.transcript(head.as_str()).unwrap().with_extension("");
         fs::create_dir_all(beside.join("tool-results")).unwrap();
         fs::write(beside.join("tool-results/t.txt"), "long").unwrap();
-        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+        let path = bundled(&app, id).await;
         drop(app);
         drop(daemon);
         let good = fs::read(path).unwrap();

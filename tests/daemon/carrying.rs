@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::link::{Fidelity, LineageReason, Via};
+use bridge_protocol::{ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
 use crate::home::Home;
@@ -22,6 +22,26 @@ pub(crate) async fn bundle(app: &App, id: ConversationId) -> Value {
 pub(crate) async fn import(app: &App, params: Value) -> Result<Conversation, BridgeError> {
     let answer = app.call("conversation/import", params).await?;
     Ok(serde_json::from_value(answer["conversation"].clone()).unwrap())
+}
+
+/// A conversation of the home's project that was told this, each text behind the first on a branch in place; the path of
+/// its bundle, and its head.
+async fn exported(there: &Home, texts: &[&str]) -> (ConversationId, String, UpstreamId) {
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let id = app.make(&there.project()).await;
+    for (number, text) in texts.iter().enumerate() {
+        if number > 0 {
+            app.fork(id, true).await.unwrap();
+        }
+        app.send(id, text).await;
+    }
+    (id, bundled(&app, id).await, app.get(id).await.head.unwrap())
+}
+
+/// The path of a bundle that was made just now.
+pub(crate) async fn bundled(app: &App, id: ConversationId) -> String {
+    bundle(app, id).await["path"].as_str().unwrap().to_owned()
 }
 
 /// All files below a folder.
@@ -141,7 +161,7 @@ async fn a_chain_comes_along_whole() {
         app.send(id, "two [[forget]]").await;
         app.close(id).await;
         app.send(id, "three").await;
-        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+        let path = bundled(&app, id).await;
         let told = app
             .call("conversation/history", json!({"conversationId": id}))
             .await
@@ -192,7 +212,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     app.send(id, "one").await;
     app.fork(id, true).await.unwrap();
     app.send(id, "two").await;
-    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let path = bundled(&app, id).await;
     let held = refused(
         import(&app, json!({"path": path})).await,
         ErrorKind::Conflict,
@@ -244,7 +264,7 @@ async fn a_busy_conversation_is_exported_as_it_stands() {
     app.send(id, "one").await;
     let mut raw = daemon.raw().await;
     let (_, turn) = raw.hang(id).await;
-    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let path = bundled(&app, id).await;
     let portable = app
         .call("conversation/export", json!({"conversationId": id}))
         .await
@@ -282,7 +302,7 @@ async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
         .await
         .unwrap();
     assert_eq!(portable["pending"].as_array().unwrap().len(), 1);
-    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let path = bundled(&app, id).await;
     let other = here.start();
     let far = other.app().await;
     let imported = import(&far, json!({"path": path, "cwd": here.project()}))
@@ -387,7 +407,7 @@ async fn a_conversation_that_nobody_spoke_in_comes_along_too() {
         let daemon = there.start();
         let app = daemon.app().await;
         let id = app.make(&there.project()).await;
-        (id, bundle(&app, id).await["path"].as_str().unwrap().to_owned())
+        (id, bundled(&app, id).await)
     };
     let daemon = here.start();
     let app = daemon.app().await;
@@ -405,13 +425,7 @@ async fn a_conversation_that_nobody_spoke_in_comes_along_too() {
 #[tokio::test]
 async fn a_repeated_import_is_answered_with_what_it_was() {
     let (there, here) = (Home::new(), Home::new());
-    let path = {
-        let daemon = there.start();
-        let app = daemon.app().await;
-        let id = app.make(&there.project()).await;
-        app.send(id, "one").await;
-        bundle(&app, id).await["path"].as_str().unwrap().to_owned()
-    };
+    let (_, path, _) = exported(&there, &["one"]).await;
     let daemon = here.start();
     let app = daemon.app().await;
     let params = json!({"path": path, "cwd": here.project(), "requestId": "key"});
@@ -431,14 +445,7 @@ async fn a_repeated_import_is_answered_with_what_it_was() {
 #[tokio::test]
 async fn an_import_that_was_killed_is_taken_up_again() {
     let (there, here, third) = (Home::new(), Home::new(), Home::new());
-    let (id, path, head) = {
-        let daemon = there.start();
-        let app = daemon.app().await;
-        let id = app.make(&there.project()).await;
-        app.send(id, "one").await;
-        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
-        (id, path, app.get(id).await.head.unwrap())
-    };
+    let (id, path, head) = exported(&there, &["one"]).await;
     let shared = third.folder_named("shared");
     let placed = {
         let daemon = here.start();
@@ -463,16 +470,7 @@ async fn an_import_that_was_killed_is_taken_up_again() {
 #[tokio::test]
 async fn nothing_is_written_over_a_transcript_that_differs() {
     let (there, here) = (Home::new(), Home::new());
-    let (id, path, head) = {
-        let daemon = there.start();
-        let app = daemon.app().await;
-        let id = app.make(&there.project()).await;
-        app.send(id, "one").await;
-        app.fork(id, true).await.unwrap();
-        app.send(id, "two").await;
-        let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
-        (id, path, app.get(id).await.head.unwrap())
-    };
+    let (id, path, head) = exported(&there, &["one", "two"]).await;
     let project = here.project();
     let folder: String = project
         .chars()
@@ -519,10 +517,7 @@ async fn a_folder_or_an_agent_that_is_not_here_is_named() {
             .make_with(&there.project(), json!({"agent": "helper"}))
             .await
             .id;
-        (
-            bundle(&app, plain).await["path"].as_str().unwrap().to_owned(),
-            bundle(&app, other).await["path"].as_str().unwrap().to_owned(),
-        )
+        (bundled(&app, plain).await, bundled(&app, other).await)
     };
     fs::remove_dir(there.path().join("gone")).unwrap();
     let daemon = here.start();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bridge_protocol::ConversationId;
 use serde_json::json;
 
-use crate::carrying::{bundle, files_below, import};
+use crate::carrying::{bundled, files_below, import};
 use crate::home::Home;
 use crate::signs::Watched;
 
@@ -31,7 +31,7 @@ async fn exported(there: &Home) -> (ConversationId, String) {
     }
     app.fork(id, true).await.unwrap();
     app.send(id, "two").await;
-    let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+    let path = bundled(&app, id).await;
     (id, path)
 }
 
@@ -92,6 +92,8 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
         assert_eq!(listed.len(), 0);
         let left = files_below(&here.data().join("loopback"));
         assert_eq!(left, [] as [PathBuf; 0], "killed at {files} files");
+        // Nor a folder that it made.
+        assert!(!here.data().join("loopback").exists(), "killed at {files} files");
         let again = import(&app, params).await.unwrap();
         assert_eq!(again.id == id, !new_ids);
         assert_eq!(app.remembered(again.id).await, ["one", "two"]);

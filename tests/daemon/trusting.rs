@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::carrying::bundle;
+use crate::carrying::bundled;
 use crate::home::Home;
 
 /// Whoever made the file has no say in what is started or allowed here, unless the caller says so.
@@ -20,7 +20,7 @@ async fn settings_that_start_or_grant_something_are_taken_only_when_trusted() {
         let made = app
             .make_with(&there.project(), json!({"settings": settings}))
             .await;
-        let path = bundle(&app, made.id).await["path"].as_str().unwrap().to_owned();
+        let path = bundled(&app, made.id).await;
         (path, made.settings)
     };
     let daemon = here.start();

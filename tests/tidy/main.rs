@@ -71,8 +71,14 @@ const UNBOUNDED: [&str; 4] = [
     "UnboundedSender",
 ];
 
-/// Waiting for time instead of a signal.
-const SLEEPS: [&str; 3] = ["thread::sleep", "time::sleep(", "sleep_until("];
+/// Waiting for time, or looking again and again, instead of a signal.
+const SLEEPS: [&str; 5] = [
+    "thread::sleep",
+    "time::sleep(",
+    "sleep_until(",
+    "thread::yield_now",
+    "spin_loop",
+];
 
 /// The longest module. One that is longer has a second reason to exist.
 const LONGEST_LINES: usize = 600;
@@ -520,6 +526,7 @@ fn the_rule_of_channels_can_fail() {
 
 #[test]
 fn the_rule_of_sleeps_can_fail() {
+    assert_eq!(sleeps_in_tests("tests/x.rs", "std::thread::yield_now();").len(), 1);
     let line = "std::thread::sleep(limit);\ntokio::time::sleep(limit).await;";
     assert_eq!(sleeps_in_tests("tests/x.rs", line).len(), 2);
     assert_eq!(sleeps_in_tests("src/store/tests.rs", line).len(), 2);
