@@ -526,7 +526,10 @@ fn the_rule_of_channels_can_fail() {
 
 #[test]
 fn the_rule_of_sleeps_can_fail() {
-    assert_eq!(sleeps_in_tests("tests/x.rs", "std::thread::yield_now();").len(), 1);
+    assert_eq!(
+        sleeps_in_tests("tests/x.rs", "std::thread::yield_now();").len(),
+        1
+    );
     let line = "std::thread::sleep(limit);\ntokio::time::sleep(limit).await;";
     assert_eq!(sleeps_in_tests("tests/x.rs", line).len(), 2);
     assert_eq!(sleeps_in_tests("src/store/tests.rs", line).len(), 2);
