@@ -276,10 +276,12 @@ impl Actor {
     /// All that one input causes happens at its moment, so that no event is told as later than the one behind it.
     fn carry_out(&mut self, effects: Effects<Reply>, at: Timestamp) {
         let (effects, answers) = effects.into_parts();
+        let transcripts = self.to_look_at(&effects);
         for effect in effects {
             self.carry(effect, at);
         }
         self.publish();
+        self.look_again(transcripts);
         for answer in answers {
             self.carry(answer, at);
         }

@@ -1,10 +1,12 @@
 //! What is told of turns that reach the disk late, and what is not told of old ones that come to it again.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
+use bridge_protocol::event::Event;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::carrying::{bundle, import};
 use crate::home::Home;
@@ -48,6 +50,26 @@ async fn after_a_round(app: &App, home: &Home) {
     saved(&mut events).await;
 }
 
+/// What makes the agent go on in another transcript, as its own `/clear` does.
+fn clear_to(id: &UpstreamId) -> String {
+    let announced = json!({"type": "system", "subtype": "init", "session_id": id});
+    let params = format!(r#"{{"sessionId":$S,"message":{announced}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"_claude/sdkMessage","params":{params}}}"#)
+}
+
+/// The same for a home whose agent writes nothing.
+async fn after_a_scripted_round(app: &App, home: &Home) {
+    let other = Uuid::new_v4().to_string();
+    let path = path_of(home, &UpstreamId::new(other.as_str()));
+    fs::write(&path, first_turn("other")).unwrap();
+    let params = json!({"upstreamId": other, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let mut events = app.events(id).await;
+    append_turn(&path, "round");
+    assert_eq!(saved(&mut events).await.prompt, "round");
+}
+
 #[tokio::test]
 async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_where_it_was_had() {
     let home = scripted_home();
@@ -58,10 +80,7 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
     app.send(id, QUIET).await;
     let before = app.get(id).await.head.unwrap();
     let cleared = UpstreamId::new("cleared");
-    let announced = json!({"type": "system", "subtype": "init", "session_id": cleared});
-    let params = format!(r#"{{"sessionId":$S,"message":{announced}}}"#);
-    let clear = format!(r#"{{"jsonrpc":"2.0","method":"_claude/sdkMessage","params":{params}}}"#);
-    app.send(id, &clear).await;
+    app.send(id, &clear_to(&cleared)).await;
     assert_eq!(app.get(id).await.head.as_ref(), Some(&cleared));
 
     fs::write(path_of(&home, &before), first_turn("late")).unwrap();
@@ -78,6 +97,41 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
         (told.step, told.prompt.as_str(), &told.upstream_id),
         (1, "anew", &cleared)
     );
+    // Its prompts are counted anew.
+    append_turn(&path_of(&home, &cleared), "there");
+    let told = Event::ForeignWriter { upstream_id: cleared };
+    assert_eq!(events.until("foreignWriter").await, told);
+}
+
+#[tokio::test]
+async fn a_turn_that_comes_to_the_disk_while_the_clear_runs_is_saved_behind_it() {
+    let home = scripted_home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, QUIET).await;
+    let before = app.get(id).await.head.unwrap();
+    let ask = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"a","name":"A","kind":"allow_once"}]}}"#;
+    let script = format!("{ask}\nawait 7\n{}", clear_to(&UpstreamId::new("cleared")));
+    let answering = async {
+        let take = |event: &Event| match event {
+            Event::InterruptRaised { interrupt } => Some(interrupt.id.clone()),
+            _ => None,
+        };
+        let question = events.find(take).await;
+        fs::write(path_of(&home, &before), first_turn("late")).unwrap();
+        after_a_scripted_round(&app, &home).await;
+        let outcome = json!({"outcome": "selected", "optionId": "a"});
+        let params = json!({"conversationId": id, "interruptId": question, "outcome": outcome});
+        app.call("conversation/respond", params).await.unwrap();
+        saved(&mut events).await
+    };
+    let (_, told) = tokio::join!(app.send(id, &script), answering);
+    assert_eq!(
+        (told.step, told.prompt.as_str(), &told.upstream_id),
+        (1, "late", &before)
+    );
 }
 
 #[tokio::test]
@@ -93,12 +147,13 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
     fs::write(&path, first_turn("one")).unwrap();
     assert_eq!(saved(&mut events).await.step, 1);
     app.send(id, QUIET).await;
-    let (prompt, reply) = turn(&leaf(&path), "two", "Done.");
-    append(&path, &prompt);
+    // Looked at while it has nothing of the second.
+    append(&path, "{\"type\":\"custom-title\",\"customTitle\":\"Another\"}\n");
+    after_a_scripted_round(&app, &home).await;
     app.fork(id, true).await.unwrap();
     assert_ne!(app.get(id).await.head.unwrap(), source);
 
-    append(&path, &reply);
+    append_turn(&path, "two");
     let told = saved(&mut events).await;
     assert_eq!(
         (told.step, told.prompt.as_str(), &told.upstream_id),
@@ -106,10 +161,67 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
     );
 }
 
-/// Moved away and back it is the same file; copied back it is another one.
+/// Commands of the agent's own lengthen the turn that stands before them.
+#[tokio::test]
+async fn a_turn_that_becomes_longer_is_not_told_again() {
+    let home = scripted_home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, QUIET).await;
+    let path = path_of(&home, &app.get(id).await.head.unwrap());
+    fs::write(&path, first_turn("one")).unwrap();
+    assert_eq!(saved(&mut events).await.prompt, "one");
+    let aside = json!({
+        "type": "user", "uuid": Uuid::new_v4().to_string(), "parentUuid": leaf(&path),
+        "timestamp": "2020-11-03T12:00:02.000Z",
+        "message": {"role": "user", "content": "<command-name>/status</command-name>"},
+    });
+    append(&path, &format!("{aside}\n"));
+    append_turn(&path, "two");
+    assert_eq!(saved(&mut events).await.prompt, "two");
+}
+
+/// The agent itself may write its transcript anew while it works.
+#[tokio::test]
+async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut raw = daemon.raw().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let path = transcript(&app, &home, id).await;
+    let mut events = app.events(id).await;
+    let (prompt, _) = raw.hang(id).await;
+    let other = path.with_extension("new");
+    fs::copy(&path, &other).unwrap();
+    fs::rename(&other, &path).unwrap();
+    after_a_round(&app, &home).await;
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    raw.answer(prompt).await;
+    let mut event = events.next().await.event;
+    while event.kind() != "turnEnded" {
+        assert_ne!(event.kind(), "foreignWriter");
+        event = events.next().await.event;
+    }
+}
+
+/// Moved away and back it is the same file; copied back it is another one, as it is where one takes its place.
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_is_old() {
-    for is_same in [true, false] {
+    type Way = fn(&Path, &Path);
+    let ways: [(bool, Way); 3] = [
+        (true, |aside, path| fs::rename(aside, path).unwrap()),
+        (true, |aside, path| {
+            fs::copy(aside, path).unwrap();
+        }),
+        (false, |aside, path| fs::rename(aside, path).unwrap()),
+    ];
+    for (is_removed, put_back) in ways {
         let home = Home::new();
         let daemon = home.start();
         let app = daemon.app().await;
@@ -122,12 +234,12 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
         app.close(id).await;
         let path = transcript(&app, &home, id).await;
         let aside = home.path().join("aside");
-        fs::rename(&path, &aside).unwrap();
-        after_a_round(&app, &home).await;
-        match is_same {
-            true => fs::rename(&aside, &path).unwrap(),
-            false => fs::copy(&aside, &path).map(|_| ()).unwrap(),
+        fs::copy(&path, &aside).unwrap();
+        if is_removed {
+            fs::rename(&path, &aside).unwrap();
+            after_a_round(&app, &home).await;
         }
+        put_back(&aside, &path);
         after_a_round(&app, &home).await;
         append_turn(&path, "new");
         assert_eq!(saved(&mut events).await.prompt, "new");
@@ -170,19 +282,7 @@ async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
     fs::write(&path, first_turn(&"long ".repeat(100))).unwrap();
     assert_eq!(saved(&mut events).await.step, 1);
     fs::remove_file(&path).unwrap();
-    // A file is looked at before what comes behind it.
-    let other = path_of(&home, &UpstreamId::new("other"));
-    fs::write(&other, first_turn("other")).unwrap();
-    let adopted = app.call(
-        "conversation/adopt",
-        json!({"upstreamId": "other", "cwd": home.project()}),
-    );
-    let adopted = adopted.await.unwrap();
-    let other_id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
-    let mut others = app.events(other_id).await;
-    append_turn(&other, "round");
-    assert_eq!(saved(&mut others).await.prompt, "round");
-
+    after_a_scripted_round(&app, &home).await;
     fs::write(&path, first_turn("anew")).unwrap();
     app.send(id, QUIET).await;
     assert_eq!(saved(&mut events).await.prompt, "anew");

@@ -230,9 +230,11 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
 
     let (prompt, reply) = turn(&leaf(&path), "again", "Nothing more.");
     append(&path, &(prompt + &reply.replace("\"end_turn\"", "null")));
-    append_turn(&path, "last");
-    let told = [saved(&mut events).await, saved(&mut events).await];
-    assert_eq!(told.map(|told| told.prompt), ["again", "last"]);
+    let (prompt, reply) = turn(&leaf(&path), "last", "Elsewhere.");
+    append(&path, &prompt);
+    assert_eq!(saved(&mut events).await.prompt, "again");
+    append(&path, &reply);
+    assert_eq!(saved(&mut events).await.prompt, "last");
 }
 
 /// More than is told at once, to a conversation that has no task and to one that has.

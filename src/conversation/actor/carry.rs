@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
-use bridge_protocol::id::{ConversationId, InterruptId};
+use bridge_protocol::id::{ConversationId, InterruptId, UpstreamId};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 use serde_json::Map;
@@ -22,12 +22,19 @@ use crate::store::{Change, ConversationRecord};
 
 use super::{Actor, JobDone, Message, Reply};
 
+/// Why a transcript is to be looked at again.
+pub(super) enum LookAgain {
+    /// A turn on it has ended.
+    Ended(UpstreamId),
+    /// It is the head's no longer.
+    Left(UpstreamId),
+}
+
 impl Actor {
     pub(super) fn carry(&mut self, effect: Effect<Reply>, at: Timestamp) {
         match effect {
             Effect::Emit(event) => {
                 self.stream.emit(&event, &at.to_string());
-                self.note_for_watch(&event);
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
@@ -133,21 +140,29 @@ impl Actor {
         }
     }
 
-    /// Has the transcripts looked at again about which an event says something.
-    fn note_for_watch(&self, event: &Event) {
-        let mut newest = self.model.record.chain.links().iter().rev();
-        match event {
-            Event::TurnEnded { .. } => {
-                if let Some(head) = newest.next() {
-                    self.services.turn_ends.note(&head.upstream_id, self.model.id());
+    /// The transcripts that are to be looked at again when these effects are carried out.
+    pub(super) fn to_look_at(&self, effects: &[Effect<Reply>]) -> Vec<LookAgain> {
+        let look_again = |effect: &Effect<Reply>| {
+            let Effect::Emit(event) = effect else { return None };
+            let mut newest = self.model.record.chain.links().iter().rev();
+            match event {
+                Event::TurnEnded { .. } => Some(LookAgain::Ended(newest.next()?.upstream_id.clone())),
+                Event::Rolled { .. } | Event::Forked { .. } => {
+                    Some(LookAgain::Left(newest.nth(1)?.upstream_id.clone()))
                 }
+                _ => None,
             }
-            Event::Rolled { .. } | Event::Forked { .. } => {
-                if let Some(left) = newest.nth(1) {
-                    self.services.turn_ends.note_left(&left.upstream_id);
-                }
+        };
+        effects.iter().filter_map(look_again).collect()
+    }
+
+    /// Has them looked at: not before the conversation is seen to be at rest, or they would be left for the next time.
+    pub(super) fn look_again(&self, transcripts: Vec<LookAgain>) {
+        for transcript in transcripts {
+            match transcript {
+                LookAgain::Ended(id) => self.services.turn_ends.note(&id, self.model.id()),
+                LookAgain::Left(id) => self.services.turn_ends.note_left(&id),
             }
-            _ => {}
         }
     }
 

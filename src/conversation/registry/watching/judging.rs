@@ -52,6 +52,21 @@ struct Extent {
     bytes: u64,
 }
 
+impl Extent {
+    /// Whether the last of the `turns` in a transcript is over, of which it was looked at once more behind them.
+    fn has_ended(&self, again: &Self, turns: u64, acknowledged: u64) -> bool {
+        match self.turn_end {
+            // What was written since the first look is told by another event.
+            _ if self != again => false,
+            TurnEnd::Over => true,
+            // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
+            // One that another program had is told with the next record that settles it.
+            TurnEnd::Unsaid => turns <= acknowledged,
+            TurnEnd::Open => false,
+        }
+    }
+}
+
 fn extent(library: &Library, path: &Path, format: Format) -> Result<Extent, TranscriptError> {
     match format {
         Format::Claude => library.standing(path).map(|standing| Extent {
@@ -121,14 +136,10 @@ pub(super) fn judge(
     if may_be_over || seen.prompts != stands.prompts {
         let lineage = in_store(services.store.lineage_all(record.id))?;
         let mut history = in_file(path, History::of_link(services, record, &lineage, link))?;
-        // What was written since the first look is told by another event.
-        let is_settled = in_file(path, extent(&services.library, path, format))? == stands;
+        let again = in_file(path, extent(&services.library, path, format))?;
         let turns = history.last_turns(path);
         let acknowledged = link.turns.saturating_add(link.carried_turns);
-        // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here. One
-        // that another program had is told with the next record that settles it.
-        let is_over = stands.turn_end == TurnEnd::Over || turns <= acknowledged;
-        let with_last = may_be_over && is_settled && is_over;
+        let with_last = may_be_over && stands.has_ended(&again, turns, acknowledged);
         loop {
             let Ok(saved) = history.saved_since(
                 path,
@@ -158,4 +169,32 @@ pub(super) fn judge(
     }
     tell(growth);
     Some(judgement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_turn_is_over_when_the_file_says_so_or_it_was_ours() {
+        let extent = |turn_end, bytes| Extent {
+            turn_end,
+            prompts: Some(2),
+            bytes,
+        };
+        let table = [
+            (TurnEnd::Over, 10, 2, 1, true),
+            (TurnEnd::Unsaid, 10, 2, 2, true),
+            (TurnEnd::Unsaid, 10, 2, 1, false),
+            (TurnEnd::Open, 10, 2, 2, false),
+            // Something was written meanwhile.
+            (TurnEnd::Over, 11, 2, 2, false),
+            (TurnEnd::Unsaid, 11, 2, 2, false),
+        ];
+        for (turn_end, bytes, turns, acknowledged, expected) in table {
+            let (first, again) = (extent(turn_end, 10), extent(turn_end, bytes));
+            let has_ended = first.has_ended(&again, turns, acknowledged);
+            assert_eq!(has_ended, expected, "{first:?} {again:?} {turns} {acknowledged}");
+        }
+    }
 }
