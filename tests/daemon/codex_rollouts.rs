@@ -11,16 +11,17 @@ use crate::support::{App, refused};
 
 const ROOT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
 const HEAD_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-fork.jsonl");
-const EARLY_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
+pub(crate) const EARLY_FORK: &str =
+    include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
 const DEEP_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-fork-of-fork.jsonl");
-const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+pub(crate) const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 const HEAD_FORK_ID: &str = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
-const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
-const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
-const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
+pub(crate) const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
+pub(crate) const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
+pub(crate) const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
 
 /// A home with a Codex whose program is not there, and what it wrote before.
-fn home() -> Home {
+pub(crate) fn home() -> Home {
     let home = Home::new();
     let root = home.path().join("codex");
     home.configure(&format!(
@@ -38,7 +39,7 @@ fn home() -> Home {
     home
 }
 
-fn rollout(home: &Home, id: &str) -> PathBuf {
+pub(crate) fn rollout(home: &Home, id: &str) -> PathBuf {
     let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{id}.jsonl");
     home.path().join(name)
 }
@@ -48,13 +49,13 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-async fn adopt(app: &App, home: &Home, id: &str) -> Value {
+pub(crate) async fn adopt(app: &App, home: &Home, id: &str) -> Value {
     // The folder that it ran in is on another machine.
     let params = json!({"upstreamId": id, "cwd": home.project()});
     app.call("conversation/adopt", params).await.unwrap()["conversation"].clone()
 }
 
-async fn history(app: &App, conversation: &Value) -> Value {
+pub(crate) async fn history(app: &App, conversation: &Value) -> Value {
     let params = json!({"conversationId": conversation["id"]});
     app.call("conversation/history", params).await.unwrap()
 }
@@ -83,7 +84,7 @@ async fn findings(app: &App, id: &str) -> Vec<(u64, String)> {
 }
 
 /// What was asked, and what was answered in words, in messages that are neither asides nor errors.
-fn said(page: &Value) -> Vec<&str> {
+pub(crate) fn said(page: &Value) -> Vec<&str> {
     let messages = page["messages"].as_array().unwrap();
     let plain = messages.iter().filter(|message| message.get("kind").is_none());
     let parts = plain.flat_map(|message| message["content"].as_array().unwrap());
@@ -283,91 +284,6 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
         (&json!("missing"), &json!(ROOT_ID))
     );
     assert_eq!(findings(&app, DEEP_ID).await, [(1, "missingSource".to_owned())]);
-}
-
-/// A fork of a fork is adopted with both, each referring to the last turn that was taken along; one that is not there is told.
-#[tokio::test]
-async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
-    for root_is_there in [true, false] {
-        let home = home();
-        if !root_is_there {
-            fs::remove_file(rollout(&home, ROOT_ID)).unwrap();
-        }
-        let daemon = home.start();
-        let app = daemon.app().await;
-        let params = json!({"upstreamId": DEEP_ID, "cwd": home.project()});
-        let answer = app.call("conversation/adopt", params).await.unwrap();
-        let deep = &answer["conversation"];
-        let named = json!({"conversationId": deep["id"]});
-        let chain = app.call("conversation/chain", named.clone()).await.unwrap();
-        let told: Vec<Value> = chain["links"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|link| {
-                json!([
-                    link["upstreamId"],
-                    link["relation"],
-                    link["fromUpstreamId"],
-                    link["carriedTurns"],
-                    link["reason"]
-                ])
-            })
-            .collect();
-        let turns = if root_is_there { [6, 2, 3] } else { [0, 1, 2] };
-        let mut expected = vec![
-            json!([ROOT_ID, "fresh", null, turns[0], "adopted"]),
-            json!([EARLY_ID, "carries", ROOT_ID, turns[1], "adopted"]),
-            json!([DEEP_ID, "carries", EARLY_ID, turns[2], "adopted"]),
-        ];
-        let ids = [ROOT_ID, EARLY_ID, DEEP_ID];
-        let mut owned = vec![ROOT_ID, EARLY_ID, DEEP_ID];
-        if !root_is_there {
-            expected.remove(0);
-            owned.remove(0);
-            assert_eq!(answer["missing"][0]["upstreamId"], json!(ROOT_ID));
-        } else {
-            assert_eq!(answer.get("missing"), None);
-            let first = format!("cp.codex.{ROOT_ID}.{FIRST_TURN}");
-            assert_eq!(chain["links"][1]["fromCheckpointId"], json!(first));
-        }
-        assert_eq!(told, expected);
-        let listed = app
-            .call("transcript/list", json!({"agent": "codex"}))
-            .await
-            .unwrap();
-        for transcript in listed["transcripts"].as_array().unwrap() {
-            let id = transcript["upstreamId"].as_str().unwrap();
-            let owner = ids.contains(&id).then_some(&deep["id"]);
-            assert_eq!(transcript.get("conversationId"), owner, "{id}");
-        }
-        for id in owned {
-            assert_eq!(adopt(&app, &home, id).await["id"], deep["id"], "{id}");
-        }
-        // The times are those of the files.
-        let lineage = app.call("conversation/lineage", named).await.unwrap();
-        let early = &lineage["entries"][usize::from(root_is_there)];
-        assert_eq!(
-            (&early["upstreamId"], early["at"].as_str().unwrap()),
-            (&json!(EARLY_ID), began_at(EARLY_FORK).as_str())
-        );
-        let said_in_all = if root_is_there { 6 } else { 4 };
-        assert_eq!(said(&history(&app, deep).await).len(), said_in_all);
-    }
-}
-
-/// When the first prompt in a rollout's own lines was written.
-fn began_at(text: &str) -> String {
-    let lines = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let mut prompts = lines.filter(|line| {
-        let is_prompt = line["payload"]["role"] == "user";
-        line["type"] == "response_item"
-            && is_prompt
-            && line["payload"]["content"].to_string().contains("early")
-    });
-    prompts.next().unwrap()["timestamp"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]

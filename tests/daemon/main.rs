@@ -22,6 +22,7 @@ mod cancel;
 mod carrying;
 mod checking;
 mod codex_bundles;
+mod codex_past;
 mod codex_rollouts;
 mod codex_watching;
 mod conversations;
