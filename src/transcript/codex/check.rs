@@ -121,7 +121,7 @@ impl Checker<'_> {
             return;
         }
         match (line.one, line.other) {
-            (Scanned::Record(note), Scanned::Record(said)) => self.record(number, note, said),
+            (Scanned::Record(note), Scanned::Record(said)) => self.record(number, &note, said),
             (Scanned::Blank, _) => {}
             _ if !line.ended => self.report.find(
                 number,
@@ -142,7 +142,7 @@ impl Checker<'_> {
         }
     }
 
-    fn record(&mut self, number: u64, note: RolloutNote, said: Said) {
+    fn record(&mut self, number: u64, note: &RolloutNote, said: Said) {
         self.records += 1;
         if self.records == 1 {
             self.version = said.version;
