@@ -3,7 +3,8 @@
 //! The rows are read like this: whether the list shows the session; what a check finds; how many checkpoints and texts there
 //! still are, and what is told to be missing; how many messages a place has that was told before; what becomes of one who
 //! wants to adopt a session that was damaged before anybody had it; what is exported of the one that is held; and whether
-//! the list shows the other. Nothing in a file says that whole turns are gone from its end: an export tells it, and a resume.
+//! the list shows the other. Nothing in a file says that whole turns are gone
+//! from its end: what the conversation knows of it tells that it is behind, of a rollout in exports only.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -163,13 +164,13 @@ type Damage = fn(Format, &Home, &str);
 const DAMAGES: [(&str, Damage); 9] = [
     ("none", |_, _, _| {}),
     ("empty", |format, home, id| {
-        fs::write(format.path(home, id), "").unwrap()
+        fs::write(format.path(home, id), "").unwrap();
     }),
     ("shrunk", |format, home, id| {
-        fs::write(format.path(home, id), &format.turns(home, id)[0]).unwrap()
+        fs::write(format.path(home, id), &format.turns(home, id)[0]).unwrap();
     }),
     ("gone", |format, home, id| {
-        fs::remove_file(format.path(home, id)).unwrap()
+        fs::remove_file(format.path(home, id)).unwrap();
     }),
     ("another's", |format, home, id| {
         let path = format.path(home, id);
@@ -190,7 +191,7 @@ const DAMAGES: [(&str, Damage); 9] = [
         .unwrap();
     }),
     ("a long line", |format, home, id| {
-        write_long(&format.path(home, id), &format.turns(home, id))
+        write_long(&format.path(home, id), &format.turns(home, id));
     }),
     ("no folder", |format, home, _| {
         let folder = format.folder(home);
@@ -245,8 +246,8 @@ async fn table(format: Format) -> String {
 async fn what_each_method_says_of_each_damage_to_a_transcript_of_claude() {
     let expected = "\
 none | true |  | 2 | 4 | 2 | yes | 4 | true
-empty | true | 0:nothingToResume | 0 broken | 0 broken | CheckpointNotFound | TranscriptDamaged | 0 broken broken | true
-shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 broken | true
+empty | true | 0:nothingToResume | 0 behind | 0 behind | CheckpointNotFound | TranscriptDamaged | 0 behind | true
+shrunk | true |  | 1 behind | 2 behind | CheckpointNotFound | yes | 2 behind | true
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 another's | true | 1:foreignSessionId | 2 | 4 | 2 | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
@@ -261,8 +262,8 @@ no folder | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotF
 async fn what_each_method_says_of_each_damage_to_a_rollout() {
     let expected = "\
 none | true |  | 2 | 4 | 2 | yes | 4 | true
-empty | true | 0:nothingToResume | 0 broken | 0 broken | CheckpointNotFound | TranscriptDamaged | 0 broken | true
-shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 | true
+empty | true | 0:nothingToResume | 0 behind | 0 behind | CheckpointNotFound | TranscriptDamaged | 0 behind | true
+shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 behind | true
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 another's | true | 1:foreignSessionId | 2 | 4 | 2 | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
