@@ -1,0 +1,44 @@
+//! A rollout with a line that is longer than any that is read.
+
+use super::*;
+use crate::home::Daemon;
+
+/// The most memory that the daemon ever took; none where the system does not tell.
+fn peak_bytes(daemon: &Daemon) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// A line of 300 MB, which stands on no disk; what comes behind it is told.
+#[tokio::test]
+async fn a_line_that_is_too_long_is_passed_over_and_told() {
+    use std::io::{Seek, SeekFrom, Write};
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = rollout(&home, ROOT_ID);
+    let first_turn: String = ROOT.lines().take(14).map(|line| format!("{line}\n")).collect();
+    let rest: String = ROOT.lines().skip(14).map(|line| format!("{line}\n")).collect();
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(first_turn.as_bytes()).unwrap();
+    file.write_all(br#"{"type":"response_item","payload":{"text":""#)
+        .unwrap();
+    file.seek(SeekFrom::Current(300 << 20)).unwrap();
+    file.write_all(format!("\"}}}}\n{rest}").as_bytes()).unwrap();
+    drop(file);
+    let root = adopt(&app, &home, ROOT_ID).await;
+    let told = history(&app, &root).await;
+    assert_eq!(told["gaps"][0]["kind"], json!("broken"));
+    assert_eq!(checkpoints(&app, &root).await.len(), 6);
+    assert_eq!(findings(&app, ROOT_ID).await, [(15, "oversizedLine".to_owned())]);
+    if let Some(peak) = peak_bytes(&daemon) {
+        assert!(peak < 150 << 20, "a line was held: {peak} bytes");
+    }
+    let page = app
+        .call("transcript/list", json!({"agent": "codex"}))
+        .await
+        .unwrap();
+    assert_eq!(page["transcripts"].as_array().unwrap().len(), 4);
+}
