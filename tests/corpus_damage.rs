@@ -255,7 +255,7 @@ proptest! {
         let corpus = corpus("claude");
         let (_, content) = which.get(&corpus);
         let id = id_of(content, "sessionId");
-        let content = damages.iter().fold(content.clone(), |content, damage| damaged(content, damage));
+        let content = damages.iter().fold(content.clone(), damaged);
         holds(Format::Claude, &id, &content, grown_from)?;
     }
 
@@ -268,7 +268,7 @@ proptest! {
         let corpus = corpus("codex");
         let (_, content) = which.get(&corpus);
         let id = id_of(content, "id");
-        let content = damages.iter().fold(content.clone(), |content, damage| damaged(content, damage));
+        let content = damages.iter().fold(content.clone(), damaged);
         holds(Format::Codex, &id, &content, grown_from)?;
     }
 }
