@@ -8,7 +8,8 @@ use crate::codex_rollouts::{
     DEEP_ID, EARLY_FORK, EARLY_ID, FIRST_TURN, ROOT_ID, adopt, history, home, rollout, said,
 };
 
-/// A fork of a fork is adopted with both, each referring to the last turn that was taken along; one that is not there is told.
+/// A fork of a fork is adopted with the one that ended where it was forked. The one before went on, and is named with the
+/// last turn that was taken along; when it is not there, that is told.
 #[tokio::test]
 async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
     for root_is_there in [true, false] {
@@ -37,22 +38,18 @@ async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
                 ])
             })
             .collect();
-        let turns = if root_is_there { [6, 2, 3] } else { [0, 1, 2] };
-        let mut expected = vec![
-            json!([ROOT_ID, "fresh", null, turns[0], "adopted"]),
-            json!([EARLY_ID, "carries", ROOT_ID, turns[1], "adopted"]),
-            json!([DEEP_ID, "carries", EARLY_ID, turns[2], "adopted"]),
+        let turns = if root_is_there { [2, 3] } else { [1, 2] };
+        let expected = [
+            json!([EARLY_ID, "carries", ROOT_ID, turns[0], "adopted"]),
+            json!([DEEP_ID, "carries", EARLY_ID, turns[1], "adopted"]),
         ];
-        let ids = [ROOT_ID, EARLY_ID, DEEP_ID];
-        let mut owned = vec![ROOT_ID, EARLY_ID, DEEP_ID];
-        if !root_is_there {
-            expected.remove(0);
-            owned.remove(0);
-            assert_eq!(answer["missing"][0]["upstreamId"], json!(ROOT_ID));
-        } else {
+        let owned = [EARLY_ID, DEEP_ID];
+        if root_is_there {
             assert_eq!(answer.get("missing"), None);
             let first = format!("cp.codex.{ROOT_ID}.{FIRST_TURN}");
-            assert_eq!(chain["links"][1]["fromCheckpointId"], json!(first));
+            assert_eq!(chain["links"][0]["fromCheckpointId"], json!(first));
+        } else {
+            assert_eq!(answer["missing"][0]["upstreamId"], json!(ROOT_ID));
         }
         assert_eq!(told, expected);
         let listed = app
@@ -61,15 +58,18 @@ async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
             .unwrap();
         for transcript in listed["transcripts"].as_array().unwrap() {
             let id = transcript["upstreamId"].as_str().unwrap();
-            let owner = ids.contains(&id).then_some(&deep["id"]);
+            let owner = owned.contains(&id).then_some(&deep["id"]);
             assert_eq!(transcript.get("conversationId"), owner, "{id}");
         }
         for id in owned {
             assert_eq!(adopt(&app, &home, id).await["id"], deep["id"], "{id}");
         }
+        if root_is_there {
+            assert_ne!(adopt(&app, &home, ROOT_ID).await["id"], deep["id"]);
+        }
         // The times are those of the files.
         let lineage = app.call("conversation/lineage", named).await.unwrap();
-        let early = &lineage["entries"][usize::from(root_is_there)];
+        let early = &lineage["entries"][0];
         assert_eq!(
             (&early["upstreamId"], early["at"].as_str().unwrap()),
             (&json!(EARLY_ID), began_at(EARLY_FORK).as_str())

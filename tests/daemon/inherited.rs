@@ -10,6 +10,34 @@ use serde_json::{Value, json};
 use crate::home::Home;
 use crate::support::App;
 
+/// The source of a fork may be a conversation by itself: it is that when it has gone on since.
+#[tokio::test]
+async fn a_source_that_went_on_is_named_and_not_taken_along() {
+    let other = Home::new();
+    let daemon = other.start();
+    let app = daemon.app().await;
+    let source = app.make(&other.project()).await;
+    let root = app.send(source, "one").await.upstream_id;
+    let fork = app.fork(source, false).await.unwrap().conversation.id;
+    let head = app.send(fork, "on the branch").await.upstream_id;
+    app.send(source, "two").await;
+    drop(app);
+    drop(daemon);
+    let (root, head) = (root.as_str(), head.as_str());
+    let home = brought(&other, &[root, head]);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let branch = adopt(&app, head).await.conversation.id;
+    let links = app.chain(branch).await;
+    assert_eq!((ids(&links), froms(&links)), (vec![head], vec![Some(root)]));
+    let own = adopt(&app, root).await.conversation.id;
+    assert_ne!(own, branch);
+    assert_eq!(ids(&app.chain(own).await), [root]);
+    let said = |history: Value| history["messages"].as_array().unwrap().len();
+    let (of_branch, of_source) = (pages(&app, branch).await.0, pages(&app, own).await.0);
+    assert_eq!((said(of_branch), said(of_source)), (4, 4));
+}
+
 /// Three sessions, each the agent's own fork of the one before with one turn more: `one`, `two` and `three`, made in another
 /// home whose daemon has ended.
 async fn generations() -> (Home, [String; 3]) {

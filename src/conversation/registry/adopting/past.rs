@@ -1,7 +1,8 @@
 //! The sessions that a transcript came from, as far as files say it: a fork, or what older versions of an agent resumed in a
 //! new file. Blocks.
 //!
-//! Owns when such a session counts: its transcript is there and holds the place. A place in what it had from yet another
+//! Owns when such a session counts: its transcript is there and ends with the place. One that has gone on is a branch beside
+//! this one, which may be a conversation by itself: it is named and not taken along. A place in what it had from yet another
 //! session is named in that one, so that a turn which was left out there does not come back. Knows no conversations.
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::chain::CHAIN_LIMIT;
 use crate::conversation::services::chain_text;
 use crate::transcript::library::Library;
 use crate::transcript::locate::locate;
+use crate::transcript::opened::Opened;
 use crate::transcript::origin::{ForkedFrom, Origin, Whose};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
@@ -69,8 +71,8 @@ pub(super) fn past(library: &Library, held: &Held, own: Origin) -> Past {
     past
 }
 
-/// The session in which a place was written first, which goes into `named` with the place; none where no place is known, so
-/// that nobody can say how much of it came along. Or what is wrong with it, in words.
+/// The session in which a place was written first, which goes into `named` with the place; none where it has gone on from
+/// there, and where no place is known, so that nobody can say how much of it came along. Or what is wrong with it, in words.
 fn follow(
     library: &Library,
     held: &Held,
@@ -96,7 +98,11 @@ fn follow(
         let origin = match held.format {
             Format::Codex => {
                 let read = rollouts::origin(&held.root, &id).map_err(|error| chain_text(&error))?;
-                if from.record_uuid.is_none() {
+                let Some(turn) = &from.record_uuid else {
+                    return Ok(None);
+                };
+                let upto = Opened::codex(library, &held.root, &id, Some((&id, turn)));
+                if upto.map_err(|error| chain_text(&error))?.turns() < read.turns {
                     return Ok(None);
                 }
                 read
@@ -107,7 +113,14 @@ fn follow(
                     return Ok(None);
                 };
                 match library.whose(&path, uuid).map_err(|error| chain_text(&error))? {
-                    Whose::Own => origin,
+                    Whose::Own => {
+                        let index = library.index(&path).map_err(|error| chain_text(&error))?;
+                        let upto = index.select(Some(uuid), true);
+                        if upto.is_some_and(|upto| upto.prompt_offsets().len() < origin.turns) {
+                            return Ok(None);
+                        }
+                        origin
+                    }
                     Whose::Copied(further) => {
                         from = named.insert(further).clone();
                         continue;
