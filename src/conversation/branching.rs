@@ -78,6 +78,24 @@ impl Look {
     }
 }
 
+/// How many turns a branch has to hold: those that were acknowledged on its source, but of a source in which somebody went
+/// back within the agent those that stand at the `place` where it is branched off. What was gone back behind is never taken
+/// along, and what stands behind the place is none of those that were acknowledged.
+fn expected(source: Option<&OnDisk>, place: Option<&OnDisk>, acknowledged: u64) -> u64 {
+    let (Some(source), Some(place)) = (source, place) else {
+        return acknowledged;
+    };
+    let running = source.turns.saturating_sub(place.turns);
+    let place = OnDisk {
+        turns_anywhere: source.turns_anywhere.saturating_sub(running),
+        ..place.clone()
+    };
+    match place.went_back(acknowledged) {
+        true => place.turns,
+        false => acknowledged,
+    }
+}
+
 /// Makes the branch.
 ///
 /// # Errors
@@ -170,13 +188,14 @@ async fn native(
         &request.record.cwd,
         &request.from,
         move |library, root, cwd, agent, id| {
+            let source = disk::on_disk(library, root, cwd, id, None);
+            let expected = expected(source.as_ref(), source.as_ref(), acknowledged);
             // An agent that writes the branch later has nothing but the source to show for it.
-            let file = disk::on_disk(library, root, cwd, &branch, None)
-                .or_else(|| disk::on_disk(library, root, cwd, id, None));
+            let file = disk::on_disk(library, root, cwd, &branch, None).or(source);
             Look {
                 place: disk::last_checkpoint(library, root, cwd, agent, id),
                 prompts: disk::prompts(library, root, cwd, &branch),
-                ..Look::at(file, acknowledged)
+                ..Look::at(file, expected)
             }
         },
     )
@@ -262,8 +281,11 @@ async fn copy(
     let task = tokio::task::spawn_blocking(move || {
         let library = &services.library;
         let (new_id, _) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
+        let whole = disk::on_disk(library, &root, &cwd, &from, None);
+        let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until));
+        let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);
         let file = disk::on_disk(library, &root, &cwd, &new_id, None);
-        Ok((new_id, Look::at(file, acknowledged)))
+        Ok((new_id, Look::at(file, expected)))
     });
     let copied = task
         .await
@@ -297,4 +319,42 @@ async fn on_disk<T: Default + Send + 'static>(
     let task = tokio::task::spawn_blocking(move || pick(&services.library, &root, &cwd, agent.as_str(), &id));
     task.await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_owes_what_was_acknowledged_and_was_not_gone_back_behind() {
+        let file = |turns, turns_anywhere| OnDisk {
+            turns,
+            turns_at_most: turns,
+            turns_anywhere,
+            last_is_cut: false,
+            breaks: 0,
+        };
+        // The source, the place (which is read without what stands on other branches), how many were acknowledged, how many
+        // the branch has to hold.
+        let table = [
+            (file(4, 4), file(4, 0), 4, 4),
+            (file(4, 11), file(4, 0), 10, 4),
+            (file(4, 9), file(4, 0), 10, 10),
+            // A turn runs that nobody has acknowledged yet: it makes good for none that is lost.
+            (file(5, 5), file(4, 0), 4, 4),
+            (file(4, 4), file(3, 0), 4, 4),
+            (file(5, 12), file(4, 0), 10, 4),
+            (file(5, 10), file(4, 0), 10, 10),
+            // Damage.
+            (file(4, 0), file(4, 0), 10, 10),
+        ];
+        for (source, place, acknowledged, owed) in table {
+            assert_eq!(
+                expected(Some(&source), Some(&place), acknowledged),
+                owed,
+                "{source:?}, {place:?}, {acknowledged}"
+            );
+        }
+        assert_eq!(expected(None, None, 3), 3);
+    }
 }

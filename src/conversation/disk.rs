@@ -100,18 +100,30 @@ pub(super) fn on_disk(
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Option<OnDisk> {
-    let branch = read(library, root, cwd, id, until, 1).ok()?;
+    let path = find(library, root, cwd, id).ok()?;
+    let branch = read_at(library, &path, until, 1).ok()?;
     let turns = branch.total_turns as u64;
     let last = branch.turns.last();
+    let turns_at_most = if branch.cut_by_compaction {
+        u64::MAX
+    } else {
+        turns + branch.asides as u64
+    };
+    let anywhere = || {
+        let index = library.index(&path).ok()?;
+        // A line that is no record may have been a turn.
+        (index.garbage_lines() == 0).then(|| index.turns_at_most())
+    };
+    let turns_anywhere = match until {
+        None if branch.breaks == 0 && !branch.cut_by_compaction => anywhere().unwrap_or(0),
+        _ => 0,
+    };
     Some(OnDisk {
         last_is_cut: last
             .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
         turns,
-        turns_at_most: if branch.cut_by_compaction {
-            u64::MAX
-        } else {
-            turns + branch.asides as u64
-        },
+        turns_at_most,
+        turns_anywhere,
         breaks: branch.breaks as u64,
     })
 }
@@ -307,13 +319,21 @@ fn read(
     until: Option<&CheckpointId>,
     last_turns: usize,
 ) -> Result<Branch, TranscriptError> {
-    let path = find(library, root, cwd, id)?;
+    read_at(library, &find(library, root, cwd, id)?, until, last_turns)
+}
+
+fn read_at(
+    library: &Library,
+    path: &Path,
+    until: Option<&CheckpointId>,
+    last_turns: usize,
+) -> Result<Branch, TranscriptError> {
     let options = BranchOptions {
         until: until.and_then(record_uuid),
         follow_compaction: true,
         last_turns: Some(last_turns),
     };
-    library.branch(&path, &options)
+    library.branch(path, &options)
 }
 
 #[cfg(test)]
@@ -394,5 +414,33 @@ mod tests {
         std::fs::create_dir_all(&other).unwrap();
         std::fs::write(other.join("s1.jsonl"), "{}\n").unwrap();
         assert_eq!(read_bytes(&[&head, &place]), [0, 0]);
+    }
+    #[test]
+    fn turns_on_other_branches_count_where_every_line_can_be_read() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = own_folder(root.path(), Path::new(CWD));
+        std::fs::create_dir_all(&folder).unwrap();
+        let instead = LINES[2].replace("u2", "u3");
+        let held = |lines: &[&str], until: Option<&str>| {
+            std::fs::write(folder.join("s1.jsonl"), lines.join("\n") + "\n").unwrap();
+            let id = UpstreamId::from("s1");
+            let until = until.map(|uuid| checkpoint("claude", &id, uuid));
+            let found = on_disk(&Library::default(), root.path(), CWD, &id, until.as_ref()).unwrap();
+            (
+                found.turns,
+                found.turns_at_most,
+                found.turns_anywhere,
+                found.breaks,
+            )
+        };
+        let [first, reply, second] = LINES;
+        let gone_back = [first, reply, second, &instead];
+        assert_eq!(held(&gone_back, None), (2, 2, 3, 0));
+        assert_eq!(held(&gone_back, Some("u2")), (2, 2, 0, 0));
+        assert_eq!(
+            held(&[first, reply, second, "garbage", &instead], None),
+            (2, 2, 0, 0)
+        );
+        assert_eq!(held(&[first, "garbage", second, &instead], None).2, 0);
     }
 }

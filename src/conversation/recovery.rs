@@ -423,7 +423,7 @@ impl Climb {
     fn total_turns(&self) -> u64 {
         let found = self.inspection.as_ref();
         let readable = found.map_or(0, |found| found.readable_turns);
-        let of_head = self.turns_of_head();
+        let of_head = self.turns_that_count();
         if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short {
             return readable.max(of_head);
         }
@@ -442,6 +442,14 @@ impl Climb {
     fn turns_of_head(&self) -> u64 {
         let head = self.goal.head.as_ref();
         head.map_or(0, |head| head.carried_turns + head.turns)
+    }
+
+    /// The same without those that somebody went back behind within the agent: they are no part of the history any more.
+    fn turns_that_count(&self) -> u64 {
+        let of_head = self.turns_of_head();
+        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+        file.filter(|file| file.went_back(of_head))
+            .map_or(of_head, |file| file.turns)
     }
 
     /// What is wrong with the head's transcript, in words.

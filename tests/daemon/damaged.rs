@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::support::{App, refused, tried};
+use crate::watching::{append, turn};
 
 /// Breaks a transcript in its middle: the record of the first message with `text` is no JSON any more.
 pub(crate) fn tear(home: &Home, upstream_id: &str, text: &str) {
@@ -98,6 +99,46 @@ async fn a_torn_record_in_the_middle_is_partial() {
     assert_eq!(
         told,
         expected.map(|(user, assistant)| (user.to_owned(), assistant.to_owned()))
+    );
+}
+
+/// Somebody goes back within the agent and on from there: what is behind is not wanted, and all that was said still stands
+/// in the file. Nothing of it is lost, neither for a resume nor for a branch.
+#[tokio::test]
+async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut raw = daemon.raw().await;
+    let (id, head) = three_turns(&home, &app).await;
+    let path = home.transcript(&head).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let mut records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let reply = records.find(|record| record["type"] == "assistant").unwrap();
+    let (prompt, answer) = turn(&reply["uuid"], "instead", "Elsewhere.");
+    append(&path, &(prompt + &answer));
+    let fork = |in_place: bool| json!({"conversationId": id, "inPlace": in_place, "minFidelity": "full"});
+    let branch = app.call("conversation/fork", fork(false)).await.unwrap();
+    assert_eq!(branch["fidelity"], "full");
+    let params = json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
+    let resumed = &app.call("conversation/prompt", params).await.unwrap()["resumed"];
+    assert_eq!(
+        (&resumed["via"], &resumed["fidelity"], &resumed["missingTurns"]),
+        (&json!("resume"), &json!("full"), &json!(0))
+    );
+    assert_eq!(app.remembered(id).await, ["one", "instead", "go on"]);
+    // While a turn runs a copy is cut.
+    raw.hang(id).await;
+    let branch = app.call("conversation/fork", fork(false)).await.unwrap();
+    assert_eq!(branch["fidelity"], "full");
+    let branch: ConversationId = serde_json::from_value(branch["conversation"]["id"].clone()).unwrap();
+    let resumed = app.send(branch, "on the branch").await.resumed.unwrap();
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    assert_eq!(
+        app.remembered(branch).await,
+        ["one", "instead", "go on", "[[recall]]", "on the branch"]
     );
 }
 

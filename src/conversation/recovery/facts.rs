@@ -64,6 +64,9 @@ pub struct OnDisk {
     /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
     /// command, and what a compaction has cut off may be anything.
     pub turns_at_most: u64,
+    /// The same over all branches of a file of which every line can be read: somebody may have gone back within the agent,
+    /// and what was gone back behind still stands there. 0 where it cannot be known.
+    pub turns_anywhere: u64,
     /// Whether its last turn has no reply, or one that breaks off within a record.
     pub last_is_cut: bool,
     /// How many records are missing from its middle, each with some part of a turn.
@@ -76,13 +79,21 @@ impl OnDisk {
         self.breaks == 0 && self.turns > 0
     }
 
+    /// Whether somebody went back within the agent: of the turns that were acknowledged on it not all are on its live
+    /// branch, and yet all stand in its file. Then they are not lost, they are not wanted.
+    #[must_use]
+    pub fn went_back(&self, acknowledged: u64) -> bool {
+        self.breaks == 0 && self.turns_at_most < acknowledged && self.turns_anywhere >= acknowledged
+    }
+
     /// How many of the turns that were acknowledged on it are lost, or not whole, as far as it shows. A record that is
     /// missing takes at least a part of a turn along.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
         // Behind the acknowledged turns there may be one that was never finished: its agent died.
-        let last_is_lost = self.last_is_cut && self.turns_at_most <= acknowledged;
-        if self.breaks == 0 && self.turns_at_most >= acknowledged && !last_is_lost {
+        let at_most = self.turns_at_most.max(self.turns_anywhere);
+        let last_is_lost = self.last_is_cut && at_most <= acknowledged;
+        if self.breaks == 0 && at_most >= acknowledged && !last_is_lost {
             return 0;
         }
         let whole = self.turns - u64::from(last_is_lost && self.turns > 0);

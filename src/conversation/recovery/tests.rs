@@ -1,6 +1,8 @@
-//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `properties`
-//! has what holds for every climb, `refusals` what the agent has refused before it.
+//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `gone_back`
+//! has turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
+//! before it.
 
+mod gone_back;
 mod ladder;
 mod properties;
 mod refusals;

@@ -38,8 +38,18 @@ pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
         turns,
         turns_at_most: turns,
+        turns_anywhere: turns,
         last_is_cut: false,
         breaks: 0,
+    })
+}
+
+/// A file in which somebody went back behind some of its turns, of which so many are still on its live branch.
+pub(super) fn gone_back(turns: u64, behind: u64) -> Option<OnDisk> {
+    let file = on_disk(turns)?;
+    Some(OnDisk {
+        turns_anywhere: turns + behind,
+        ..file
     })
 }
 
@@ -47,6 +57,7 @@ pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
         turns,
         turns_at_most: turns,
+        turns_anywhere: 0,
         last_is_cut: false,
         breaks: 1,
     })

@@ -10,12 +10,18 @@ use crate::conversation::recovery::*;
 
 fn file() -> impl Strategy<Value = Option<OnDisk>> {
     proptest::option::of(
-        (0..30_u64, prop::bool::weighted(0.8)).prop_map(|(turns, whole)| OnDisk {
-            turns,
-            turns_at_most: turns,
-            last_is_cut: false,
-            breaks: u64::from(!whole),
-        }),
+        (
+            0..30_u64,
+            prop::bool::weighted(0.8),
+            prop_oneof![3 => Just(0), 1 => 1..30_u64],
+        )
+            .prop_map(|(turns, whole, behind)| OnDisk {
+                turns,
+                turns_at_most: turns,
+                turns_anywhere: if whole { turns + behind } else { 0 },
+                last_is_cut: false,
+                breaks: u64::from(!whole),
+            }),
     )
 }
 
