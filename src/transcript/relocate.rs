@@ -172,7 +172,8 @@ fn inner(text: &str) -> String {
     token[1..token.len() - 1].to_owned()
 }
 
-/// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how many bytes were read, and may end it.
+/// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how
+/// many bytes were read, and may end it.
 ///
 /// # Errors
 /// What reader, writer or `step` answer.

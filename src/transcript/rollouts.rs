@@ -6,11 +6,10 @@
 mod beginning;
 mod kept;
 mod text;
+mod tree;
 
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,19 +17,19 @@ use super::TranscriptError;
 use super::check::Report;
 use super::codex::book::{Book, BookBuilder, Cut, Growth};
 use super::codex::{self, check};
-use super::codex::{Meta, read_meta, rollout_name};
+use super::codex::{Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
 use super::origin::{ForkedFrom, Origin};
 use super::summary::END_BYTES;
-use kept::{Currency, KeptFile, Key, Volume};
+use kept::{Currency, Key, Volume};
 use text::Text;
+use tree::Tree;
 
 pub use beginning::{begin_alike, counted_bytes};
 pub use kept::{KEPT_BYTES, RolloutBooks};
 
-/// The folders, below Codex' own, in which rollouts are, and the one for those that were archived.
-const FOLDERS: [&str; 2] = ["sessions", ARCHIVE];
+/// The folder, below Codex' own, of rollouts that were archived.
 const ARCHIVE: &str = "archived_sessions";
 
 /// How many files one history may begin in. A fork of a fork has three; more than this is damage.
@@ -46,71 +45,12 @@ const LAST_LINES: usize = 8;
 /// ones, then the one that was written last. Empty when there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder is there that cannot be read.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder is there that cannot be
+/// read.
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+    // Nothing is walked through for what is no name.
     file_name(upstream_id)?;
-    let (mut found, mut failure) = (Vec::new(), None);
-    for (place, folder) in FOLDERS.iter().enumerate() {
-        let mut seen = HashSet::new();
-        let mut left = vec![root.join(folder)];
-        while let Some(folder) = left.pop() {
-            let looked = look_into(&folder, &mut seen, &mut left, &mut |path, name| {
-                let Some(name) = rollout_name(name).filter(|name| name.upstream_id == upstream_id) else {
-                    return;
-                };
-                let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
-                found.push((place, name.compressed, std::cmp::Reverse(written), path));
-            });
-            // It costs what is in it, which may be nothing of this session.
-            failure = looked.err().or(failure);
-        }
-    }
-    if let (true, Some(error)) = (found.is_empty(), failure) {
-        return Err(error);
-    }
-    found.sort();
-    Ok(found.into_iter().map(|(.., path)| path).collect())
-}
-
-/// Hands the files of a folder to `take`, and adds its folders to `left`, unless it was seen by another way.
-fn look_into(
-    folder: &Path,
-    seen: &mut HashSet<(u64, u64)>,
-    left: &mut Vec<PathBuf>,
-    take: &mut impl FnMut(PathBuf, &str),
-) -> Result<(), TranscriptError> {
-    let entries = fs::metadata(folder).and_then(|metadata| {
-        // By a link a folder may stand within itself.
-        match seen.insert((metadata.dev(), metadata.ino())) {
-            true => fs::read_dir(folder).map(Some),
-            false => Ok(None),
-        }
-    });
-    let entries = match entries {
-        Ok(Some(entries)) => entries,
-        Ok(None) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(TranscriptError::io("read the folder", folder)(error)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(TranscriptError::io("read the folder", folder))?;
-        let path = entry.path();
-        // What cannot be looked at has vanished, or is a link that leads nowhere.
-        let kind = match entry.file_type() {
-            Ok(kind) if kind.is_symlink() => fs::metadata(&path).map(|metadata| metadata.file_type()),
-            kind => kind,
-        };
-        match kind {
-            Ok(kind) if kind.is_dir() => left.push(path),
-            Ok(kind) if kind.is_file() => {
-                if let Some(name) = entry.file_name().to_str() {
-                    take(path, name);
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    Tree::walk(root).locate(upstream_id)
 }
 
 /// Whether a rollout lies where Codex puts those that a person archived.
@@ -124,11 +64,8 @@ pub fn is_archived(root: &Path, path: &Path) -> bool {
 /// # Errors
 /// As [`locate`], and [`TranscriptError::NotFound`].
 pub fn find(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
-    let found = locate(root, upstream_id)?;
-    found.into_iter().next().ok_or_else(|| TranscriptError::NotFound {
-        upstream_id: upstream_id.to_owned(),
-        root: root.to_owned(),
-    })
+    file_name(upstream_id)?;
+    Tree::walk(root).find(upstream_id)
 }
 
 /// A file of which the beginning of a history is missing.
@@ -158,9 +95,11 @@ struct Lineage {
 
 impl Lineage {
     fn read(root: &Path, upstream_id: &str) -> Result<Self, TranscriptError> {
+        file_name(upstream_id)?;
+        let tree = Tree::walk(root);
         let own = Source {
             upstream_id: upstream_id.to_owned(),
-            path: find(root, upstream_id)?,
+            path: tree.find(upstream_id)?,
             cut: Cut::default(),
         };
         let mut lineage = Self {
@@ -177,7 +116,7 @@ impl Lineage {
             } else if lineage.sources.len() >= LINEAGE_LIMIT {
                 Err(format!("its history begins in more than {LINEAGE_LIMIT} files"))
             } else {
-                find(root, &id)
+                tree.find(&id)
                     .and_then(|path| Ok((meta(&path)?, path)))
                     .map_err(|error| with_cause(&error))
             };
@@ -222,14 +161,9 @@ pub struct OpenRollout {
     /// What is missing from its beginning.
     pub missing: Option<MissingSource>,
     /// One for each part of the book.
-    files: Vec<OpenFile>,
-}
-
-#[derive(Debug)]
-struct OpenFile {
-    path: PathBuf,
-    /// None before it is first needed.
-    text: Option<Text>,
+    paths: Vec<PathBuf>,
+    /// The one that was read last, by its number: whoever reads goes from one to the next, and there may be many.
+    open: Option<(usize, Text)>,
 }
 
 /// Whether the last turn of a rollout is over, and how many bytes it has. A compressed one says nothing: nobody writes to
@@ -265,11 +199,22 @@ pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
     read().map_err(TranscriptError::io("read", path))
 }
 
+impl Volume {
+    /// Whether the same is missing of its history as when it was read. Of each file at most the first line is read.
+    fn lacks_the_same(&self, root: &Path, upstream_id: &str) -> bool {
+        let is_same = |now: Lineage| {
+            let paths = now.sources.iter().map(|source| &source.path);
+            now.missing == self.missing && paths.eq(self.files.iter().map(|file| &file.path))
+        };
+        self.missing.is_none() || Lineage::read(root, upstream_id).is_ok_and(is_same)
+    }
+}
+
 impl OpenRollout {
     /// The session's own file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.files.last().map_or(Path::new(""), |file| &file.path)
+        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
     }
 
     /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
@@ -288,45 +233,43 @@ impl OpenRollout {
             upstream_id: upstream_id.to_owned(),
             until: until.map(|(owner, turn)| (owner.to_owned(), turn.to_owned())),
         };
-        match books.get(&key) {
-            Some((volume, Currency::Current)) => return Ok(Self::unread(&volume)),
-            Some((volume, Currency::Grown)) => {
-                let extended = Self::extended(books, &volume)?;
-                if let Some(volume) = extended {
-                    return Ok(Self::unread(&books.put(key, volume)));
+        let refresh = |known: Option<Volume>| {
+            if let Some(volume) = known {
+                match books.standing(&volume) {
+                    Currency::Stale => {}
+                    // What is missing may be there by now, in a place that is not known yet.
+                    _ if !volume.lacks_the_same(root, upstream_id) => {}
+                    Currency::Current => return Ok(volume),
+                    Currency::Grown => {
+                        if let Some(volume) = Self::extended(books, volume)? {
+                            return Ok(volume);
+                        }
+                    }
                 }
             }
-            Some((_, Currency::Stale)) | None => {}
-        }
-        let (open, volume) = Self::read(books, root, upstream_id, until)?;
-        // What is missing may be there the next time, in a place that is not known yet.
-        if open.missing.is_none() {
-            books.put(key, volume);
-        }
-        Ok(open)
+            Self::read(books, root, upstream_id, until)
+        };
+        books.look(&key, refresh, Self::unread)
     }
 
     /// A history that is known, none of whose files is open yet.
     fn unread(volume: &Volume) -> Self {
-        let unopened = |file: &KeptFile| OpenFile {
-            path: file.path.clone(),
-            text: None,
-        };
         Self {
             book: Arc::clone(&volume.book),
-            missing: None,
-            files: volume.files.iter().map(unopened).collect(),
+            missing: volume.missing.clone(),
+            paths: volume.files.iter().map(|file| file.path.clone()).collect(),
+            open: None,
         }
     }
 
     /// A history with what was appended to its last file; none when it does not end with the same turn any more, or the file
     /// is another by now.
-    fn extended(books: &RolloutBooks, volume: &Volume) -> Result<Option<Volume>, TranscriptError> {
-        let Some((last, before)) = volume.files.split_last() else {
+    fn extended(books: &RolloutBooks, mut volume: Volume) -> Result<Option<Volume>, TranscriptError> {
+        let Some(last) = volume.files.pop() else {
             return Ok(None);
         };
         let (mut text, identity) = Text::open(&last.path)?;
-        let mut builder = BookBuilder::resume(Book::clone(&volume.book), volume.mark.clone());
+        let mut builder = BookBuilder::resume(Arc::unwrap_or_clone(volume.book), volume.mark);
         let end = text
             .seek(SeekFrom::Start(last.whole_bytes()))
             .and_then(|_| builder.go_on(&mut text))
@@ -335,25 +278,24 @@ impl OpenRollout {
             return Ok(None);
         };
         // It may have become another between the first look and the reading.
-        if books.currency(last) != Currency::Grown {
+        if books.currency(&last) != Currency::Grown {
             return Ok(None);
         }
-        let mut files = before.to_vec();
-        files.push(books.file(&last.path, identity, end));
+        volume.files.push(books.file(&last.path, identity, end));
         Ok(Some(Volume {
             book: Arc::new(book),
             mark,
-            files,
+            ..volume
         }))
     }
 
-    /// The session as it is now, and what is to be kept of it.
+    /// The session as it is now.
     fn read(
         books: &RolloutBooks,
         root: &Path,
         upstream_id: &str,
         until: Option<(&str, &str)>,
-    ) -> Result<(Self, Volume), TranscriptError> {
+    ) -> Result<Volume, TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
         let own_path = sources
             .last()
@@ -372,7 +314,7 @@ impl OpenRollout {
             None => None,
         };
         let mut builder = BookBuilder::new(until);
-        let (mut files, mut kept) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
         for source in &sources {
             let (mut text, identity) = Text::open(&source.path)?;
             let mut end = builder
@@ -382,24 +324,15 @@ impl OpenRollout {
             if matches!(text, Text::Packed(_)) {
                 end.growth = Growth::ReadAnew;
             }
-            kept.push(books.file(&source.path, identity, end));
-            files.push(OpenFile {
-                path: source.path.clone(),
-                text: Some(text),
-            });
+            files.push(books.file(&source.path, identity, end));
         }
         let (book, mark) = builder.finish().ok_or_else(not_found)?;
-        let volume = Volume {
+        Ok(Volume {
             book: Arc::new(book),
             mark,
-            files: kept,
-        };
-        let open = Self {
-            book: Arc::clone(&volume.book),
-            missing,
             files,
-        };
-        Ok((open, volume))
+            missing,
+        })
     }
 
     /// Reads a message; none when its file was changed meanwhile.
@@ -407,15 +340,16 @@ impl OpenRollout {
     /// # Errors
     /// [`TranscriptError::Io`].
     pub fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let Some(file) = self.files.get_mut(self.book.part_of(message)) else {
+        let part = self.book.part_of(message);
+        let Some(path) = self.paths.get(part) else {
             return Ok(None);
         };
-        let text = match &mut file.text {
-            Some(text) => text,
-            unopened => unopened.insert(Text::open(&file.path)?.0),
+        let text = match &mut self.open {
+            Some((open, text)) if *open == part => text,
+            other => &mut other.insert((part, Text::open(path)?.0)).1,
         };
         let read = self.book.message(text, message);
-        read.map_err(TranscriptError::io("read", &file.path))
+        read.map_err(TranscriptError::io("read", path))
     }
 }
 
@@ -436,7 +370,8 @@ pub fn files_of(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Transcri
 /// # Errors
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
-    let (mut open, _) = OpenRollout::read(&RolloutBooks::default(), root, upstream_id, None)?;
+    let volume = OpenRollout::read(&RolloutBooks::default(), root, upstream_id, None)?;
+    let mut open = OpenRollout::unread(&volume);
     let book = Arc::clone(&open.book);
     let is_carried = |turn: &usize| {
         book.turn_name(*turn)
@@ -475,8 +410,10 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
 /// # Errors
 /// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
 pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> {
-    let path = find(root, upstream_id)?;
-    let sources = sources_of(root, upstream_id, &path);
+    file_name(upstream_id)?;
+    let tree = Tree::walk(root);
+    let path = tree.find(upstream_id)?;
+    let sources = sources_of(&tree, upstream_id, &path);
     let (text, _) = Text::open(&path)?;
     let standing = check::Standing {
         upstream_id,
@@ -486,7 +423,7 @@ pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> 
 }
 
 /// How the files stand that a session continues, nearest first. One that cannot be read ends the list.
-fn sources_of(root: &Path, upstream_id: &str, path: &Path) -> Vec<check::SourceStanding> {
+fn sources_of(tree: &Tree, upstream_id: &str, path: &Path) -> Vec<check::SourceStanding> {
     let mut sources: Vec<check::SourceStanding> = Vec::new();
     let mut seen = vec![upstream_id.to_owned()];
     let mut base = meta(path).ok().and_then(|meta| meta.base);
@@ -495,7 +432,7 @@ fn sources_of(root: &Path, upstream_id: &str, path: &Path) -> Vec<check::SourceS
         let state = if seen.contains(&id) || seen.len() >= LINEAGE_LIMIT {
             check::SourceState::Circle
         } else {
-            match find(root, &id) {
+            match tree.find(&id) {
                 Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => {
                     check::SourceState::Missing
                 }

@@ -122,6 +122,12 @@ pub fn sizes(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Meta
     })
 }
 
+/// What is called like a transcript below a root, in the order of the folders in which transcripts are, whatever stands
+/// there; and the folders that could not be read.
+pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
+    Finding::names(root, format)
+}
+
 /// The transcripts in a folder of them, and below it where they are kept so.
 pub fn files(folder: &Path, format: Format) -> impl Iterator<Item = PathBuf> {
     let found = Finding::in_folder(folder, format).found;
@@ -278,7 +284,8 @@ impl Shelf {
         for held in old.into_entries() {
             self.order.remove(&Place::of(&held.entry));
         }
-        self.unreadable.extend(finding.unreadable);
+        let unreadable = finding.unreadable.into_iter();
+        self.unreadable.extend(unreadable.map(|(path, _)| path));
         let read = on_threads(&changed, |found, buffers| entry(found, format, buffers));
         for (found, read) in changed.into_iter().zip(read) {
             match read {

@@ -156,7 +156,8 @@ impl BookBuilder {
         Self { book, mark }
     }
 
-    /// Reads a part: the file of the session `upstream_id` up to `cut`. A compressed file that breaks off counts as far as it goes.
+    /// Reads a part: the file of the session `upstream_id` up to `cut`. A compressed file that breaks off counts as far as
+    /// it goes.
     ///
     /// # Errors
     /// What the reader answers.

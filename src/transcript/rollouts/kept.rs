@@ -10,9 +10,11 @@ use std::fs::{self, File};
 use std::hash::RandomState;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::MissingSource;
 use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
+use crate::transcript::codex::rollout_name;
 use crate::transcript::library::{Identity, tail_hash};
 
 /// How much is kept, in bytes: the book of a rollout of a gigabyte takes some 10 MB, and few are that large.
@@ -27,8 +29,19 @@ pub struct RolloutBooks {
     limit_bytes: usize,
     hasher: RandomState,
     /// The one that was used last stands last.
-    kept: Mutex<Vec<(Key, Arc<Volume>)>>,
+    kept: Mutex<Vec<Kept>>,
 }
+
+/// The place of one history.
+#[derive(Debug)]
+struct Kept {
+    key: Key,
+    /// None while nothing is known. Whoever reads it holds this.
+    slot: Slot,
+    bytes: usize,
+}
+
+type Slot = Arc<Mutex<Option<Volume>>>;
 
 /// Which history it is: Codex' folder, the session, and the turn with which it ends, by the session that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,16 +52,18 @@ pub(super) struct Key {
 }
 
 /// A history that was read.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Volume {
     pub(super) book: Arc<Book>,
     pub(super) mark: Bookmark,
     /// Its files, one for each part of the book.
     pub(super) files: Vec<KeptFile>,
+    /// What was missing from its beginning when it was read.
+    pub(super) missing: Option<MissingSource>,
 }
 
 /// A file that was read.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct KeptFile {
     pub(super) path: PathBuf,
     /// What it was before it was read.
@@ -99,25 +114,78 @@ impl RolloutBooks {
         }
     }
 
-    /// What was read of a history, and how it stands to its files now.
-    pub(super) fn get(&self, key: &Key) -> Option<(Arc<Volume>, Currency)> {
-        let volume = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = kept.iter().position(|(other, _)| other == key)?;
-            let slot = kept.remove(place);
-            let volume = Arc::clone(&slot.1);
-            kept.push(slot);
-            volume
+    /// Brings what is known of a history up to date, and tells of it. Who asks for the same one meanwhile waits.
+    ///
+    /// # Errors
+    /// What `refresh` answers.
+    pub(super) fn look<T, E>(
+        &self,
+        key: &Key,
+        refresh: impl FnOnce(Option<Volume>) -> Result<Volume, E>,
+        tell: impl FnOnce(&Volume) -> T,
+    ) -> Result<T, E> {
+        let slot = self.slot(key);
+        // A reader that panicked has left nothing behind: what is known is taken out while it is worked on.
+        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = refresh(known.take()).map(|volume| tell(known.insert(volume)));
+        let bytes = known.as_ref().map(Volume::bytes);
+        drop(known);
+        self.weigh(&slot, bytes);
+        told
+    }
+
+    fn slot(&self, key: &Key) -> Slot {
+        let mut kept = self.lock();
+        let place = kept.iter().position(|one| one.key == *key);
+        let one = match place {
+            Some(place) => kept.remove(place),
+            None => Kept {
+                key: key.clone(),
+                slot: Slot::default(),
+                bytes: 0,
+            },
         };
+        let slot = Arc::clone(&one.slot);
+        kept.push(one);
+        slot
+    }
+
+    /// Notes what a history takes, and lets go of others when all together take too much; of itself when nothing is known.
+    fn weigh(&self, slot: &Slot, bytes: Option<usize>) {
+        let mut kept = self.lock();
+        // It may have left meanwhile, and even been put back by another.
+        let Some(place) = kept.iter().position(|one| Arc::ptr_eq(&one.slot, slot)) else {
+            return;
+        };
+        match bytes {
+            Some(bytes) => kept[place].bytes = bytes,
+            None => {
+                kept.remove(place);
+            }
+        }
+        let mut all: usize = kept.iter().map(|one| one.bytes).sum();
+        while all > self.limit_bytes
+            && let Some(first) = kept.iter().position(|one| one.bytes > 0)
+        {
+            all -= kept.remove(first).bytes;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How what was read of a history stands to its files now.
+    pub(super) fn standing(&self, volume: &Volume) -> Currency {
         let mut all = Currency::Current;
         for file in &volume.files {
             match self.currency(file) {
                 Currency::Current => {}
                 Currency::Grown => all = Currency::Grown,
-                Currency::Stale => return Some((volume, Currency::Stale)),
+                Currency::Stale => return Currency::Stale,
             }
         }
-        Some((volume, all))
+        all
     }
 
     /// How what was read of a file stands to it now.
@@ -168,34 +236,29 @@ impl RolloutBooks {
         }
     }
 
-    /// How many turns the whole history holds that ends in this file, when that was read and nothing has changed since.
+    /// How many turns the whole history holds that ends in this file, when that was read, nothing of it is missing and
+    /// nothing has changed since. Does not wait for one who reads.
     pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
-        let volume = {
-            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_it = |(key, volume): &&(Key, Arc<Volume>)| {
-                let own = volume.files.last();
-                key.until.is_none() && own.is_some_and(|own| own.path == path && own.identity == *identity)
-            };
-            kept.iter().find(is_it).map(|(_, volume)| Arc::clone(volume))?
+        let name = rollout_name(path.file_name()?.to_str()?)?;
+        let is_it = |one: &&Kept| one.key.until.is_none() && one.key.upstream_id == name.upstream_id;
+        let slots: Vec<Slot> = {
+            let kept = self.lock();
+            kept.iter()
+                .filter(is_it)
+                .map(|one| Arc::clone(&one.slot))
+                .collect()
         };
         let is_same = |file: &KeptFile| {
             let now = fs::metadata(&file.path);
             now.is_ok_and(|now| Identity::of(&now) == file.identity)
         };
-        let is_current = volume.files.iter().all(is_same);
-        is_current.then_some(volume.book.turns() as u64)
-    }
-
-    /// Keeps what was read of a history, in place of what was kept of it before.
-    pub(super) fn put(&self, key: Key, volume: Volume) -> Arc<Volume> {
-        let volume = Arc::new(volume);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(other, _)| *other != key);
-        kept.push((key, Arc::clone(&volume)));
-        let mut bytes: usize = kept.iter().map(|(_, volume)| volume.bytes()).sum();
-        while bytes > self.limit_bytes && !kept.is_empty() {
-            bytes -= kept.remove(0).1.bytes();
-        }
-        volume
+        slots.iter().find_map(|slot| {
+            let known = slot.try_lock().ok()?;
+            let volume = known.as_ref().filter(|volume| volume.missing.is_none())?;
+            let own = volume.files.last()?;
+            let is_current =
+                own.path == path && own.identity == *identity && volume.files.iter().all(is_same);
+            is_current.then_some(volume.book.turns() as u64)
+        })
     }
 }

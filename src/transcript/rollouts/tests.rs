@@ -1,4 +1,8 @@
+use std::fs;
+
 use super::*;
+use crate::transcript::reading::READ_BYTES;
+use crate::transcript::shelf::{self, Format};
 use bridge_protocol::check::FindingKind;
 
 const ROOT: &str = include_str!("../../../tests/fixtures/transcripts/codex/0.166.0-limit.jsonl");
@@ -290,6 +294,74 @@ fn bytes_read<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let counter = Arc::new(Counter::default());
     let done = crate::transcript::meter::metered(Arc::clone(&counter) as _, work);
     (done, counter.0.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+#[test]
+fn a_history_whose_source_is_missing_is_kept_and_its_source_looked_for() {
+    let (home, [root, _, deep_path]) = family();
+    fs::remove_file(&root).expect("a file");
+    let books = RolloutBooks::default();
+    let open = || OpenRollout::open(&books, home.path(), DEEP_ID, None).expect("an open rollout");
+    let (first, whole) = bytes_read(open);
+    let (again, read) = bytes_read(open);
+    assert!(Arc::ptr_eq(&first.book, &again.book) && again.missing == first.missing);
+    assert!(
+        again
+            .missing
+            .is_some_and(|missing| missing.upstream_id == ROOT_ID)
+    );
+    // The first lines of what is there are looked at, and nothing is read to its end.
+    let first_lines = |text: &str| {
+        text.lines()
+            .next()
+            .map_or(0, str::len)
+            .next_multiple_of(READ_BYTES)
+    };
+    let most = (first_lines(DEEP) + first_lines(EARLY)) as u64;
+    assert!(read <= most, "{read} of {whole}");
+    // What is appended is taken all the same.
+    append(
+        &deep_path,
+        &format!("{}\n", DEEP.lines().nth(5).expect("a prompt")),
+    );
+    let grown = open();
+    assert_eq!(grown.book.messages(), first.book.messages() + 1);
+    assert!(grown.missing.is_some());
+    // It comes back.
+    fs::write(&root, ROOT).expect("a file");
+    let back = open();
+    assert_eq!(
+        (back.missing, back.book.turns()),
+        (None, deep(home.path()).book.turns())
+    );
+    assert!(back.book.messages() > grown.book.messages());
+}
+
+#[test]
+fn what_is_listed_is_found_and_the_other_way_round() {
+    use std::os::unix::fs::symlink;
+    let (home, [root, early, deep_path]) = family();
+    let top = home.path().join("sessions");
+    let archive = home.path().join(ARCHIVE);
+    // The archive is a folder of the others; a folder stands within itself; links lead nowhere, to each other, to a file.
+    symlink(top.join("2026/11"), &archive).expect("a link");
+    symlink(&top, top.join("loop")).expect("a link");
+    symlink("nowhere", top.join("lost")).expect("a link");
+    symlink("ring", top.join("ring")).expect("a link");
+    let linked = top.join(format!("rollout-2026-11-22T06-16-34-{EARLY_ID}.jsonl"));
+    symlink(&early, &linked).expect("a link");
+    fs::hard_link(&root, top.join(root.file_name().expect("a name"))).expect("a second name");
+    let mut listed: Vec<PathBuf> = shelf::sizes(home.path(), Format::Codex)
+        .map(|(path, _)| path)
+        .collect();
+    let ids = [ROOT_ID, EARLY_ID, DEEP_ID];
+    let found = ids.map(|id| locate(home.path(), id).expect("a search"));
+    assert_eq!(found.each_ref().map(Vec::len), [1, 2, 1]);
+    assert_eq!(found[2], [deep_path], "not by way of the archive");
+    let mut found = found.concat();
+    listed.sort();
+    found.sort();
+    assert_eq!(found, listed);
 }
 
 fn append(path: &Path, text: &str) {

@@ -1,7 +1,7 @@
 //! The walk through the folders of a root: which transcripts there are, by their names and what a stat tells.
 
 use std::collections::HashSet;
-use std::fs::{self, Metadata};
+use std::fs::{self, DirEntry, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Finding {
     pub(super) found: Vec<Found>,
-    pub(super) unreadable: Vec<PathBuf>,
+    pub(super) unreadable: Vec<(PathBuf, io::Error)>,
     /// Whether files are reached by links, or by several names: what changes in them is not told where they are found.
     pub(super) has_aliases: bool,
 }
@@ -51,10 +51,31 @@ impl Finding {
         let tops = format.tops(root);
         let folders = match format {
             Format::Claude => tops.iter().flat_map(|top| finding.folders_in(top)).collect(),
-            Format::Codex => finding.tree(tops.into_iter().filter(|top| top.exists()).collect()),
+            Format::Codex => finding.tree(tops),
         };
         finding.files(&folders, format);
         finding
+    }
+
+    /// The names of everything below a root, what stands there not looked at; and what could not be read.
+    pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
+        let mut finding = Self::default();
+        let tops = format.tops(root);
+        let folders = match format {
+            Format::Claude => tops.iter().flat_map(|top| finding.folders_in(top)).collect(),
+            Format::Codex => finding.tree(tops),
+        };
+        let mut names = Vec::new();
+        for folder in folders {
+            let named = named_in(&folder, format, |entry| names.push(entry.path()));
+            match named {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    finding.unreadable.push((folder, error));
+                }
+                _ => {}
+            }
+        }
+        (names, finding.unreadable)
     }
 
     /// Everything in a folder of transcripts, which need not be there.
@@ -71,20 +92,27 @@ impl Finding {
         finding
     }
 
-    /// These folders and all below them, each once.
+    /// These folders, which need not be there, and all below them, each once: in the first place where it is reached.
     fn tree(&mut self, mut left: Vec<PathBuf>) -> Vec<PathBuf> {
+        left.reverse();
         let mut folders = Vec::new();
         let mut seen = HashSet::new();
         while let Some(folder) = left.pop() {
-            // By a link a folder may stand within itself.
-            let Ok(metadata) = fs::metadata(&folder) else {
-                continue;
+            let metadata = match fs::metadata(&folder) {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::NotFound {
+                        self.unreadable.push((folder, error));
+                    }
+                    continue;
+                }
             };
+            // By a link a folder may stand within itself.
             if !seen.insert((metadata.dev(), metadata.ino())) {
                 self.has_aliases = true;
                 continue;
             }
-            left.extend(self.folders_in(&folder));
+            left.extend(self.folders_in(&folder).into_iter().rev());
             folders.push(folder);
         }
         folders
@@ -96,16 +124,19 @@ impl Finding {
             Ok(entries) => entries,
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    self.unreadable.push(folder.to_owned());
+                    self.unreadable.push((folder.to_owned(), error));
                 }
                 return Vec::new();
             }
         };
         let mut folders = Vec::new();
         for entry in entries {
-            let Ok(entry) = entry else {
-                self.unreadable.push(folder.to_owned());
-                break;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.unreadable.push((folder.to_owned(), error));
+                    break;
+                }
             };
             let is_folder = match entry.file_type() {
                 Ok(kind) if kind.is_symlink() => {
@@ -134,7 +165,7 @@ impl Finding {
                     self.has_aliases |= has_links;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => self.unreadable.push(folder.clone()),
+                Err(error) => self.unreadable.push((folder.clone(), error)),
             }
         }
         let all = self.found.len();
@@ -150,12 +181,7 @@ impl Finding {
 /// The files in a folder, and whether links are among them.
 fn files_in(folder: &Path, format: Format) -> io::Result<(Vec<Found>, bool)> {
     let (mut files, mut has_links) = (Vec::new(), false);
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if !name.to_str().is_some_and(|name| format.is_transcript(name)) {
-            continue;
-        }
+    named_in(folder, format, |entry| {
         let path = entry.path();
         let metadata = match entry.metadata() {
             Ok(metadata) if metadata.is_symlink() => {
@@ -171,8 +197,20 @@ fn files_in(folder: &Path, format: Format) -> io::Result<(Vec<Found>, bool)> {
             let stat = Stat::of(&metadata);
             files.push(Found { path, stat });
         }
-    }
+    })?;
     Ok((files, has_links))
+}
+
+/// Hands what is called like a transcript in a folder to `take`.
+fn named_in(folder: &Path, format: Format, mut take: impl FnMut(DirEntry)) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| format.is_transcript(name)) {
+            take(entry);
+        }
+    }
+    Ok(())
 }
 
 /// Looks at one file.

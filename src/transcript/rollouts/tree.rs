@@ -1,0 +1,85 @@
+//! Where rollouts lie below Codex' folder: one walk, which answers for any number of sessions.
+//!
+//! Which folders and names count is decided where lists of transcripts find them, so that what is listed is found, and the
+//! other way round. Blocks.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::transcript::TranscriptError;
+use crate::transcript::codex::rollout_name;
+use crate::transcript::library::Identity;
+use crate::transcript::locate::file_name;
+use crate::transcript::shelf::{self, Format};
+
+/// What was called like a rollout when it was walked through.
+pub(super) struct Tree {
+    root: PathBuf,
+    /// By session.
+    named: HashMap<String, Vec<PathBuf>>,
+    /// The first folder that could not be read.
+    unreadable: Option<(PathBuf, io::Error)>,
+}
+
+impl Tree {
+    pub(super) fn walk(root: &Path) -> Self {
+        let (paths, unreadable) = shelf::names(root, Format::Codex);
+        let mut named: HashMap<String, Vec<PathBuf>> = HashMap::new();
+        for path in paths {
+            if let Some(name) = path.file_name().and_then(OsStr::to_str).and_then(rollout_name) {
+                let id = name.upstream_id.to_owned();
+                named.entry(id).or_default().push(path);
+            }
+        }
+        Self {
+            root: root.to_owned(),
+            named,
+            unreadable: unreadable.into_iter().next(),
+        }
+    }
+
+    /// As [`super::locate`].
+    pub(super) fn locate(&self, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+        file_name(upstream_id)?;
+        let tops = Format::Codex.tops(&self.root);
+        let mut seen = HashSet::new();
+        let mut found = Vec::new();
+        for path in self.named.get(upstream_id).into_iter().flatten() {
+            // What cannot be looked at has vanished, or is a link that leads nowhere.
+            let Ok(metadata) = fs::metadata(path) else {
+                continue;
+            };
+            let identity = Identity::of(&metadata);
+            // One file may be reached by several ways.
+            if !metadata.is_file() || !seen.insert((identity.file(), path.file_name())) {
+                continue;
+            }
+            let place = tops.iter().position(|top| path.starts_with(top));
+            let is_packed = path.extension().is_some_and(|extension| extension == "zst");
+            let written = std::cmp::Reverse(identity.modified_at());
+            found.push((place, is_packed, written, path));
+        }
+        // A folder costs what is in it, which may be nothing of this session.
+        if let (true, Some((folder, error))) = (found.is_empty(), &self.unreadable) {
+            let error = match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(error.kind(), error.to_string()),
+            };
+            return Err(TranscriptError::io("read the folder", folder)(error));
+        }
+        found.sort();
+        Ok(found.into_iter().map(|(.., path)| path.clone()).collect())
+    }
+
+    /// As [`super::find`].
+    pub(super) fn find(&self, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
+        let found = self.locate(upstream_id)?;
+        found.into_iter().next().ok_or_else(|| TranscriptError::NotFound {
+            upstream_id: upstream_id.to_owned(),
+            root: self.root.clone(),
+        })
+    }
+}
