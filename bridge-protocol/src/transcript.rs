@@ -13,14 +13,15 @@ pub struct Transcript {
     pub agent: AgentName,
     /// The session that it is of. Several files may be of one session: copies in other folders.
     pub upstream_id: UpstreamId,
-    /// The folder that the agent worked in; empty when the transcript does not say, as a compressed one.
+    /// The folder that the agent worked in; empty when the transcript does not say.
     pub cwd: String,
     /// What people called it, else what the agent made of it, else the first line of its first prompt; empty when there
     /// is none. 200 characters at most.
     pub title: String,
     /// The size of the file, in bytes.
     pub bytes: u64,
-    /// How many turns it holds, where that is known without reading the whole file.
+    /// How many turns it holds, where that is known without reading the whole file: while the daemon keeps what it read of
+    /// it for another call. So it comes and goes, and that there is none says nothing of the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
     /// The time of its last record, else that of the file's last change.

@@ -45,10 +45,7 @@ pub struct Metered<R> {
 impl<R> Metered<R> {
     /// Counts what is read of `reader`, of which `bytes` are expected; 0 where that is not known.
     pub fn new(reader: R, bytes: u64) -> Self {
-        let meter = METER.with_borrow(Clone::clone);
-        if let Some(meter) = &meter {
-            meter.expect(bytes);
-        }
+        let Tally(meter) = Tally::new(bytes);
         Self { reader, meter }
     }
 }
@@ -66,6 +63,29 @@ impl<R: Read> Read for Metered<R> {
 impl<R: Seek> Seek for Metered<R> {
     fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
         self.reader.seek(position)
+    }
+}
+
+/// Counts what threads of one's own read of many files, for the work that was under way on the thread that made it.
+pub struct Tally(Option<Arc<dyn Meter>>);
+
+impl Tally {
+    /// Counts what is read, of which `bytes` are expected.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let meter = METER.with_borrow(Clone::clone);
+        if let Some(meter) = &meter {
+            meter.expect(bytes);
+        }
+        Self(meter)
+    }
+
+    /// So many bytes more were read.
+    ///
+    /// # Errors
+    /// When nothing more is to be read, since nobody waits for it.
+    pub fn read(&self, bytes: u64) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |meter| meter.read(bytes))
     }
 }
 

@@ -15,11 +15,13 @@ use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 
 use super::codex::rollout_name;
 use super::library::Identity;
+use super::meter::Tally;
 use super::watch::Changes;
 use ends::{entry, on_threads};
 use find::{Finding, Found, Look, Stat, look};
@@ -186,7 +188,7 @@ fn parts(path: &Path) -> Option<(&Path, &OsStr)> {
 }
 
 impl Shelf {
-    /// Whether it was ever scanned.
+    /// Whether it was ever scanned, to the end.
     #[must_use]
     pub fn is_scanned(&self) -> bool {
         self.scanned
@@ -208,26 +210,42 @@ impl Shelf {
             .take(UNREADABLE_LIMIT)
     }
 
-    /// Looks at every file below `root` and reads the ends of those that are new or have changed.
+    /// Looks at every file below `root` and reads the ends of those that are new or have changed. It was not scanned when
+    /// that was ended early; what had been read is kept.
     pub fn scan(&mut self, root: &Path, format: Format) {
+        self.work(|shelf| shelf.scan_all(root, format));
+    }
+
+    /// Looks at what has changed since it was looked at last. Ended early, everything has to be looked at again.
+    pub fn refresh(&mut self, root: &Path, format: Format, changes: &Changes) {
+        self.work(|shelf| shelf.refresh_some(root, format, changes));
+    }
+
+    /// Does work that may panic on what is taken out meanwhile: what is left then is nothing, and not half of it.
+    fn work(&mut self, work: impl FnOnce(&mut Self)) {
+        let mut shelf = std::mem::take(self);
+        work(&mut shelf);
+        *self = shelf;
+    }
+
+    fn scan_all(&mut self, root: &Path, format: Format) {
+        self.scanned = true;
         let finding = Finding::in_root(root, format);
         self.has_aliases = finding.has_aliases;
         self.unreadable.clear();
         let old = std::mem::take(&mut self.held);
         self.take_in(finding, old, format);
-        self.scanned = true;
     }
 
-    /// Looks at what has changed since it was looked at last.
-    pub fn refresh(&mut self, root: &Path, format: Format, changes: &Changes) {
+    fn refresh_some(&mut self, root: &Path, format: Format, changes: &Changes) {
         if !self.scanned || self.has_aliases || changes.everything {
-            self.scan(root, format);
+            self.scan_all(root, format);
             return;
         }
         for folder in &changes.folders {
             let finding = Finding::in_folder(folder, format);
             if finding.has_aliases {
-                self.scan(root, format);
+                self.scan_all(root, format);
                 return;
             }
             self.unreadable.retain(|path| !path.starts_with(folder));
@@ -242,7 +260,7 @@ impl Shelf {
             match look(path) {
                 Look::File(found) if self.is_single(&found) => finding.found.push(found),
                 Look::File(_) | Look::Link => {
-                    self.scan(root, format);
+                    self.scan_all(root, format);
                     return;
                 }
                 Look::Nothing => {}
@@ -286,7 +304,17 @@ impl Shelf {
         }
         let unreadable = finding.unreadable.into_iter();
         self.unreadable.extend(unreadable.map(|(path, _)| path));
-        let read = on_threads(&changed, |found, buffers| entry(found, format, buffers));
+        let tally = Tally::new(changed.iter().map(ends::bytes).sum());
+        let is_over = AtomicBool::new(false);
+        let read = on_threads(&changed, |found, buffers| {
+            if is_over.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let entry = entry(found, format, buffers);
+            is_over.fetch_or(tally.read(ends::bytes(found)).is_err(), Ordering::Relaxed);
+            entry
+        });
+        self.scanned &= !is_over.into_inner();
         for (found, read) in changed.into_iter().zip(read) {
             match read {
                 Ok(Some(entry)) => {
@@ -295,7 +323,7 @@ impl Shelf {
                     let stat = found.stat;
                     self.held.put(&found.path, Held { stat, entry });
                 }
-                // It has no id, or has vanished since.
+                // It has no id, or has vanished since, or nobody waits for it any more.
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(_) => {

@@ -1,6 +1,6 @@
 //! `transcripts`: what the agents have written on this machine, as aligned columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::rpc::TranscriptRpcClient;
@@ -27,7 +27,9 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
     let mut transcripts = Vec::new();
     let mut cursor = None;
     let mut left = options.limit;
-    let (unreadable, unwatched) = loop {
+    // The daemon looks at the folders for the first page: what it cannot watch is told with that, what it cannot read with all.
+    let (mut unreadable, mut unwatched) = (BTreeSet::new(), None);
+    loop {
         let call = daemon.list_transcripts(
             options.agent.clone().map(Into::into),
             cwd.clone(),
@@ -42,11 +44,13 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
         let got = u32::try_from(page.transcripts.len()).unwrap_or(u32::MAX);
         left = left.saturating_sub(got);
         transcripts.extend(page.transcripts);
+        unreadable.extend(page.unreadable);
+        unwatched.get_or_insert(page.unwatched);
         cursor = page.next_cursor;
         if left == 0 || cursor.is_none() || got == 0 {
-            break (page.unreadable, page.unwatched);
+            break;
         }
-    };
+    }
     if context.output.json {
         return Ok(Exit::Done);
     }
@@ -59,7 +63,7 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
             "{path} could not be read; what is in it is missing here"
         ))?;
     }
-    for root in unwatched {
+    for root in unwatched.into_iter().flatten() {
         let (path, problem) = (one_line(&root.path), one_line(&root.problem));
         context
             .output

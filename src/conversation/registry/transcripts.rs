@@ -66,8 +66,9 @@ impl Registry {
         let roots = self.listed_roots(filter.agent.as_ref())?;
         let services = Arc::clone(&self.services);
         let watch = Arc::clone(&self.watch);
+        let begun = self.begun("transcript/list", None);
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
-        let made = tokio::task::spawn_blocking(move || {
+        let made = begun.reading(move || {
             let (mut unreadable, mut unwatched) = (Vec::new(), Vec::new());
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
@@ -78,6 +79,10 @@ impl Registry {
                         None => shelf.scan(&root.folder, root.format),
                     }
                     unwatched.extend(problem);
+                    // Only a part of the files was looked at, and nobody waits for the answer.
+                    if !shelf.is_scanned() {
+                        return Err(ConversationError::ShuttingDown);
+                    }
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
             }
@@ -85,7 +90,8 @@ impl Registry {
                 let entries = shelves.get(&root.folder)?.behind(after.as_ref());
                 Some((root, entries.peekable()))
             });
-            let (page, next_cursor) = page(all.collect(), &filter, limit, &services)?;
+            let page = page(all.collect(), &filter, limit, &services);
+            let (page, next_cursor) = page.map_err(|error| store_error(&error))?;
             Ok(TranscriptPage {
                 transcripts: page,
                 next_cursor,
@@ -93,8 +99,7 @@ impl Registry {
                 unwatched,
             })
         });
-        let made: Result<_, StoreError> = made.await.map_err(|_| ConversationError::Lost)?;
-        made.map_err(|error| store_error(&error))
+        made.await.unwrap_or(Err(ConversationError::Lost))
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.

@@ -59,6 +59,11 @@ pub(super) fn on_threads<T: Sync, A: Send>(
     answers
 }
 
+/// How much of a file is read, further in left out.
+pub(super) fn bytes(found: &Found) -> u64 {
+    found.stat.identity.bytes.min(2 * END_BYTES as u64)
+}
+
 /// What a list tells of a file; none when it has no id.
 pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io::Result<Option<ShelfEntry>> {
     let Some(name) = found.path.file_name().and_then(|name| name.to_str()) else {

@@ -350,3 +350,61 @@ fn the_order_goes_on_behind_any_place() {
     let gone = Place::new(all[1].parts().0, Path::new(""));
     assert_eq!(ids(Some(&gone)), ["s2", "s3", "s1"]);
 }
+
+/// What is told to read, and what that says after each file.
+struct Told<F>(std::sync::atomic::AtomicU64, std::sync::atomic::AtomicU64, F);
+
+impl<F: Fn(u64) -> io::Result<()> + Send + Sync> crate::transcript::meter::Meter for Told<F> {
+    fn expect(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn read(&self, bytes: u64) -> io::Result<()> {
+        (self.2)(self.1.fetch_add(bytes, Ordering::Relaxed) + bytes)
+    }
+}
+
+#[test]
+fn a_scan_tells_how_far_it_is_and_is_whole_after_an_end_and_after_a_panic() {
+    use crate::transcript::meter::metered;
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let far = format!("{PROMPT}\n{}", "\n".repeat(3 * summary_bytes()));
+    write(root, "projects/-a/far.jsonl", &far);
+    for number in 0..9 {
+        write(root, &format!("projects/-a/s{number}.jsonl"), PROMPT);
+    }
+    let whole = 9 * PROMPT.len() as u64 + 2 * summary_bytes() as u64;
+    let within = |shelf: &mut Shelf, says: fn(u64) -> io::Result<()>| {
+        let meter = Arc::new(Told(0.into(), 0.into(), says));
+        let counting = Arc::clone(&meter);
+        let scan = || metered(counting, || shelf.scan(root, Format::Claude));
+        let is_done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(scan)).is_ok();
+        let counted = [&meter.0, &meter.1].map(|count| count.load(Ordering::Relaxed));
+        (is_done, counted)
+    };
+    let mut shelf = Shelf::default();
+    let ended = |_| Err(io::Error::other("nobody waits"));
+    let (is_done, [expected, read]) = within(&mut shelf, ended);
+    assert!(is_done && expected == whole && read < whole);
+    assert!(!shelf.is_scanned() && told(&shelf).len() < 10);
+    assert_eq!(unreadable(&shelf), [] as [&Path; 0]);
+    // What was read is not read again.
+    let (_, [expected, again]) = within(&mut shelf, |_| Ok(()));
+    assert_eq!((expected, again), (whole - read, whole - read));
+    assert!(shelf.is_scanned() && told(&shelf).len() == 10);
+
+    // One that was there goes, others change, and the one who reads them panics.
+    fs::remove_file(root.join("projects/-a/s0.jsonl")).expect("gone");
+    write(root, "projects/-a/s1.jsonl", &PROMPT.replace("hello", "longer"));
+    let (is_done, _) = within(&mut shelf, |_| panic!("while it is read"));
+    assert!(!is_done && !shelf.is_scanned());
+    assert_eq!(told(&shelf), []);
+    shelf.refresh(root, Format::Claude, &Changes::default());
+    assert_eq!(told(&shelf), told(&scanned(root, Format::Claude)));
+    assert_eq!(told(&shelf).len(), 9);
+}
+
+fn summary_bytes() -> usize {
+    crate::transcript::summary::END_BYTES
+}
