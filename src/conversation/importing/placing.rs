@@ -87,8 +87,8 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if !self.stays {
-            self.plan.undo();
+        if !self.stays && !self.plan.undo() {
+            self.staging.keep();
         }
     }
 }
@@ -184,6 +184,18 @@ mod tests {
         assert!(!ours.exists() && !data.path().join("a/b").exists());
         assert!(grown.exists() && replaced.exists());
         assert!(!data.path().join("imports").exists());
+    }
+
+    #[test]
+    fn a_plan_of_which_something_could_not_be_taken_back_stays() {
+        let data = tempfile::tempdir().unwrap();
+        let (mut placed, [ours, ..]) = placed(data.path());
+        // No file, so that it cannot be removed as one.
+        let stuck = data.path().join("a/stuck.tmp");
+        placed.plan.temporary(&stuck).unwrap();
+        fs::create_dir(&stuck).unwrap();
+        drop(placed);
+        assert!(!ours.exists() && data.path().join("imports").exists());
     }
 
     #[test]

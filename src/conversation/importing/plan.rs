@@ -105,9 +105,9 @@ impl Plan {
         }))
     }
 
-    /// Takes back what was done of it, as [`take_back`] does.
-    pub(super) fn undo(&self) {
-        undo(&self.notes, &|_| false);
+    /// Takes back what was done of it, as [`take_back`] does. Whether nothing of it is left to be taken back.
+    pub(super) fn undo(&self) -> bool {
+        undo(&self.notes, &|_| false)
     }
 
     fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
@@ -135,23 +135,36 @@ pub(in crate::conversation) fn take_back(data: &Path, is_written: impl Fn(Conver
             return;
         }
     };
-    for entry in entries.flatten() {
-        let path = entry.path().join(PLAN);
+    for entry in entries {
+        let folder = match entry {
+            Ok(entry) => entry.path(),
+            Err(error) => {
+                tracing::warn!(path = %all.display(), %error, "what an import left cannot be looked at");
+                continue;
+            }
+        };
+        let path = folder.join(PLAN);
         match notes(&path) {
-            Ok(notes) => undo(&notes, &is_written),
+            Ok(notes) if undo(&notes, &is_written) => remove(&folder),
+            // What could not be removed may be able to be later.
+            Ok(_) => {}
             // It was killed before it had put anything in place.
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) => {}
+                ) =>
+            {
+                remove(&folder);
+            }
             Err(error) => {
-                // Without it nothing is known of what lies in the agents' folders.
-                tracing::warn!(path = %path.display(), %error, "the plan of an import cannot be read; what it has put in place stays");
+                // Nothing else knows what lies in the agents' folders; the next start may be able to read it.
+                tracing::warn!(path = %path.display(), %error, "the plan of an import cannot be read; what it has put in place stays, and the plan too");
             }
         }
     }
-    remove(&all);
+    // What is left in it is kept.
+    let _ = fs::remove_dir(&all);
 }
 
 /// The lines of a plan as far as they are whole: what stands behind them was not begun.
@@ -166,11 +179,13 @@ fn notes(path: &Path) -> io::Result<Vec<Note>> {
     Ok(notes)
 }
 
-fn undo(notes: &[Note], is_written: &impl Fn(ConversationId) -> bool) {
+/// Whether nothing is left that could be taken back later.
+fn undo(notes: &[Note], is_written: &impl Fn(ConversationId) -> bool) -> bool {
     let Some(Note::Conversation(id)) = notes.first() else {
-        return;
+        return true;
     };
     let stays = is_written(*id);
+    let mut is_done = true;
     for note in notes.iter().rev() {
         let (path, removed) = match note {
             Note::Conversation(_) => continue,
@@ -192,13 +207,15 @@ fn undo(notes: &[Note], is_written: &impl Fn(ConversationId) -> bool) {
             Err(error)
                 if matches!(
                     error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty
                 ) => {}
             Err(error) => {
                 tracing::warn!(?path, %error, "what an import left that was broken off could not be removed");
+                is_done = false;
             }
         }
     }
+    is_done
 }
 
 /// Whether a file is still the one that was put there.
@@ -216,11 +233,12 @@ fn is_it(planned: &PlannedFile) -> io::Result<bool> {
     Ok(hashed.digest() == planned.sha256)
 }
 
-/// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it.
+/// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it, but for [`Staging::keep`].
 #[derive(Debug)]
 pub(super) struct Staging {
     all: PathBuf,
     folder: PathBuf,
+    stays: bool,
 }
 
 impl Staging {
@@ -233,6 +251,7 @@ impl Staging {
         let staging = Self {
             folder: all.join(Uuid::new_v4().to_string()),
             all,
+            stays: false,
         };
         DirBuilder::new()
             .recursive(true)
@@ -245,18 +264,30 @@ impl Staging {
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
+
+    /// It stays for the next import or start, which reads the plan in it.
+    pub(super) fn keep(&mut self) {
+        self.stays = true;
+    }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        remove(&self.folder);
+        if !self.stays {
+            remove(&self.folder);
+        }
         // What else is there is not of this import, and it or the next start sees to it.
         let _ = fs::remove_dir(&self.all);
     }
 }
 
+/// Removes a folder with what is in it, or a file that stands in a folder's place.
 fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder)
+    let removed = match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
+        removed => removed,
+    };
+    if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!(path = %folder.display(), %error, "what an import unpacked could not be removed");
@@ -388,6 +419,33 @@ mod tests {
         // And it can still be taken back.
         take_back(data.path(), |_| false);
         assert!(!left.exists() && !data.path().join(FOLDER).exists());
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_removed_now_is_kept_for_later() {
+        let data = tempfile::tempdir().unwrap();
+        let (other, taken) = (data.path().join("agent/p/a"), data.path().join("agent/q/b"));
+        killed(data.path(), &[(&other, "one")]);
+        let imports = data.path().join(FOLDER);
+        let folder = fs::read_dir(&imports).unwrap().next().unwrap().unwrap().path();
+        // One that answers with an error to everybody, also to root.
+        fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
+        fs::create_dir(folder.join(PLAN)).unwrap();
+        killed(data.path(), &[(&taken, "two")]);
+        take_back(data.path(), |_| false);
+        assert!(other.exists() && !taken.exists());
+        assert_eq!(fs::read_dir(&imports).unwrap().count(), 1);
+        fs::remove_dir(folder.join(PLAN)).unwrap();
+        fs::rename(folder.join("aside"), folder.join(PLAN)).unwrap();
+
+        // A folder in the place of a file that was about to be written cannot be removed as a file.
+        let temporary = data.path().join("agent/.last.tmp");
+        fs::create_dir_all(&temporary).unwrap();
+        take_back(data.path(), |_| false);
+        assert!(folder.join(PLAN).exists() && !other.exists());
+        fs::remove_dir(&temporary).unwrap();
+        take_back(data.path(), |_| false);
+        assert!(!imports.exists());
     }
 
     #[test]
