@@ -147,6 +147,9 @@ pub(super) struct BundledFile {
     pub(super) path: String,
     /// The name below the session's folder.
     pub(super) name: String,
+    /// The name by which the session's records know it, where it lay with another session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) known_as: Option<String>,
     pub(super) bytes: u64,
     /// In hexadecimal digits.
     pub(super) sha256: String,

@@ -125,7 +125,8 @@ fn gather(
             Err(why) => missing.push(held.missing(why)),
         }
     }
-    let found = files::once_each(found);
+    let mut found = files::once_each(found);
+    missing.extend(files::lend(&mut found));
     let parts = found.iter().flat_map(|session| &session.parts);
     progress.expect(parts.map(|part| part.bytes).sum());
     missing.extend(files::behind(services, &record));

@@ -11,7 +11,7 @@
 pub(super) mod lines;
 mod noted;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead};
 
@@ -19,7 +19,7 @@ use bridge_protocol::check::{Finding, FindingKind};
 
 use super::claude::{ChainNoted, Index, Seen, Selection};
 use super::lines::LINE_LIMIT_BYTES;
-use super::scan::Scanned;
+use super::scan::{Scanned, Scanner};
 use lines::{CheckedLine, Place, each_line};
 use noted::{Said, SaidNoted};
 
@@ -86,6 +86,33 @@ pub fn check(
     // Each sees the same bytes: what a record is in its chain, and what is said in it.
     each_line::<ChainNoted, SaidNoted>(reader, |line| checker.line(line)).map_err(|(_, error)| error)?;
     Ok(checker.finish())
+}
+
+/// The files that the records of a transcript name, whoever's those are.
+///
+/// # Errors
+/// What the reader answers.
+pub(super) fn named_files(mut reader: impl BufRead) -> io::Result<BTreeSet<SideFile>> {
+    let mut scanner = Scanner::<SaidNoted>::default();
+    let mut named = BTreeSet::new();
+    loop {
+        let piece = match reader.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let is_over = piece.is_empty();
+        let (taken, ended) = scanner.feed(piece);
+        reader.consume(taken);
+        if (ended || is_over)
+            && let Scanned::Record(said) = scanner.finish()
+        {
+            named.extend(said.files);
+        }
+        if is_over {
+            return Ok(named);
+        }
+    }
 }
 
 /// A call of a tool, or the result of one, by a hash of the call's id.

@@ -13,6 +13,7 @@ pub mod codex;
 pub mod copy;
 mod error;
 pub mod fields;
+pub mod lent;
 pub mod library;
 pub mod lines;
 pub mod locate;

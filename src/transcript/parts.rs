@@ -13,7 +13,7 @@ use super::codex::unpacked::bounded_decoder;
 use super::fields::Fields;
 
 /// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
-const FILE_LIMIT: usize = 100_000;
+pub(super) const FILE_LIMIT: usize = 100_000;
 
 /// How deep folders are entered. The agents make two levels of them.
 const DEPTH_LIMIT: usize = 8;
@@ -38,6 +38,8 @@ pub struct Part {
     pub bytes: u64,
     /// Whether it is compressed, and its text is meant.
     pub packed: bool,
+    /// The name by which the session's records know it, where it lies with another session.
+    pub known_as: Option<String>,
 }
 
 impl Part {
@@ -66,6 +68,7 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
         name: plain.unwrap_or(&name).to_owned(),
         bytes: 0,
         packed: plain.is_some(),
+        known_as: None,
     };
     part.bytes = if part.packed {
         // Nobody writes to it any more.
@@ -100,6 +103,7 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
         name: format!("{id}.jsonl"),
         path: transcript.to_owned(),
         packed: false,
+        known_as: None,
     });
     let beside = transcript.with_extension("");
     if beside.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
@@ -147,11 +151,24 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
                     name,
                     bytes,
                     packed: false,
+                    known_as: None,
                 }),
                 Err(error) => leave(&format!("cannot be read ({error})")),
             }
         }
     }
+}
+
+/// A file that lies anywhere, under this name; none when there is no regular file that can be read.
+pub(super) fn side_part(path: &Path, name: String) -> Option<Part> {
+    path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
+    Some(Part {
+        bytes: size(path).ok()?,
+        path: path.to_owned(),
+        name,
+        packed: false,
+        known_as: None,
+    })
 }
 
 fn size(path: &Path) -> io::Result<u64> {

@@ -3,7 +3,7 @@
 //! A thin edge: opens the file, hands it to `claude`, adds the path to what goes wrong. Blocks.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::BufReader;
@@ -97,43 +97,48 @@ pub fn check(path: &Path) -> Result<Report, TranscriptError> {
 }
 
 /// Where it is looked for what subagents said.
-struct Subagents<'a> {
+pub(super) struct Subagents<'a> {
     transcript: &'a Path,
-    /// The names of all files of subagents in the folder of the project, once one was not found where it mostly is.
-    elsewhere: OnceCell<HashSet<OsString>>,
+    /// By their names all files of subagents in the folder of the project, once one was not found where it mostly is.
+    elsewhere: OnceCell<HashMap<OsString, PathBuf>>,
 }
 
 impl<'a> Subagents<'a> {
-    fn new(transcript: &'a Path) -> Self {
+    pub(super) fn new(transcript: &'a Path) -> Self {
         Self {
             transcript,
             elsewhere: OnceCell::new(),
         }
     }
 
-    /// Whether what a subagent said is there, in any of the places where agents keep it.
     fn hold(&self, agent: &str) -> bool {
+        self.find(agent).is_some()
+    }
+
+    /// Where it is what a subagent said, in any of the places where agents keep it.
+    pub(super) fn find(&self, agent: &str) -> Option<PathBuf> {
         let name = format!("agent-{agent}.jsonl");
         let own = self.transcript.with_extension("").join(SUBAGENTS);
-        own.join(&name).exists()
-            // Older ones kept them beside the transcript.
-            || self.transcript.with_file_name(&name).exists()
-            || self.elsewhere().contains(OsStr::new(&name))
+        // Older ones kept them beside the transcript.
+        let near = [own.join(&name), self.transcript.with_file_name(&name)];
+        let near = near.into_iter().find(|path| path.exists());
+        near.or_else(|| self.elsewhere().get(OsStr::new(&name)).cloned())
     }
 
     /// A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too; and newer
     /// agents keep some in folders of their own.
-    fn elsewhere(&self) -> &HashSet<OsString> {
+    fn elsewhere(&self) -> &HashMap<OsString, PathBuf> {
         self.elsewhere.get_or_init(|| {
             let project = self.transcript.parent().unwrap_or(Path::new(""));
             let folders = entries(project).map(|session| session.join(SUBAGENTS));
             let within = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
-            let mut names = HashSet::new();
+            let named = |path: PathBuf| Some((path.file_name()?.to_owned(), path));
+            let mut files = HashMap::new();
             for path in within {
-                names.extend(entries(&path).filter_map(|path| path.file_name().map(OsStr::to_owned)));
-                names.extend(path.file_name().map(OsStr::to_owned));
+                files.extend(entries(&path).filter_map(named));
+                files.extend(named(path));
             }
-            names
+            files
         })
     }
 }

@@ -80,9 +80,7 @@ impl Relocation {
 
     /// Where the result of a tool is now, by the path that it had.
     fn result(&self, path: &str) -> Option<String> {
-        let (folder, _) = path.split_once(RESULTS)?;
-        let from = folder.rfind('/')? + 1;
-        self.results.get(&path[from..]).cloned()
+        self.results.get(result_name(path)?).cloned()
     }
 
     /// The paths in the texts that stand in place of long results.
@@ -152,6 +150,13 @@ impl Relocation {
         replacements.sort_by_key(|(place, _)| place.start);
         Some(replacements)
     }
+}
+
+/// The name of a tool's result from the folder of its session on.
+pub(super) fn result_name(path: &str) -> Option<&str> {
+    let (folder, _) = path.split_once(RESULTS)?;
+    let from = folder.rfind('/')? + 1;
+    Some(&path[from..])
 }
 
 /// The path of the file into which a result was put, from the text that stands in its place.

@@ -41,6 +41,7 @@ mod large;
 mod late_refusals;
 mod late_saving;
 mod leaving;
+mod lent;
 mod limits;
 mod loading;
 mod passing;

@@ -43,6 +43,7 @@ pub(in crate::conversation) fn hashed(
                 format!("sessions/{number}/file-{index}")
             },
             name: part.name.clone(),
+            known_as: part.known_as.clone(),
             bytes: part.bytes,
             sha256,
         });

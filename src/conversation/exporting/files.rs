@@ -11,6 +11,7 @@ use crate::conversation::bundle::BundledForm;
 use crate::conversation::disk;
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
+use crate::transcript::lent::{self, Taken};
 use crate::transcript::library::Library;
 use crate::transcript::parts::{Part, parts, rollout_part};
 use crate::transcript::rollouts::{self, OpenRollout};
@@ -150,6 +151,26 @@ pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
     let mut found = found;
     found.retain(is_first);
     found
+}
+
+/// Adds what the records of Claude's sessions name and what lies with others that do not go along: a fork's long results
+/// and its subagents stay with the session that it was forked from.
+pub(super) fn lend(found: &mut [FoundSession]) -> Vec<MissingSession> {
+    let is_claude = |session: &&mut FoundSession| session.form == BundledForm::Claude;
+    let mut taken = Taken::default();
+    for part in found.iter().flat_map(|session| &session.parts) {
+        taken.add(part);
+    }
+    let sessions = found.iter_mut().filter(is_claude);
+    let gone = sessions.filter_map(|session| {
+        let told = lent::lend(&mut session.parts, &mut taken);
+        Some(MissingSession {
+            upstream_id: session.upstream_id.clone(),
+            agent: session.agent.clone(),
+            detail: told.unwrap_or_else(|error| Some(chain_text(&error)))?,
+        })
+    });
+    gone.collect()
 }
 
 fn folder_below(root: &Path, path: &Path) -> String {

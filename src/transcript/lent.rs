@@ -1,0 +1,285 @@
+//! Files that a Claude session's records name and that lie with another session.
+//!
+//! A fork's long results and its subagents stay in the folder of the session that it was forked from (Claude Code 2.1.316), so
+//! that whoever takes a session elsewhere has to look for them. Owns which of the named files those are and what they are
+//! called when they go along. Only files in the folder of the same project are found; no symbolic link is followed. Blocks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use super::TranscriptError;
+use super::check::{SideFile, named_files, quoted};
+use super::parts::{FILE_LIMIT, Part, side_part};
+use super::reading::{READ_BYTES, Subagents};
+use super::relocate::result_name;
+
+/// How many of the files that are not there are told by name; more of them say nothing more.
+const NAMED_LIMIT: usize = 5;
+
+/// The longest name that a file gets, in bytes. Agents' are far shorter.
+const NAME_LIMIT_BYTES: usize = 1024;
+
+/// The names of the files that go along, as they are found from a record.
+#[derive(Debug, Default)]
+pub struct Taken {
+    names: BTreeSet<String>,
+    /// Of the transcripts of subagents, wherever they lie.
+    subagents: BTreeSet<String>,
+}
+
+impl Taken {
+    /// Adds a file.
+    pub fn add(&mut self, part: &Part) {
+        for name in [Some(&part.name), part.known_as.as_ref()].into_iter().flatten() {
+            if let Some((_, own)) = name.rsplit_once('/') {
+                self.subagents.insert(own.to_owned());
+            }
+            self.names.insert(name.clone());
+        }
+    }
+}
+
+/// The files of others that the records of a session name and that are not taken yet.
+///
+/// They are added to `files`, whose first is the session's transcript, and to `taken`. What is named and not to be had is
+/// told in words, where there is any.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when the transcript cannot be read.
+pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, TranscriptError> {
+    let Some(transcript) = files.first().cloned() else {
+        return Ok(None);
+    };
+    let path = transcript.path.clone();
+    let subagents = Subagents::new(&path);
+    let project = path.parent().unwrap_or(Path::new(""));
+    let own = path.file_stem().unwrap_or_default().to_string_lossy();
+    let (mut seen, mut gone) = (BTreeSet::new(), Vec::new());
+    let mut unread = vec![transcript];
+    while let Some(read) = unread.pop() {
+        for file in named(&read)? {
+            if !seen.insert(file.clone()) {
+                continue;
+            }
+            let (named, found) = match &file {
+                SideFile::ToolResult(path) => {
+                    let name = result_name(path).map(str::to_owned);
+                    if name.as_ref().is_some_and(|name| taken.names.contains(name)) {
+                        continue;
+                    }
+                    (path, name.and_then(|name| result(project, &own, name, taken)))
+                }
+                SideFile::Subagent(agent) => {
+                    let name = format!("agent-{agent}.jsonl");
+                    if taken.subagents.contains(&name) {
+                        continue;
+                    }
+                    let found = subagents.find(agent);
+                    (
+                        agent,
+                        found.and_then(|path| side_part(&path, format!("{own}/subagents/{name}"))),
+                    )
+                }
+            };
+            let Some(part) =
+                found.filter(|part| part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT)
+            else {
+                gone.push(quoted(named));
+                continue;
+            };
+            if matches!(file, SideFile::Subagent(_)) {
+                unread.push(part.clone());
+                // What it was asked to do. Not all of them have one.
+                let beside = part.name.replace(".jsonl", ".meta.json");
+                let meta = side_part(&part.path.with_extension("meta.json"), beside);
+                files.extend(meta);
+            }
+            taken.add(&part);
+            files.push(part);
+        }
+    }
+    Ok(told(&gone))
+}
+
+/// The files that the records of a transcript name, as far as it counts.
+fn named(part: &Part) -> Result<BTreeSet<SideFile>, TranscriptError> {
+    let read = || -> io::Result<_> {
+        let file = part.open()?.take(part.bytes);
+        named_files(BufReader::with_capacity(READ_BYTES, file))
+    };
+    read().map_err(TranscriptError::io("read", &part.path))
+}
+
+/// A tool's result in another session's folder, by its name from that folder on.
+fn result(project: &Path, own: &str, known_as: String, taken: &Taken) -> Option<Part> {
+    let [session, folder, name] = known_as.split('/').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    if [session, name]
+        .iter()
+        .any(|part| matches!(*part, "" | "." | ".."))
+        || known_as.contains('\0')
+    {
+        return None;
+    }
+    let mut path = project.to_owned();
+    for part in [session, folder] {
+        path.push(part);
+        fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir)?;
+    }
+    let mut called = format!("{own}/{folder}/{name}");
+    if taken.names.contains(&called) {
+        called = format!("{own}/{folder}/{session}/{name}");
+    }
+    let part = side_part(&path.join(name), called)?;
+    Some(Part {
+        known_as: Some(known_as),
+        ..part
+    })
+}
+
+fn told(gone: &[String]) -> Option<String> {
+    let shown = gone.get(..NAMED_LIMIT).unwrap_or(gone).join(", ");
+    match gone.len() {
+        0 => None,
+        1 => Some(format!("1 file that its records name is not to be had: {shown}")),
+        count if count > NAMED_LIMIT => Some(format!(
+            "{count} files that its records name are not to be had: {shown}, and {} more",
+            count - NAMED_LIMIT
+        )),
+        count => Some(format!(
+            "{count} files that its records name are not to be had: {shown}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::transcript::parts::parts;
+
+    fn put(project: &Path, name: &str, text: &str) -> PathBuf {
+        let path = project.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A record that names these results and subagents.
+    fn record(results: &[&str], subagents: &[&str]) -> String {
+        let text = |path: &&str| {
+            json!({"type": "tool_result", "tool_use_id": "t", "content":
+            format!("<persisted-output>\nFull output saved to: {path}\n\nPreview")})
+        };
+        let content: Vec<_> = results.iter().map(text).collect();
+        let of_results = json!({"type": "user", "uuid": "u", "message": {"content": content}});
+        let of_agents = subagents.iter().map(
+            |agent| json!({"type": "user", "uuid": "v", "toolUseResult": {"agentId": agent}, "message": {"content": []}}),
+        );
+        let records = std::iter::once(of_results).chain(of_agents);
+        records.map(|record| format!("{record}\n")).collect()
+    }
+
+    /// The names of what was found, in their order, and what was told.
+    fn lent(transcript: &Path, taken: &mut Taken) -> (Vec<(String, Option<String>)>, Option<String>) {
+        let mut files = parts(transcript).unwrap().files;
+        let own = files.len();
+        files.iter().for_each(|part| taken.add(part));
+        let told = lend(&mut files, taken).unwrap();
+        let found = files.drain(own..).map(|part| (part.name, part.known_as));
+        (found.collect(), told)
+    }
+
+    #[test]
+    fn what_lies_with_the_source_is_found_and_what_is_taken_is_not_taken_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path();
+        let said = record(
+            &[
+                "/p/source/tool-results/a.txt",
+                "/p/source/tool-results/b.txt",
+                "/p/fork/tool-results/c.txt",
+            ],
+            &["x1", "x2", "x3"],
+        );
+        let fork = put(project, "fork.jsonl", &said);
+        put(project, "fork/tool-results/c.txt", "own");
+        put(project, "fork/tool-results/b.txt", "own, of the same name");
+        put(project, "source/tool-results/a.txt", "a");
+        put(project, "source/tool-results/b.txt", "b");
+        put(project, "source/tool-results/d.txt", "d");
+        put(project, "source/tool-results/other.txt", "nobody names it");
+        // A subagent's long results lie there too.
+        put(
+            project,
+            "source/subagents/agent-x1.jsonl",
+            &record(&["/p/source/tool-results/d.txt"], &[]),
+        );
+        put(project, "source/subagents/agent-x1.meta.json", "{}");
+        // Where older ones are, and newer ones.
+        put(project, "agent-x2.jsonl", "{}\n{\"torn");
+        put(project, "source/subagents/deep/agent-x3.jsonl", "{}\n");
+        let mut taken = Taken::default();
+        let (found, told) = lent(&fork, &mut taken);
+        let known = |name: &str, as_: &str| (name.to_owned(), Some(as_.to_owned()));
+        let plain = |name: &str| (name.to_owned(), None);
+        let mut sorted = found.clone();
+        sorted.sort();
+        assert_eq!(
+            sorted,
+            [
+                plain("fork/subagents/agent-x1.jsonl"),
+                plain("fork/subagents/agent-x1.meta.json"),
+                plain("fork/subagents/agent-x2.jsonl"),
+                plain("fork/subagents/agent-x3.jsonl"),
+                known("fork/tool-results/a.txt", "source/tool-results/a.txt"),
+                known("fork/tool-results/d.txt", "source/tool-results/d.txt"),
+                known("fork/tool-results/source/b.txt", "source/tool-results/b.txt"),
+            ]
+        );
+        assert_eq!(told, None);
+        let other = put(project, "other.jsonl", &said);
+        assert_eq!(lent(&other, &mut taken), (Vec::new(), None));
+    }
+
+    #[test]
+    fn what_is_not_there_or_leads_elsewhere_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("project");
+        put(&project, "real/tool-results/a.txt", "a");
+        put(folder.path(), "tool-results/secret", "out of the project");
+        std::os::unix::fs::symlink(project.join("real"), project.join("linked")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", project.join("real/tool-results/link")).unwrap();
+        let table = [
+            "/p/gone/tool-results/a.txt",
+            "/p/linked/tool-results/a.txt",
+            "/p/real/tool-results/link",
+            "/p/../tool-results/secret",
+            "/p/real/tool-results/../../../tool-results/secret",
+            "tool-results",
+        ];
+        for path in table {
+            let fork = put(&project, "fork.jsonl", &record(&[path], &[]));
+            let (found, told) = lent(&fork, &mut Taken::default());
+            assert_eq!(found, [], "{path}");
+            assert_eq!(
+                told.unwrap(),
+                format!("1 file that its records name is not to be had: {path}")
+            );
+        }
+        let fork = put(
+            &project,
+            "fork.jsonl",
+            &record(&[], &["x1", "x2", "x3", "x4", "x5", "x6", "x7"]),
+        );
+        let (_, told) = lent(&fork, &mut Taken::default());
+        let words = "7 files that its records name are not to be had: x1, x2, x3, x4, x5, and 2 more";
+        assert_eq!(told.unwrap(), words);
+    }
+}

@@ -1,0 +1,142 @@
+//! A fork's long results and its subagents stay with the session that it was forked from, and come along all the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use serde_json::{Value, json};
+
+use crate::carrying::{bundle, import};
+use crate::home::Home;
+use crate::support::App;
+
+/// A fork side by side whose only result of a tool lies with its source, as does what a subagent said; and the folder of
+/// that source.
+async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
+    let source = app.make(&home.project()).await;
+    app.send(source, "one [[tool read {\"a\":1}]]").await;
+    let fork = app.fork(source, false).await.unwrap().conversation.id;
+    app.send(fork, "two").await;
+    app.close(fork).await;
+    let lender = home
+        .transcript(app.get(source).await.head.unwrap().as_str())
+        .unwrap();
+    let lender = lender.with_extension("");
+    fs::create_dir_all(lender.join("tool-results")).unwrap();
+    fs::create_dir_all(lender.join("subagents")).unwrap();
+    fs::write(lender.join("tool-results/long.txt"), "a long result").unwrap();
+    fs::write(lender.join("subagents/agent-x1.jsonl"), "{\"text\":\"done\"}\n").unwrap();
+    let named = lender.join("tool-results/long.txt");
+    let transcript = home
+        .transcript(app.get(fork).await.head.unwrap().as_str())
+        .unwrap();
+    let text = fs::read_to_string(&transcript).unwrap();
+    let mut changed = 0;
+    let lines = text.lines().map(|line| {
+        let mut record: Value = serde_json::from_str(line).unwrap();
+        if record["message"]["content"][0]["type"] == "tool_result" {
+            let said = format!(
+                "<persisted-output>\nFull output saved to: {}\n\nPreview:\na",
+                named.display()
+            );
+            record["message"]["content"][0]["content"] = json!(said);
+            record["toolUseResult"] = json!({"persistedOutputPath": named, "agentId": "x1"});
+            changed += 1;
+        }
+        format!("{record}\n")
+    });
+    let text: String = lines.collect();
+    assert_eq!(changed, 1, "{text}");
+    fs::write(&transcript, text).unwrap();
+    (fork, lender)
+}
+
+/// The path that the result of the conversation's tool is said to be in.
+async fn named(home: &Home, app: &App, id: ConversationId) -> PathBuf {
+    let head = app.get(id).await.head.unwrap();
+    let text = fs::read_to_string(home.transcript(head.as_str()).unwrap()).unwrap();
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut paths = records.filter_map(|record| {
+        let path = record["toolUseResult"]["persistedOutputPath"]
+            .as_str()?
+            .to_owned();
+        let said = record["message"]["content"][0]["content"].as_str().unwrap();
+        assert!(said.contains(&format!("saved to: {path}\n")), "{said}");
+        Some(PathBuf::from(path))
+    });
+    paths.next().unwrap()
+}
+
+async fn findings(app: &App, id: ConversationId) -> Value {
+    let params = json!({"conversationId": id});
+    app.call("transcript/check", params).await.unwrap()["findings"].clone()
+}
+
+#[tokio::test]
+async fn what_a_fork_borrows_comes_along_with_it() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, lender, path) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let (id, lender) = forked(&there, &app).await;
+        assert_eq!(findings(&app, id).await, json!([]));
+        let exported = bundle(&app, id).await;
+        assert_eq!(exported.get("missing"), None, "{exported}");
+        (id, lender, exported["path"].clone())
+    };
+    let daemon = here.start();
+    let app = daemon.app().await;
+    for new_ids in [false, true] {
+        let params = json!({"path": path, "cwd": here.project(), "newIds": new_ids});
+        let imported = import(&app, params).await.unwrap();
+        assert_eq!(imported.id == id, !new_ids);
+        let head = imported.head.unwrap();
+        let named = named(&here, &app, imported.id).await;
+        let own = here.transcript(head.as_str()).unwrap().with_extension("");
+        assert_eq!(named, own.join("tool-results/long.txt"));
+        assert_eq!(fs::read_to_string(&named).unwrap(), "a long result");
+        assert!(own.join("subagents/agent-x1.jsonl").is_file());
+        assert_eq!(findings(&app, imported.id).await, json!([]));
+        assert_eq!(app.remembered(imported.id).await.len(), 2);
+    }
+
+    // What is gone is told.
+    let daemon = there.start();
+    let app = daemon.app().await;
+    fs::remove_dir_all(&lender).unwrap();
+    let exported = bundle(&app, id).await;
+    let told = exported["missing"][0]["detail"].as_str().unwrap();
+    assert!(
+        told.starts_with("2 files that its records name are not to be had: "),
+        "{told}"
+    );
+    assert!(told.contains("tool-results/long.txt"), "{told}");
+}
+
+/// Where the agent has kept its files and only what the daemon knew is gone.
+#[tokio::test]
+async fn a_fork_that_is_there_with_its_source_is_found_as_it_is() {
+    let home = Home::new();
+    let (id, path, before) = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let (id, _) = forked(&home, &app).await;
+        (
+            id,
+            bundle(&app, id).await["path"].clone(),
+            named(&home, &app, id).await,
+        )
+    };
+    for gone in ["store", "bodies"] {
+        drop(fs::remove_dir_all(home.data().join(gone)));
+    }
+    fs::remove_file(home.data().join("journal.jsonl")).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    import(&app, json!({"path": path})).await.unwrap();
+    assert_eq!(named(&home, &app, id).await, before);
+    assert!(Path::new(&before).is_file());
+    assert_eq!(app.remembered(id).await.len(), 2);
+}
