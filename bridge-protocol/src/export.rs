@@ -43,7 +43,7 @@ pub struct ExportedFile {
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// The sessions whose transcripts are not in it; absent when none is missing.
+    /// The sessions whose transcripts, or files that belong to those, are not in it; absent when none is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
     /// What the history lacks; absent when nothing is known to be.
@@ -99,7 +99,8 @@ pub struct PortableConversation {
 pub struct ImportAnswer {
     /// The conversation as it stands here now.
     pub conversation: Conversation,
-    /// The sessions whose transcripts were not in the file; absent when none is missing.
+    /// The sessions whose transcripts were not in the file, not with all that belongs to them, or not to be fitted in here;
+    /// absent when none is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
     /// The settings that were in the file and were not taken over, by their names; absent when all were.

@@ -8,6 +8,7 @@ mod portable;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -29,8 +30,8 @@ use crate::transcript::copy;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
 
-/// The longest part of a title that goes into a file's name, in characters.
-const NAME_LIMIT_CHARS: usize = 60;
+/// The longest part of a title that goes into a file's name, in bytes: a name has 255 at most, with day, number and suffix.
+const NAME_LIMIT_BYTES: usize = 180;
 
 /// How many files of one name and day are counted before that is given up.
 const SAME_NAME_LIMIT: u32 = 1_000;
@@ -61,29 +62,30 @@ pub(super) fn export(
     match (format, target) {
         (ExportFormat::Json, None) => portable::answer(services, export, progress),
         (ExportFormat::Json, Some(target)) => portable::file(services, export, &target, progress),
-        (ExportFormat::Bundle, target) => {
-            let target = match target {
-                Some(target) => target,
-                None => default_target(services, &export.view)?,
-            };
-            bundle(services, export, &target, progress)
+        (ExportFormat::Bundle, Some(target)) => bundle(services, export, target, [], progress),
+        (ExportFormat::Bundle, None) => {
+            let (target, others) = default_targets(services, &export.view)?;
+            bundle(services, export, target, others, progress)
         }
     }
 }
 
+/// A bundle at `target`, or at one of the others when that is taken by the time it is whole.
 fn bundle(
     services: &Services,
     export: Export,
-    target: &Path,
+    target: PathBuf,
+    others: impl IntoIterator<Item = PathBuf>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let (manifest, sources) = gather(services, export, progress)?;
     // Each is read once more.
     progress.expect(manifest.bytes());
-    copy::create(target, |writer| {
-        bundle::pack::pack(writer, target, &manifest, &sources, progress)
+    let first = target.clone();
+    let written = copy::create_first(target, others, |writer| {
+        bundle::pack::pack(writer, &first, &manifest, &sources, progress)
     })?;
-    exported(target, manifest.missing, Vec::new())
+    exported(&written, manifest.missing, Vec::new())
 }
 
 /// The file as it is told.
@@ -247,15 +249,18 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
     if target.file_name().is_none() || path.ends_with('/') {
         return Err(unusable(&target, "it names no file"));
     }
-    if target.symlink_metadata().is_ok() {
-        return Err(ConversationError::Conflict(format!(
-            "{path} exists already, and nothing is written over it; name another file"
-        )));
-    }
     match target.parent().map(fs::metadata) {
-        Some(Ok(metadata)) if metadata.is_dir() => Ok(target),
-        Some(Err(error)) => Err(unusable(&target, &format!("its folder cannot be used ({error})"))),
-        _ => Err(unusable(&target, "what it is to be in is no folder")),
+        Some(Ok(metadata)) if metadata.is_dir() => {}
+        Some(Err(error)) => return Err(unusable(&target, &format!("its folder cannot be used ({error})"))),
+        _ => return Err(unusable(&target, "what it is to be in is no folder")),
+    }
+    match target.symlink_metadata() {
+        Ok(_) => Err(ConversationError::Conflict(format!(
+            "{path} exists already, and nothing is written over it; name another file"
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(target),
+        // As of a name that is too long, which would be found out at the end only.
+        Err(error) => Err(unusable(&target, &error.to_string())),
     }
 }
 
@@ -263,35 +268,45 @@ fn unusable(target: &Path, why: &str) -> ConversationError {
     ConversationError::InvalidParams(format!("{} cannot be written: {why}", target.display()))
 }
 
-/// Where a bundle goes that nobody named a place for: a name that is free in the daemon's own folder.
-fn default_target(services: &Services, view: &Conversation) -> Result<PathBuf, ConversationError> {
+/// Where a bundle goes that nobody named a place for: a name that is free in the daemon's own folder, and those that come
+/// behind it.
+fn default_targets(
+    services: &Services,
+    view: &Conversation,
+) -> Result<(PathBuf, impl Iterator<Item = PathBuf> + use<>), ConversationError> {
     let folder = services.data.join("exports");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|error| unusable(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
-    let names = std::iter::once(format!("{stem}{}", bundle::SUFFIX))
-        .chain((2..=SAME_NAME_LIMIT).map(|number| format!("{stem}-{number}{}", bundle::SUFFIX)));
-    let free = names
-        .map(|name| folder.join(name))
-        .find(|path| path.symlink_metadata().is_err());
-    free.ok_or_else(|| {
-        ConversationError::Conflict(format!(
-            "{} holds {SAME_NAME_LIMIT} exports of this name of today; remove some, or name a file as path",
-            folder.display()
-        ))
-    })
+    let full = format!(
+        "{} holds {SAME_NAME_LIMIT} exports of this name of today; remove some, or name a file as path",
+        folder.display()
+    );
+    let mut paths = (1..=SAME_NAME_LIMIT).map(move |number| {
+        let number = if number == 1 {
+            String::new()
+        } else {
+            format!("-{number}")
+        };
+        folder.join(format!("{stem}{number}{}", bundle::SUFFIX))
+    });
+    let free = paths.find(|path| path.symlink_metadata().is_err());
+    let free = free.ok_or(ConversationError::Conflict(full))?;
+    Ok((free, paths))
 }
 
 /// A conversation's title as it can stand in a file's name on any system; the beginning of its id where nothing is left.
 fn file_stem(view: &Conversation) -> String {
     let mut stem = String::new();
     for character in view.title.chars() {
+        let before = stem.len();
         if character.is_alphanumeric() {
             stem.extend(character.to_lowercase());
         } else if !stem.is_empty() && !stem.ends_with('-') {
             stem.push('-');
         }
-        if stem.chars().count() >= NAME_LIMIT_CHARS {
+        if stem.len() > NAME_LIMIT_BYTES {
+            stem.truncate(before);
             break;
         }
     }

@@ -36,7 +36,7 @@ use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
-use crate::transcript::relocate::Relocation;
+use crate::transcript::relocate::{LINE_LIMIT_BYTES, Relocation};
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
@@ -103,10 +103,12 @@ pub(super) fn import(
     let results = results(&manifest, &plan);
     let bases = rollout::bases(&manifest, &files)?;
     let mut files = files.as_slice();
+    let missing = manifest.missing.iter().map(|gone| translated(gone, &plan));
+    let mut missing: Vec<MissingSession> = missing.collect();
     for session in &manifest.sessions {
         let (own, rest) = files.split_at(session.files.len().min(files.len()));
         files = rest;
-        put(
+        let unchanged = put(
             &mut placed,
             &manifest,
             session,
@@ -114,16 +116,13 @@ pub(super) fn import(
             (&plan, import.new_ids, &results, &bases),
             progress,
         )?;
+        missing.extend(told_unchanged(session, unchanged).map(|gone| translated(&gone, &plan)));
     }
     Ok(Imported {
         placed,
         record,
         change,
-        missing: manifest
-            .missing
-            .iter()
-            .map(|gone| translated(gone, &plan))
-            .collect(),
+        missing,
         left_out,
     })
 }
@@ -348,6 +347,7 @@ fn root(services: &Services, agent: &AgentName) -> TranscriptRoot {
     }
 }
 
+/// Puts the files of a session in place. Gives how many lines were too long to be changed.
 fn put(
     placed: &mut Placed,
     manifest: &Manifest,
@@ -355,7 +355,7 @@ fn put(
     sources: &[PathBuf],
     (plan, new_ids, results, bases): (&Plan, bool, &BTreeMap<String, String>, &[HistoryBase]),
     progress: &Progress,
-) -> Result<(), ConversationError> {
+) -> Result<u64, ConversationError> {
     let entry = plan.agents.get(&session.agent);
     let root = entry.and_then(|entry| entry.listed_transcripts());
     let (root, _) = root.ok_or(ConversationError::Lost)?;
@@ -367,8 +367,8 @@ fn put(
         } else {
             None
         };
-        rollout::place(placed, session, source, (root, &new_id), new_ids, bases, progress)?;
-        return Ok(());
+        let placing = rollout::place(placed, session, source, (root, &new_id), new_ids, bases, progress);
+        return Ok(placing?);
     }
     let cwd = plan.translation.folder(&session.cwd);
     let folder = own_folder(root, Path::new(&cwd));
@@ -388,15 +388,14 @@ fn put(
         sessions: sessions.collect(),
         results: results.clone(),
     };
-    place(
+    Ok(place(
         placed,
         session,
         sources,
         (&folder, new_id.as_str()),
         &relocation,
         progress,
-    )?;
-    Ok(())
+    )?)
 }
 
 /// Where the tools' results of all sessions go, by their paths from the session's folder on.
@@ -545,6 +544,19 @@ fn relocated(manifest: &Manifest, plan: &Plan) -> Settings {
         }
     }
     settings
+}
+
+/// What the lines of a session that were too long to be changed mean, where there are some.
+fn told_unchanged(session: &BundledSession, lines: u64) -> Option<MissingSession> {
+    (lines > 0).then(|| MissingSession {
+        upstream_id: session.upstream_id.clone(),
+        agent: session.agent.clone(),
+        detail: format!(
+            "{lines} of its lines, each longer than {} MiB, went in as they were: they name the session and the folders as they \
+             were called where it comes from, and the agent may leave them out",
+            LINE_LIMIT_BYTES >> 20
+        ),
+    })
 }
 
 fn translated(gone: &MissingSession, plan: &Plan) -> MissingSession {

@@ -75,9 +75,28 @@ pub fn create<E: From<TranscriptError>>(
     target: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (temporary, ()) = fill_temporary(&beside(target), fill)?;
-    settle(&temporary, target)?;
-    Ok(())
+    create_first(target.to_owned(), std::iter::empty(), fill).map(drop)
+}
+
+/// As [`create`], under the first of several names in one folder that is free when the file is whole, which it gives.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_first<E: From<TranscriptError>>(
+    first: PathBuf,
+    others: impl IntoIterator<Item = PathBuf>,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<PathBuf, E> {
+    let (temporary, ()) = fill_temporary(&beside(&first), fill)?;
+    let (mut target, mut others) = (first, others.into_iter());
+    loop {
+        let error = match settle(&temporary, &target) {
+            Ok(()) => return Ok(target),
+            Err(error) => error,
+        };
+        let is_taken = matches!(error, TranscriptError::AlreadyExists { .. });
+        target = others.next().filter(|_| is_taken).ok_or(error)?;
+    }
 }
 
 /// As [`create`], but a file that is there and has the same content will do. Whether the file is new.

@@ -106,8 +106,12 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
         known_as: None,
     });
     let beside = transcript.with_extension("");
-    if beside.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        gather(&beside, &id, DEPTH_LIMIT, &mut parts);
+    let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", beside.display()));
+    match beside.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => gather(&beside, &id, DEPTH_LIMIT, &mut parts),
+        Ok(_) => leave("is no folder, and no link is followed"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => leave(&format!("cannot be looked at ({error})")),
     }
     parts.files[1..].sort_by(|left, right| left.name.cmp(&right.name));
     Ok(parts)
@@ -123,7 +127,15 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
             return;
         }
     };
-    for entry in entries.flatten() {
+    for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                let why = format!("{} cannot be read to its end ({error})", folder.display());
+                parts.left_out.push(why);
+                continue;
+            }
+        };
         let path = entry.path();
         let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", path.display()));
         let own = entry.file_name();
@@ -133,7 +145,13 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
         };
         let name = format!("{name}/{own}");
         // Not followed: a link may lead anywhere.
-        let Ok(kind) = entry.file_type() else { continue };
+        let kind = match entry.file_type() {
+            Ok(kind) => kind,
+            Err(error) => {
+                leave(&format!("cannot be looked at ({error})"));
+                continue;
+            }
+        };
         if kind.is_dir() {
             match depth.checked_sub(1) {
                 Some(depth) => gather(&path, &name, depth, parts),
@@ -275,5 +293,12 @@ mod tests {
         );
         assert_eq!(found.left_out.len(), 1);
         assert!(found.left_out[0].ends_with("s/link is no regular file"));
+
+        // The folder itself may be one.
+        fs::write(at("t.jsonl"), "{}\n").unwrap();
+        std::os::unix::fs::symlink(at("s"), at("t")).unwrap();
+        let found = parts(&at("t.jsonl")).unwrap();
+        assert_eq!(found.files.len(), 1);
+        assert!(found.left_out[0].ends_with("/t is no folder, and no link is followed"));
     }
 }

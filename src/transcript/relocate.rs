@@ -14,7 +14,7 @@ use super::lines::trimmed;
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
-const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
+pub const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a path of a tool's result has behind the folder of its session.
 const RESULTS: &str = "/tool-results/";
@@ -179,6 +179,7 @@ fn inner(text: &str) -> String {
 
 /// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how
 /// many bytes were read, and may end it.
+/// Gives how many lines were longer than [`LINE_LIMIT_BYTES`] and went through as they were.
 ///
 /// # Errors
 /// What reader, writer or `step` answer.
@@ -187,7 +188,7 @@ pub fn relocate(
     writer: &mut dyn Write,
     line: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     step: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     relocate_within(LINE_LIMIT_BYTES, reader, writer, line, step)
 }
 
@@ -197,7 +198,8 @@ fn relocate_within(
     writer: &mut dyn Write,
     moved: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     mut step: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
+    let mut passed = 0;
     let mut line = Vec::new();
     // Whether the line is too long to be held, and what was held of it is written.
     let mut passes = false;
@@ -209,7 +211,7 @@ fn relocate_within(
         };
         if available.is_empty() {
             writer.write_all(&moved(&line))?;
-            return Ok(());
+            return Ok(passed);
         }
         let newline = memchr::memchr(b'\n', available);
         let taken = newline.map_or(available.len(), |newline| newline + 1);
@@ -232,6 +234,7 @@ fn relocate_within(
             writer.write_all(&line)?;
             line = Vec::new();
             passes = true;
+            passed += 1;
         }
     }
 }
@@ -350,7 +353,8 @@ mod tests {
         let mut written = Vec::new();
         let reader = BufReader::with_capacity(8, text.as_bytes());
         let relocation = relocation();
-        relocate_within(32, reader, &mut written, |line| relocation.line(line), |_| Ok(())).unwrap();
+        let passed = relocate_within(32, reader, &mut written, |line| relocation.line(line), |_| Ok(()));
+        assert_eq!(passed.unwrap(), 2);
         assert_eq!(String::from_utf8(written).unwrap(), expected);
     }
 }

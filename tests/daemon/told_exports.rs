@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::carrying::{bundle, import};
 use crate::home::Home;
+use crate::support::refused;
 
 #[tokio::test]
 async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
@@ -95,4 +97,27 @@ async fn turns_that_are_not_in_the_file_are_told() {
     assert_eq!(answer["gaps"], told["gaps"]);
     let text: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(text["gaps"], told["gaps"]);
+}
+
+#[tokio::test]
+async fn titles_of_any_writing_make_names_that_fit() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for letter in ["\u{10400}", "\u{4e2d}", "x"] {
+        let title = json!({"title": letter.repeat(300)});
+        let id = app.make_with(&home.project(), title).await.id;
+        for suffix in ["", "-2"] {
+            let path = bundle(&app, id).await["path"].as_str().unwrap().to_owned();
+            assert!(
+                path.ends_with(&format!("{suffix}.session-bundle.tar.zst")),
+                "{path}"
+            );
+        }
+    }
+    let id = app.make(&home.project()).await;
+    let path = home.path().join("x".repeat(300));
+    let params = json!({"conversationId": id, "format": "bundle", "path": path});
+    let answer = app.call("conversation/export", params).await;
+    refused(answer, ErrorKind::InvalidParams, "cannot be written");
 }

@@ -93,7 +93,8 @@ impl Drop for Placed {
     }
 }
 
-/// Puts the files of one session into the folder of its transcript: `sources` are those of the bundle, in its order.
+/// Puts the files of one session into the folder of its transcript: `sources` are those of the bundle, in its order. Gives how
+/// many lines were too long to be changed.
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what else cannot be read or written.
@@ -104,17 +105,19 @@ pub(super) fn place(
     (folder, new_id): (&Path, &str),
     relocation: &Relocation,
     progress: &Progress,
-) -> Result<(), Trouble> {
+) -> Result<u64, Trouble> {
+    let mut unchanged = 0;
     let old_id = session.upstream_id.as_str();
     for (file, source) in session.files.iter().zip(sources) {
         // The manifest was checked: a name is the id and what follows it, and leads nowhere else.
         let rest = file.name.strip_prefix(old_id).unwrap_or_default();
         let target = folder.join(format!("{new_id}{rest}"));
         placed.file(&target, |writer| {
-            write(source, &target, relocation, writer, progress)
+            unchanged += write(source, &target, relocation, writer, progress)?;
+            Ok(())
         })?;
     }
-    Ok(())
+    Ok(unchanged)
 }
 
 fn write(
@@ -123,7 +126,7 @@ fn write(
     relocation: &Relocation,
     writer: &mut dyn Write,
     progress: &Progress,
-) -> Result<(), Trouble> {
+) -> Result<u64, Trouble> {
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let stays = relocation.is_nothing() || !parts::is_lines(target);
@@ -135,7 +138,8 @@ fn write(
         |line| relocation.line(line),
         |bytes| progress.step_io(bytes),
     );
-    moved.map_err(|error| write_trouble(target, error))
+    let passed = moved.map_err(|error| write_trouble(target, error))?;
+    Ok(if stays { 0 } else { passed })
 }
 
 /// What a write that failed means: an end that was asked for, or trouble with the file.
@@ -151,11 +155,16 @@ pub(super) fn write_trouble(target: &Path, error: io::Error) -> Trouble {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::fs;
+    use std::sync::Arc;
 
     use bridge_protocol::ConversationId;
 
+    use super::super::super::work::Works;
     use super::*;
+    use crate::transcript::relocate::LINE_LIMIT_BYTES;
+    use tokio_util::sync::CancellationToken;
 
     /// Three files of an import: one as it was put there, one that was added to, one that is another by now.
     fn placed(data: &Path) -> (Placed, [PathBuf; 3]) {
@@ -196,6 +205,31 @@ mod tests {
         fs::create_dir(&stuck).unwrap();
         drop(placed);
         assert!(!ours.exists() && data.path().join("imports").exists());
+    }
+
+    #[test]
+    fn lines_that_are_too_long_to_be_changed_are_counted_where_something_is_to_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, target) = (folder.path().join("0"), folder.path().join("n.jsonl"));
+        let long = "x".repeat(LINE_LIMIT_BYTES + 2 * BUFFER_BYTES);
+        fs::write(
+            &source,
+            format!("{{\"sessionId\":\"s\",\"text\":\"{long}\"}}\n{{}}\n"),
+        )
+        .unwrap();
+        let begun = Arc::new(Works::default()).begin("conversation/import", None, CancellationToken::new());
+        let renamed = Relocation {
+            sessions: BTreeMap::from([("s".to_owned(), "n".to_owned())]),
+            ..Relocation::default()
+        };
+        for (target, relocation, count) in [
+            (&target, &renamed, 1),
+            (&target, &Relocation::default(), 0),
+            (&folder.path().join("n/tool-results/t.txt"), &renamed, 0),
+        ] {
+            let unchanged = write(&source, target, relocation, &mut io::sink(), &begun.progress());
+            assert_eq!(unchanged.unwrap(), count);
+        }
     }
 
     #[test]

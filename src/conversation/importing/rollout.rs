@@ -39,7 +39,8 @@ pub(super) fn bases(manifest: &Manifest, files: &[PathBuf]) -> Result<Vec<Histor
     Ok(bases)
 }
 
-/// Puts the rollout of a session where Codex looks for it, under new ids where there are some.
+/// Puts the rollout of a session where Codex looks for it, under new ids where there are some. Gives how many lines were too
+/// long to be changed.
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] when another one of this session is there, and of one that is only continued, when
@@ -52,7 +53,8 @@ pub(super) fn place(
     new_ids: Option<&BTreeMap<UpstreamId, UpstreamId>>,
     bases: &[HistoryBase],
     progress: &Progress,
-) -> Result<(), Trouble> {
+) -> Result<u64, Trouble> {
+    let stays = new_ids.is_none();
     let name = session.files.first().map_or("", |file| file.name.as_str());
     let name = name.replace(session.upstream_id.as_str(), new_id.as_str());
     let text = |id: &UpstreamId| id.as_str().to_owned();
@@ -72,18 +74,21 @@ pub(super) fn place(
             if !rollouts::begin_alike(source, &path, counted)? {
                 return Err(TranscriptError::AlreadyExists { path }.into());
             }
-            return Ok(());
+            return Ok(0);
         }
         Some(path) => path,
         None => root.join(folder(&name)).join(name),
     };
+    let mut unchanged = 0;
     placed.file(&target, |writer| {
         let file = File::open(source).map_err(TranscriptError::io("open", source))?;
         let reader = BufReader::with_capacity(BUFFER_BYTES, file);
         let step = |bytes| progress.step_io(bytes);
         let written = relocate(reader, writer, |line| renaming.line(line), step);
-        written.map_err(|error| write_trouble(&target, error))
-    })
+        unchanged = written.map_err(|error| write_trouble(&target, error))?;
+        Ok(())
+    })?;
+    Ok(if stays { 0 } else { unchanged })
 }
 
 /// The folder of a rollout below Codex' own: that of the day in its name, or of today.

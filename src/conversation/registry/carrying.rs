@@ -22,7 +22,7 @@ use super::super::work::{Begun, Progress};
 use super::Registry;
 use crate::store::ConversationRecord;
 
-/// How many exports and imports run at once: each takes a core and what the disk gives for as long as it runs.
+/// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
 pub(super) const CARRIED_AT_ONCE: usize = 1;
 
 impl Registry {
@@ -48,7 +48,10 @@ impl Registry {
         path: Option<String>,
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
-        let turn = Arc::clone(&self.carrying).acquire_owned().await;
+        // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
+        let is_answer = format == ExportFormat::Json && path.is_none();
+        let turns = if is_answer { &self.readings } else { &self.carrying };
+        let turn = Arc::clone(turns).acquire_owned().await;
         let usage = self.usage(id).await;
         let (record, view) = (self.record(id)?, self.view(id)?);
         let services = Arc::clone(&self.services);

@@ -122,6 +122,26 @@ fn a_torn_last_line_is_dropped_and_a_whole_one_is_ended() {
 
 /// F40: never over a file that exists, and nothing half-done is left behind.
 #[test]
+fn of_several_names_the_first_that_is_free_at_the_end_is_taken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    // The first is taken while the file is written.
+    let fill = |writer: &mut dyn Write| -> Result<(), TranscriptError> {
+        fs::write(at("1"), "somebody else's").expect("a file");
+        writer
+            .write_all(b"whole")
+            .map_err(TranscriptError::io("write", folder.path()))
+    };
+    fs::write(at("2"), "another's").expect("a file");
+    let made = create_first(at("1"), ["2", "3", "4"].map(at), fill).expect("a free name");
+    assert_eq!(made, at("3"));
+    assert_eq!(fs::read_to_string(made).expect("a file"), "whole");
+    let full = create_first(at("1"), ["2", "3"].map(at), fill);
+    assert!(matches!(full, Err(TranscriptError::AlreadyExists { .. })));
+    assert_eq!(names(folder.path()).len(), 3, "no temporary file is left");
+}
+
+#[test]
 fn nothing_is_ever_replaced() {
     let (folder, source) = transcript(b"{\"a\":1}\n");
     fs::write(folder.path().join(format!("{NEW}.jsonl")), "kept").expect("a file");
