@@ -104,3 +104,46 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     let behind = [user("here now"), model("ok: here now"), user("after a restart")];
     assert_eq!(asked, [&expected[..], &behind].concat());
 }
+
+/// A fork's long results and its subagents stay in the folder of its source, which the other conversation holds.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_a_fork_borrows_from_another_conversation_comes_along() {
+    let Some(there) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let Some(here) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = there.conversation(Settings::default());
+    there.prompted(source, LONG);
+    let lender = there.head(source);
+    let fork = there.fork(source, false).conversation.id;
+    there.prompted(fork, "on the branch");
+    let borrowed = fs::read_to_string(there.lab.transcript(&there.head(fork)).expect("a transcript"));
+    assert!(
+        borrowed
+            .expect("read")
+            .contains(&format!("/{lender}/tool-results/"))
+    );
+    let bundle = there.bundle(fork);
+    let expected = with_names(said(&there.history(fork)));
+    let folder = here.lab.scratch().join("elsewhere");
+    fs::create_dir_all(&folder).expect("a folder");
+    for (new_ids, text) in [(false, "here now"), (true, "here again")] {
+        let imported = here
+            .import(&bundle, &folder, new_ids)
+            .expect("conversation/import");
+        let head = here.head(imported.id);
+        assert_eq!(here.findings(&head), []);
+        // The path that the model is told has to be there for this, and it is of this home.
+        assert_eq!(with_names(said(&here.history(imported.id))), expected);
+        let transcript = here.lab.transcript(&head).expect("a transcript");
+        let text_of = fs::read_to_string(&transcript).expect("read");
+        let own = transcript.with_extension("").join("tool-results");
+        assert!(text_of.contains(&format!("saved to: {}/", own.display())));
+        here.prompted(imported.id, text);
+        let asked = with_names(here.lab.model.asked(text));
+        assert_eq!(asked, [&expected[..], &[user(text)]].concat());
+    }
+}
