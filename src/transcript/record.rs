@@ -233,8 +233,8 @@ impl<'a> Record<'a> {
 
     /// Whether a person wrote this record's message.
     ///
-    /// Newer files say so (`origin.kind`). In older ones it is a user record with text and without a tool's
-    /// result that the agent did not write itself.
+    /// Newer files say so (`origin.kind`). In older ones it is a user record with a text, an image or a document and
+    /// without a tool's result that the agent did not write itself.
     #[must_use]
     pub fn is_human_prompt(&self, header: &RecordHeader) -> bool {
         if header.kind != RecordKind::User || header.is_sidechain {
@@ -250,7 +250,11 @@ impl<'a> Record<'a> {
             return false;
         };
         let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
-        let is_prompt = |block: &Block| matches!(block, Block::Text(text) if is_prompt_text(text.as_bytes()));
+        let is_prompt = |block: &Block| match block {
+            Block::Text(text) => is_prompt_text(text.as_bytes()),
+            Block::Other { kind, .. } => is_attached(kind.as_bytes()),
+            Block::ToolUse(_) | Block::ToolResult { .. } => false,
+        };
         !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt)
     }
 }
@@ -303,6 +307,11 @@ pub(super) fn is_prompt_text(text: &[u8]) -> bool {
     !NOT_PROMPTS
         .iter()
         .any(|beginning| text.starts_with(beginning.as_bytes()))
+}
+
+/// Whether a block of this type in a user record that says no more is a prompt as much as a text is: a picture, say.
+pub(super) fn is_attached(kind: &[u8]) -> bool {
+    matches!(kind, b"image" | b"document")
 }
 
 /// Whether a text is a command of the agent's own that a person typed, or its output, by how it begins.

@@ -4,7 +4,7 @@
 //! line are held together by a test.
 
 use super::note::{Note, RecordId, Role, Seen};
-use crate::transcript::record::{is_aside_text, is_prompt_text};
+use crate::transcript::record::{is_aside_text, is_attached, is_prompt_text};
 use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,7 +75,8 @@ struct MessageNoted {
 #[derive(Debug, Default)]
 struct ContentNoted {
     has_result: bool,
-    has_prompt_text: bool,
+    /// Whether there is a text that may be a prompt, or an image or a document.
+    has_prompt: bool,
     /// Whether the first text begins as a command of the agent's own does; none without a text.
     is_aside: Option<bool>,
     block: BlockNoted,
@@ -95,6 +96,8 @@ enum Kind {
     Assistant,
     Text,
     ToolResult,
+    /// An image, or a document.
+    Attached,
     CustomTitle,
     #[default]
     Other,
@@ -276,6 +279,7 @@ impl Kind {
             b"text" => Self::Text,
             b"tool_result" => Self::ToolResult,
             b"custom-title" => Self::CustomTitle,
+            name if is_attached(name) => Self::Attached,
             _ => Self::Other,
         }
     }
@@ -302,14 +306,14 @@ impl ChainNoted {
         self.is_from_human.unwrap_or_else(|| {
             let content = &self.message.content;
             let is_others = self.is_meta || self.is_compact_summary || self.has_tool_use_result;
-            !is_others && !content.has_result && content.has_prompt_text
+            !is_others && !content.has_result && content.has_prompt
         })
     }
 }
 
 impl ContentNoted {
     fn take_text(&mut self, (is_prompt, is_aside): (bool, bool)) {
-        self.has_prompt_text |= is_prompt;
+        self.has_prompt |= is_prompt;
         self.is_aside.get_or_insert(is_aside);
     }
 
@@ -318,6 +322,7 @@ impl ContentNoted {
         match (block.kind, block.text) {
             (Kind::Text, Some(text)) => self.take_text(text),
             (Kind::ToolResult, _) if block.has_tool_use_id => self.has_result = true,
+            (Kind::Attached, _) => self.has_prompt = true,
             _ => {}
         }
     }

@@ -120,6 +120,26 @@ fn how_a_prompt_is_known() {
             r#"{"type":"user","message":{"content":[{"type":"text","text":"old"}]}}"#,
         ),
         (
+            true,
+            r#"{"type":"user","message":{"content":[{"type":"image","source":{}}]}}"#,
+        ),
+        (
+            true,
+            r#"{"type":"user","message":{"content":[{"type":"document","source":{}}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","isMeta":true,"message":{"content":[{"type":"image"}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t"},{"type":"image"}]}}"#,
+        ),
+        (
+            false,
+            r#"{"type":"user","message":{"content":[{"type":"hologram"}]}}"#,
+        ),
+        (
             false,
             r#"{"type":"user","isMeta":true,"message":{"content":"a"}}"#,
         ),

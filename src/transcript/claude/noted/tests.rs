@@ -181,6 +181,26 @@ fn roles_are_told_apart() {
             Role::Prompt,
         ),
         (user(r#""message":{"content":[["said"]]}"#), Role::OtherUser),
+        (
+            user(r#""message":{"content":[{"type":"image","source":{"type":"base64"}}]}"#),
+            Role::Prompt,
+        ),
+        (
+            user(r#""message":{"content":[{"source":{},"type":"document"}]}"#),
+            Role::Prompt,
+        ),
+        (
+            user(r#""isMeta":true,"message":{"content":[{"type":"document"}]}"#),
+            Role::OtherUser,
+        ),
+        (
+            user(r#""message":{"content":[{"type":"tool_result","tool_use_id":"t"},{"type":"image"}]}"#),
+            Role::OtherUser,
+        ),
+        (
+            user(r#""message":{"content":[{"type":"thought"}]}"#),
+            Role::OtherUser,
+        ),
         (text("[Request interrupted by user]"), Role::OtherUser),
         (text("hello"), Role::Prompt),
         (
@@ -238,6 +258,8 @@ fn json() -> impl Strategy<Value = String> {
             "system",
             "text",
             "tool_result",
+            "image",
+            "document",
             "custom-title",
             "human",
             "u1",
@@ -303,6 +325,8 @@ fn records() -> impl Strategy<Value = String> {
         )),
         text.clone()
             .prop_map(|text| format!(r#"{{"type":"thinking","thinking":{text}}}"#)),
+        prop::sample::select(vec!["image", "document"])
+            .prop_map(|kind| format!(r#"{{"type":"{kind}","source":{{"type":"text"}}}}"#)),
         text.clone().prop_map(str::to_owned),
     ];
     let content = prop_oneof![
