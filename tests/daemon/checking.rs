@@ -83,6 +83,11 @@ async fn what_cannot_be_checked_is_refused() {
             "name the transcript",
         ),
         (
+            json!({"conversationId": "b", "agent": "loopback"}),
+            ErrorKind::InvalidParams,
+            "has its agent already",
+        ),
+        (
             json!({"upstreamId": "a", "repair": true}),
             ErrorKind::Unsupported,
             "repairs nothing",

@@ -116,22 +116,23 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
     Ok(exit)
 }
 
-/// A conversation that is named by its own id stands for its head; any other word is looked for as a transcript first,
-/// since a conversation may have had it long ago.
+/// A conversation that is named by its own id stands for its head; any other word, and each beside which an agent is named,
+/// is looked for as a transcript first, since a conversation may have had it long ago.
 async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
     let Check { target, agent } = options;
-    let by_conversation = |name: ConversationRef| daemon.check(None, Some(name), None, None);
+    let named = || agent.as_deref().map(Into::into);
+    let by_conversation = |name: ConversationRef| daemon.check(None, Some(name), named(), None);
     if target == "." {
         return Ok(by_conversation(conversation_ref(daemon, &target).await?).await?);
     }
     let unknown = match daemon.get(target.as_str().into()).await {
-        Ok(answer) if answer.conversation.id.to_string().starts_with(&target) => {
+        Ok(answer) if agent.is_none() && answer.conversation.id.to_string().starts_with(&target) => {
             return Ok(by_conversation(target.as_str().into()).await?);
         }
         Ok(_) => None,
         Err(error) => Some(error),
     };
-    let by_id = |id: UpstreamId| daemon.check(Some(id), None, agent.as_deref().map(Into::into), None);
+    let by_id = |id: UpstreamId| daemon.check(Some(id), None, named(), None);
     let error = match by_id(UpstreamId::new(target.as_str())).await {
         Ok(answer) => return Ok(answer),
         Err(error) if !is(&error, ErrorKind::NotFound) => return Err(error.into()),

@@ -52,6 +52,9 @@ impl TranscriptRpcServer for Handlers {
         }
         let registry = &self.daemon.registry;
         let checked = match (upstream_id, &conversation_id) {
+            (None, Some(_)) if agent.is_some() => Err(ConversationError::InvalidParams(
+                "a conversation has its agent already; leave \"agent\" out beside conversationId".to_owned(),
+            )),
             (Some(id), None) => registry.check_transcript(id, agent.as_ref()).await,
             (None, Some(name)) => registry.check_head(name).await,
             (None, None) | (Some(_), Some(_)) => Err(ConversationError::InvalidParams(
