@@ -160,8 +160,10 @@ impl fmt::Display for RawId {
 }
 
 /// A JSON-RPC error object, from the agent or for it.
+///
+/// Its words are followed by those of its data: Codex says only there what is wrong.
 #[derive(Debug, Clone, Deserialize, thiserror::Error)]
-#[error("{message} ({code})")]
+#[error("{message}{} ({code})", Details(self))]
 pub struct AgentError {
     /// JSON-RPC or ACP code.
     #[serde(default)]
@@ -185,6 +187,28 @@ impl AgentError {
         }
     }
 
+    /// What its data says in words: on one line, and no more than a person reads. None where its message says it already.
+    #[must_use]
+    pub fn details(&self) -> Option<String> {
+        let data: serde_json::Value = serde_json::from_str(self.data.as_ref()?.get()).ok()?;
+        let told = ["details", "message"]
+            .iter()
+            .find_map(|name| data.get(name)?.as_str());
+        let words: Vec<&str> = told
+            .or_else(|| data.as_str())?
+            .split(|character: char| character.is_whitespace() || character.is_control())
+            .filter(|word| !word.is_empty())
+            .collect();
+        let text = words.join(" ");
+        if text.is_empty() || self.message.contains(&text) {
+            return None;
+        }
+        match text.char_indices().nth(MAX_DETAILS_CHARACTERS) {
+            Some((end, _)) => Some(format!("{}…", &text[..end])),
+            None => Some(text),
+        }
+    }
+
     /// Decodes an error as it stands in a line; one of another shape keeps its text as the message.
     #[must_use]
     pub fn from_raw(raw: &str) -> Self {
@@ -194,6 +218,21 @@ impl AgentError {
         })
     }
 }
+
+/// What stands behind an error's message.
+struct Details<'a>(&'a AgentError);
+
+impl fmt::Display for Details<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.details() {
+            Some(details) => write!(formatter, ": {details}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How much of what an error's data says is told: some sentences, and not a page.
+const MAX_DETAILS_CHARACTERS: usize = 500;
 
 /// How much of an error that is not an error object is kept as its message.
 const MAX_STRANGE_ERROR_CHARACTERS: usize = 1_000;
@@ -250,4 +289,48 @@ pub enum CallError {
     /// The agent's request is not waiting for an answer: it has one, or its session was detached.
     #[error("the agent's request {0} is not waiting for an answer")]
     NotWaiting(RawId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_with_what_its_data_says() {
+        let table = [
+            (
+                r#"{"code":-32603,"message":"Internal error"}"#,
+                "Internal error (-32603)",
+            ),
+            (
+                r#"{"code":-32603,"message":"Internal error","data":{"details":"This chat uses\nmodel  provider \"x\"."}}"#,
+                r#"Internal error: This chat uses model provider "x". (-32603)"#,
+            ),
+            (
+                r#"{"code":1,"message":"No","data":{"details":7,"message":"because"}}"#,
+                "No: because (1)",
+            ),
+            (
+                r#"{"code":1,"message":"No","data":"because\u001b"}"#,
+                "No: because (1)",
+            ),
+            (
+                r#"{"code":1,"message":"No: because","data":{"details":"because"}}"#,
+                "No: because (1)",
+            ),
+            (r#"{"code":1,"message":"No","data":{"details":" \n"}}"#, "No (1)"),
+            (r#"{"code":1,"message":"No","data":["because"]}"#, "No (1)"),
+            (r#"{"code":1,"message":"No","data":null}"#, "No (1)"),
+        ];
+        for (raw, told) in table {
+            assert_eq!(AgentError::from_raw(raw).to_string(), told, "{raw}");
+        }
+        let long = "é".repeat(MAX_DETAILS_CHARACTERS);
+        let told = |text: &str| {
+            let raw = serde_json::json!({"code": 1, "message": "No", "data": {"details": text}});
+            AgentError::from_raw(&raw.to_string()).details()
+        };
+        assert_eq!(told(&long), Some(long.clone()));
+        assert_eq!(told(&format!("{long}é")), Some(format!("{long}…")));
+    }
 }
