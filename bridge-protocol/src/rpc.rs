@@ -281,8 +281,8 @@ pub trait ConversationRpc {
 
     /// Makes a conversation of a transcript that was made elsewhere; the next prompt resumes it. One that a conversation holds
     /// gives that conversation, also where it holds it as the past of another. The sessions that it came from, as far as the
-    /// files say, join the chain, unless another conversation has them. `agent` is needed where several have a transcript of this id; `cwd` is the transcript's own
-    /// unless given, `title` the one that the transcript was given, if any.
+    /// files say, join the chain, unless another conversation has them. `agent` is needed where several have a transcript of this
+    /// id; `cwd` is the transcript's own unless given, `title` the one that it is listed with.
     #[method(name = "adopt", param_kind = map)]
     async fn adopt(
         &self,
@@ -365,8 +365,8 @@ pub trait TranscriptRpc {
     ) -> RpcResult<TranscriptPage>;
 
     /// What is wrong with a transcript, and what that does to a resume. Nothing is changed: `repair` is refused as
-    /// unsupported. Either `upstreamId` names the transcript, with `agent` where several have one, or `conversationId` the
-    /// conversation whose head it is.
+    /// unsupported. Either `upstreamId` names the transcript, with `agent` where several have one, or `conversationId` alone
+    /// the conversation whose head it is.
     #[method(name = "check", param_kind = map)]
     async fn check(
         &self,

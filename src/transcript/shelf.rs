@@ -23,7 +23,7 @@ use super::codex::rollout_name;
 use super::library::Identity;
 use super::meter::Tally;
 use super::watch::Changes;
-use ends::{entry, on_threads};
+use ends::{Buffers, entry, on_threads};
 use find::{Finding, Found, Look, Stat, look};
 
 /// How many folders that cannot be read are named: enough to see what is wrong.
@@ -128,6 +128,19 @@ pub fn sizes(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Meta
 /// there; and the folders that could not be read.
 pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
     Finding::names(root, format)
+}
+
+/// The title that a list tells of a file, if any. Its two ends are read.
+#[must_use]
+pub fn listed_title(path: &Path, format: Format) -> Option<String> {
+    // What is listed under a link is named by what it leads to.
+    let found = match look(path) {
+        Look::Link => look(&path.canonicalize().ok()?),
+        found => found,
+    };
+    let Look::File(found) = found else { return None };
+    let entry = entry(&found, format, &mut Buffers::default()).ok()??;
+    Some(entry.title.clone()).filter(|title| !title.is_empty())
 }
 
 /// The transcripts in a folder of them, and below it where they are kept so.

@@ -46,6 +46,8 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
 
     let conversation = home.said(&["adopt", ID, "--title", "Found"]);
     assert_eq!(home.said(&["adopt", ID]), conversation);
+    let chain = home.said(&["chain", &conversation]);
+    assert!(chain.contains("carries 2 turns, 0 turns since"), "{chain}");
     let recalled = home.said(&["send", &conversation, "[[recall]]"]);
     assert!(
         recalled.contains("long ago") && recalled.contains("yes"),
@@ -141,10 +143,7 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains(&format!("codex unarchive {SESSION}")), "{told}");
     assert_eq!(text(&output.stdout).lines().count(), 1);
-    // It was said.
+    // It still is.
     let again = home.run(&["adopt", SESSION]);
-    assert_eq!(
-        (again.stdout, text(&again.stderr)),
-        (output.stdout, String::new())
-    );
+    assert_eq!((again.stdout, text(&again.stderr)), (output.stdout, told));
 }

@@ -56,6 +56,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     events.until("snapshot").await;
     assert_eq!(adopted.head.as_ref().unwrap().as_str(), id);
     assert_eq!(adopted.cwd, other.project(), "the transcript's own folder");
+    assert_eq!(adopted.title, "one", "as it is listed");
     let link = &app.chain(adopted.id).await[0];
     assert_eq!(
         (

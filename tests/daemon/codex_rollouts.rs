@@ -329,7 +329,7 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
     let again = app.call("conversation/adopt", params).await.unwrap();
     assert_eq!(
         (&again["conversation"]["id"], again.get("archived")),
-        (&adopted["conversation"]["id"], None)
+        (&adopted["conversation"]["id"], Some(&json!(true)))
     );
 
     // All of them are listed with what they say.

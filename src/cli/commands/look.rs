@@ -131,12 +131,16 @@ fn link_line(link: &Link) -> String {
         format!(" from {}", words::short(&one_line(from.as_str())))
     });
     let written = if link.written { "" } else { ", never written" };
+    let mut turns = words::count(link.turns, "turn", "turns");
+    if link.carried_turns > 0 {
+        let carried = words::count(link.carried_turns, "turn", "turns");
+        turns = format!("carries {carried}, {turns} since");
+    }
     format!(
-        "{}  {}{cause}{from}, {}, {}{written}",
+        "{}  {}{cause}{from}, {}, {turns}{written}",
         one_line(link.upstream_id.as_str()),
         words::reason(link.reason.into()),
         words::relation(link.relation),
-        words::count(link.turns, "turn", "turns"),
     )
 }
 

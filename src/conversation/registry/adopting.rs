@@ -31,7 +31,7 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::origin::{ForkedFrom, Origin};
-use crate::transcript::shelf::Format;
+use crate::transcript::shelf::{Format, listed_title};
 use crate::transcript::{TranscriptError, reading, rollouts};
 use past::{Past, Told, past};
 
@@ -44,7 +44,7 @@ pub struct Adoption {
     pub agent: Option<AgentName>,
     /// The conversation's folder; the transcript's own when none is given.
     pub cwd: Option<String>,
-    /// What people call it; as the transcript says when nothing is given.
+    /// What people call it; what a list tells of the transcript when nothing is given.
     pub title: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl Registry {
         }
         check_title(adoption.title.as_deref().unwrap_or_default())?;
         let entries = self.named_agents(adoption.agent.as_ref())?;
-        if let Some(answer) = self.adopted_before(&adoption)? {
+        if let Some(answer) = self.adopted_before(&adoption).await? {
             return Ok(answer);
         }
         let given = adoption.cwd.as_deref().map(usable_folder).transpose()?;
@@ -91,7 +91,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let read = move || {
             let held = find(&entries, &id)?;
-            let (path, origin) = match held.format {
+            let (path, mut origin) = match held.format {
                 Format::Claude => best_copy(&services.library, &held.root, &held.paths, given.as_deref())?,
                 Format::Codex => rollout(&held)?,
             };
@@ -105,6 +105,10 @@ impl Registry {
                 Some(cwd) => cwd,
                 None => folder_of(&origin)?,
             };
+            origin.title = origin
+                .title
+                .filter(|title| !title.is_empty())
+                .or_else(|| listed_title(&path, held.format));
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
             let past = past(&services.library, &held, origin);
             Ok((held.entry, cwd, past, archived))
@@ -112,7 +116,7 @@ impl Registry {
         let (entry, cwd, mut past, archived) = self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let _turn = self.creating.lock().await;
-        if let Some(answer) = self.adopted_before(&adoption)? {
+        if let Some(answer) = self.adopted_before(&adoption).await? {
             return Ok(answer);
         }
         self.leave_to_others(&entry, &mut past)?;
@@ -130,15 +134,34 @@ impl Registry {
     }
 
     /// What is answered when a conversation has this transcript already.
-    fn adopted_before(&self, adoption: &Adoption) -> Result<Option<AdoptAnswer>, ConversationError> {
+    async fn adopted_before(&self, adoption: &Adoption) -> Result<Option<AdoptAnswer>, ConversationError> {
         let Some(holder) = self.holder(adoption)? else {
             return Ok(None);
         };
         Ok(Some(AdoptAnswer {
             conversation: self.view(holder)?,
-            archived: false,
+            archived: self.head_is_archived(holder).await?,
             missing: Vec::new(),
         }))
+    }
+
+    /// Whether a person archived the session with which a conversation goes on; not where nobody can tell.
+    async fn head_is_archived(&self, id: ConversationId) -> Result<bool, ConversationError> {
+        let record = self.record(id)?;
+        let Some(head) = record.chain.head().cloned() else {
+            return Ok(false);
+        };
+        let entry = self.services.catalog.get(&head.agent);
+        let Some((root, Format::Codex)) = entry.and_then(|entry| entry.listed_transcripts()) else {
+            return Ok(false);
+        };
+        let root = root.to_path_buf();
+        let look = move || {
+            rollouts::find(&root, head.upstream_id.as_str())
+                .is_ok_and(|path| rollouts::is_archived(&root, &path))
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
+        looked.map_err(|_| ConversationError::Lost)
     }
 
     /// Ends a past before the first session that another conversation has: what came before is that one's.
