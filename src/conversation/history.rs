@@ -564,8 +564,13 @@ fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
     let carries = origin.relation == Relation::Carries;
     let source = origin.from_upstream_id.clone().filter(|_| carries)?;
     let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
-    let turn = open.book.turn_of(open.book.find(&last)?)?;
-    Some((source, turn + 1))
+    let last_turn = open.book.find(&last).and_then(|last| open.book.turn_of(last));
+    let turns = match last_turn {
+        Some(turn) => turn + 1,
+        // Somebody went back behind it: what was copied stands before it in the file, and what is new behind it.
+        None => open.book.turns_begun_before(&last)?,
+    };
+    Some((source, turns))
 }
 
 /// Whether an error says that there is no such transcript or no such place in it.

@@ -1,6 +1,7 @@
 //! Transcripts that hold less than was said in them, and that the agent resumes all the same.
 
 use std::fs;
+use std::path::Path;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -30,6 +31,16 @@ fn rewrite(home: &Home, upstream_id: &str, change: impl FnOnce(&mut Vec<String>)
     change(&mut lines);
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(&path, text).unwrap();
+}
+
+/// The uuid of the first reply in a transcript.
+fn first_reply(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap();
+    let mut records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let reply = records.find(|record| record["type"] == "assistant");
+    reply.unwrap()["uuid"].clone()
 }
 
 /// A conversation of three turns, `one` to `three`, that rests in a closed session; and the id of that.
@@ -112,12 +123,7 @@ async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
     let mut raw = daemon.raw().await;
     let (id, head) = three_turns(&home, &app).await;
     let path = home.transcript(&head).unwrap();
-    let text = fs::read_to_string(&path).unwrap();
-    let mut records = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let reply = records.find(|record| record["type"] == "assistant").unwrap();
-    let (prompt, answer) = turn(&reply["uuid"], "instead", "Elsewhere.");
+    let (prompt, answer) = turn(&first_reply(&path), "instead", "Elsewhere.");
     append(&path, &(prompt + &answer));
     let fork = |in_place: bool| json!({"conversationId": id, "inPlace": in_place, "minFidelity": "full"});
     let branch = app.call("conversation/fork", fork(false)).await.unwrap();
@@ -140,6 +146,28 @@ async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
         app.remembered(branch).await,
         ["one", "instead", "go on", "[[recall]]", "on the branch"]
     );
+}
+
+/// What a copy took along is told as what it is also when somebody went back behind the place at which it was made.
+#[tokio::test]
+async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut raw = daemon.raw().await;
+    let (id, _) = three_turns(&home, &app).await;
+    raw.hang(id).await;
+    let branch = app.fork(id, false).await.unwrap().conversation;
+    let path = home.transcript(branch.head.unwrap().as_str()).unwrap();
+    let (prompt, answer) = turn(&first_reply(&path), "instead", "Elsewhere.");
+    append(&path, &(prompt + &answer));
+    let asked = json!({"conversationId": branch.id});
+    let page = app.call("conversation/checkpoints", asked).await.unwrap();
+    let told = page["checkpoints"].as_array().unwrap().iter();
+    let told: Vec<_> = told
+        .map(|told| (told["prompt"].as_str().unwrap(), told["origin"].is_string()))
+        .collect();
+    assert_eq!(told, [("instead", false), ("one", true)]);
 }
 
 /// What keeps more is taken instead: the session that this one was branched off, up to there.

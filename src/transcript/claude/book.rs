@@ -151,6 +151,17 @@ impl Book {
             .map_or(0, |position| self.index.entries.offset(*position as usize))
     }
 
+    /// How many turns begin before a record in the file, on whatever branch that stands; none when there is no such record.
+    #[must_use]
+    pub fn turns_begun_before(&self, uuid: &str) -> Option<usize> {
+        let offset = self.index.offset_of(uuid)?;
+        let begins_before = |start: &u32| {
+            let position = self.messages.get(*start as usize);
+            position.is_some_and(|position| self.index.entries.offset(*position as usize) <= offset)
+        };
+        Some(self.turns.partition_point(begins_before))
+    }
+
     /// The message whose record has this uuid.
     #[must_use]
     pub fn find(&self, uuid: &str) -> Option<usize> {
