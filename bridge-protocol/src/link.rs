@@ -309,7 +309,8 @@ pub struct Resumed {
     pub via: Via,
     /// How much of the history the agent has.
     pub fidelity: Fidelity,
-    /// How many turns it lacks; 0 when the fidelity is full.
+    /// How many turns it lacks; 0 when the fidelity is full, and with `partial` where nobody can count them: a damaged rollout
+    /// of Codex.
     pub missing_turns: u64,
     /// Everything that was tried, in order; the one that worked is last.
     pub attempts: Vec<Attempt>,

@@ -200,6 +200,9 @@ pub(super) fn resumed(resumed: &Resumed) -> String {
     let missing = count(resumed.missing_turns, "turn", "turns");
     match resumed.fidelity {
         Fidelity::Full => format!("back in session {id} ({how}), nothing missing"),
+        Fidelity::Partial if resumed.missing_turns == 0 => {
+            format!("back in session {id} ({how}), not whole: sessionctl check tells what is wrong")
+        }
         Fidelity::Partial => format!("back in session {id} ({how}), {missing} missing"),
         Fidelity::Text if resumed.missing_turns == 0 => {
             format!("back in session {id} ({how}): text only, without tool calls")

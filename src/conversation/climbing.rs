@@ -290,15 +290,23 @@ impl Climber {
                         }
                         tracing::warn!(conversation = %self.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
                     }
+                    let loaded = match step {
+                        Step::Open { .. } | Step::Copy { .. } => {
+                            self.loaded(loading, &answer.upstream_id).await
+                        }
+                        _ => None,
+                    };
+                    if let Some(lost) = loaded.as_ref().and_then(|counted| counted.lost.as_deref())
+                        && !climb.opened_damaged(lost)
+                    {
+                        upstream::close(session, false, Duration::ZERO).await;
+                        continue;
+                    }
+                    if let Some(counted) = &loaded {
+                        session.tally = Tally::of(counted.prompts);
+                    }
                     let cause = link.as_ref().and_then(|link| link.cause);
                     let resumed = climb.succeeded(answer.upstream_id.clone());
-                    let loaded = match resumed.via {
-                        Via::Live | Via::Text | Via::Fresh => None,
-                        _ => self.loaded(loading, &answer.upstream_id).await,
-                    };
-                    if let Some((_, prompts)) = loaded {
-                        session.tally = Tally::of(prompts);
-                    }
                     let capabilities = &session.lease.initialized().capabilities;
                     let opened = Opened {
                         upstream_id: answer.upstream_id,
@@ -306,7 +314,7 @@ impl Climber {
                         cause,
                         resumed,
                         preamble,
-                        loaded: loaded.map(|(loaded, _)| loaded),
+                        loaded: loaded.map(|counted| counted.loaded),
                         can_reopen: capabilities.resume || capabilities.load_session,
                         modes: answer.modes,
                         config_options: answer.config_options,

@@ -31,6 +31,8 @@ pub struct Climb {
     fresh_tried: bool,
     /// The agent has opened the head, but its transcript holds less than was acknowledged.
     head_is_short: bool,
+    /// The session that the agent has opened now lacks records; how many turns these cost nobody knows.
+    is_damaged: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ impl Climb {
             cause: None,
             fresh_tried: false,
             head_is_short: false,
+            is_damaged: false,
         }
     }
 
@@ -193,6 +196,32 @@ impl Climb {
             error: Some(self.loss()),
         });
         self.current = None;
+        self.stage = Stage::Rest;
+        false
+    }
+
+    /// Records that the last step opened a session of which the transcript lacks something, without anything to compare it
+    /// with. Tells whether to keep the session all the same; otherwise it is to be closed. Nothing is known then of what
+    /// other ways would keep, so that for the head there is none.
+    pub fn opened_damaged(&mut self, lost: &str) -> bool {
+        let Some(step) = self.current.clone() else {
+            return true;
+        };
+        self.is_damaged = true;
+        if self.is_enough(&step) {
+            return true;
+        }
+        self.is_damaged = false;
+        self.cause = Some(RollCause::Damaged);
+        self.attempts.push(Attempt {
+            upstream_id: step_target(&step),
+            via: step_via(&step),
+            error: Some(format!("its transcript is not whole: {lost}")),
+        });
+        self.current = None;
+        if Self::keeps_head(&step) {
+            self.rest.clear();
+        }
         self.stage = Stage::Rest;
         false
     }
@@ -327,6 +356,7 @@ impl Climb {
         match step {
             Step::Text => Fidelity::Text,
             Step::Fresh if self.has_history() => Fidelity::None,
+            Step::Open { .. } if self.is_damaged => Fidelity::Partial,
             _ if self.missing_after(step) == 0 => Fidelity::Full,
             _ => Fidelity::Partial,
         }

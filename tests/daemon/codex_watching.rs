@@ -6,14 +6,15 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::rpc::ConversationRpcClient;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::scripted;
-use crate::support::{App, Events, within};
+use crate::support::{App, Events, refused, within};
 
 const ROLLOUT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
 const ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
@@ -150,4 +151,46 @@ async fn what_codex_loads_is_told_with_its_size() {
         assert_ne!(event.kind(), "foreignWriter");
         event = events.next().await.event;
     }
+}
+
+/// Codex passes over a line that it cannot read, without a word: it is told here, and where all was asked for the session is
+/// not taken up.
+#[tokio::test]
+async fn a_damaged_rollout_that_codex_resumes_is_partial() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let resume = |least: &str| json!({"conversationId": id, "minFidelity": least});
+    let close = json!({"conversationId": id});
+    let whole = app.call("conversation/resume", resume("full")).await.unwrap();
+    assert_eq!(whole["resumed"]["fidelity"], json!("full"));
+    app.call("conversation/close", close.clone()).await.unwrap();
+    let mut lines: Vec<&str> = five_turns().lines().collect();
+    let reply = lines.iter().rposition(|line| line.contains("\"assistant\""));
+    lines[reply.unwrap()] = "{\"timestamp\":";
+    fs::write(rollout(&home), lines.join("\n") + "\n").unwrap();
+    let error = refused(
+        app.call("conversation/resume", resume("full")).await,
+        ErrorKind::NotResumable,
+        "fidelity full",
+    );
+    let attempts: Vec<Value> = error.details["attempts"].read().unwrap();
+    assert_eq!(attempts.len(), 1);
+    assert_eq!(
+        (&attempts[0]["via"], &attempts[0]["error"]),
+        (
+            &json!("load"),
+            &json!("its transcript is not whole: one of its records is damaged")
+        )
+    );
+    let closed = scripted::heard(&home, "codex");
+    assert_eq!(closed.last().unwrap()["method"], "session/close");
+    let told = app.call("conversation/resume", resume("partial")).await.unwrap();
+    let resumed = &told["resumed"];
+    assert_eq!(
+        (&resumed["via"], &resumed["fidelity"], &resumed["missingTurns"]),
+        (&json!("load"), &json!("partial"), &json!(0))
+    );
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), ID);
 }

@@ -5,6 +5,7 @@ use std::fs;
 use bridge_protocol::check::FindingKind;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::GapKind;
+use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
@@ -104,7 +105,9 @@ fn a_damaged_record_is_read_as_the_agent_reads_it() {
         let gaps: Vec<GapKind> = page.gaps.iter().map(|gap| gap.kind).collect();
         assert_eq!(gaps, if lost { vec![GapKind::Broken] } else { vec![] }, "{what}");
         let text = format!("go on {session}");
-        bridge.prompted(adopted, &text);
+        let turn = bridge.prompt(adopted, &text).expect("a turn");
+        let fidelity = if lost { Fidelity::Partial } else { Fidelity::Full };
+        assert_eq!(turn.resumed.expect("a resume").fidelity, fidelity, "{what}");
         expected.push(user(&text));
         let sent: Vec<Said> = bridge.lab.model.asked(&text);
         assert_eq!(sent, expected, "{what}");

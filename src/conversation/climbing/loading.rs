@@ -14,11 +14,18 @@ use crate::conversation::history::History;
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::opened::Opened;
+use crate::transcript::opened::{Loss, Opened};
 use crate::transcript::shelf::Format;
 
-/// What is loaded, and how many prompts stand in its transcript.
-pub(super) type Counted = (Loaded, Option<u64>);
+/// What a transcript holds.
+pub(super) struct Counted {
+    /// What is loaded of it.
+    pub(super) loaded: Loaded,
+    /// How many prompts stand in it, where those can be told apart.
+    pub(super) prompts: Option<u64>,
+    /// What it lacks, in words, of a format of which the disk is not compared with what was acknowledged.
+    pub(super) lost: Option<String>,
+}
 
 impl Climber {
     /// Counts what a transcript holds, and the prompts in it where those can be told apart, for as long as nobody has
@@ -62,16 +69,18 @@ fn count(
 ) -> Result<Counted, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
     let library = &services.library;
-    let (own, prompts) = match format {
+    let (own, prompts, lost) = match format {
         Format::Claude => {
             let path = disk::find(library, root, &record.cwd, id).map_err(damaged)?;
             let own = Opened::claude(library, &path, None).map_err(damaged)?;
-            (own, Some(library.index(&path).map_err(damaged)?.prompts()))
+            let prompts = library.index(&path).map_err(damaged)?.prompts();
+            (own, Some(prompts), None)
         }
-        Format::Codex => (
-            Opened::codex(library, root, id.as_str(), None).map_err(damaged)?,
-            None,
-        ),
+        Format::Codex => {
+            let own = Opened::codex(library, root, id.as_str(), None).map_err(damaged)?;
+            let lost = lost(&own.losses());
+            (own, None, lost)
+        }
     };
     // Of an ancestor, or a copy, the link is not there yet; it holds what is loaded by itself.
     let turns = match record.chain.head() {
@@ -86,5 +95,52 @@ fn count(
         step: turns as u64,
         messages: own.loaded_messages() as u64,
     };
-    Ok((loaded, prompts))
+    Ok(Counted {
+        loaded,
+        prompts,
+        lost,
+    })
+}
+
+/// What is lost, in words; a compaction loses nothing that the agent would have loaded.
+fn lost(losses: &[Loss]) -> Option<String> {
+    let told = losses.iter().filter_map(|loss| match loss {
+        Loss::Damaged(1) => Some("one of its records is damaged".to_owned()),
+        Loss::Damaged(records) => Some(format!("{records} of its records are damaged")),
+        Loss::Source { upstream_id, detail } => {
+            Some(format!("of {upstream_id}, which it continues: {detail}"))
+        }
+        Loss::Compacted => None,
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_told_in_words() {
+        let source = || Loss::Source {
+            upstream_id: "s1".to_owned(),
+            detail: "there is no file".to_owned(),
+        };
+        let table: [(Vec<Loss>, Option<&str>); 5] = [
+            (vec![], None),
+            (vec![Loss::Compacted], None),
+            (vec![Loss::Damaged(1)], Some("one of its records is damaged")),
+            (
+                vec![Loss::Damaged(3), Loss::Compacted],
+                Some("3 of its records are damaged"),
+            ),
+            (
+                vec![source(), Loss::Damaged(1)],
+                Some("of s1, which it continues: there is no file; one of its records is damaged"),
+            ),
+        ];
+        for (losses, told) in table {
+            assert_eq!(lost(&losses).as_deref(), told, "{losses:?}");
+        }
+    }
 }

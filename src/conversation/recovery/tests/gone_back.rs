@@ -64,3 +64,27 @@ fn what_a_file_lacks_of_what_was_acknowledged() {
         );
     }
 }
+
+#[test]
+fn what_is_not_whole_is_kept_as_partial_or_left_where_all_was_asked_for() {
+    let opened = |min_fidelity| {
+        let unreadable = Goal {
+            readable: false,
+            min_fidelity,
+            ..goal_with_ancestor()
+        };
+        let mut climb = Climb::new(unreadable);
+        climb.next_step();
+        let kept = climb.opened_damaged("a record is damaged");
+        (climb, kept)
+    };
+    let (climb, kept) = opened(Fidelity::Partial);
+    assert!(kept);
+    let resumed = climb.succeeded("h".into());
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 0));
+    let (mut climb, kept) = opened(Fidelity::Full);
+    assert!(!kept);
+    let told = climb.attempts()[0].error.as_deref();
+    assert_eq!(told, Some("its transcript is not whole: a record is damaged"));
+    assert_eq!(climb.next_step(), Step::GiveUp);
+}
