@@ -15,7 +15,7 @@ pub enum FindingKind {
     TornLine,
     /// A line that is no record.
     GarbageLine,
-    /// A line too long to be read.
+    /// A line too long to be read, or with too much in it to be read whole.
     OversizedLine,
     /// A record names a parent that is not there.
     BrokenParent,

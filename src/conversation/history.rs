@@ -415,7 +415,7 @@ impl History {
         let turn = session.open.turn_of(number);
         let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
         let owner = session.owner(number);
-        let read = session.read(number, &mut self.gaps)?;
+        let read = session.read(number, Opened::message, &mut self.gaps)?;
         Ok(read.map(|read| telling::message(&owner, checkpoint, read)))
     }
 
@@ -429,8 +429,12 @@ impl History {
         };
         let turn = step - session.turns_before;
         let mut digest = Digest::default();
-        for number in session.open.turn(turn) {
-            match session.read(number, &mut self.gaps)? {
+        let messages = session.open.turn(turn);
+        for number in messages.clone() {
+            // Of the last one also counts when it was written.
+            let is_last = number + 1 == messages.end;
+            let read = if is_last { Opened::message } else { Opened::outline };
+            match session.read(number, read, &mut self.gaps)? {
                 Some(read) => digest.take(read),
                 None => return Ok(None),
             }
@@ -486,10 +490,10 @@ impl Session {
     fn read(
         &mut self,
         number: usize,
+        read: fn(&mut Opened, usize) -> Result<Option<TranscriptMessage>, TranscriptError>,
         gaps: &mut Vec<HistoryGap>,
     ) -> Result<Option<TranscriptMessage>, ConversationError> {
-        let read = self.open.message(number);
-        let detail = match read {
+        let detail = match read(&mut self.open, number) {
             Ok(Some(read)) => return Ok(Some(read)),
             Ok(None) => "it was changed while it was read".to_owned(),
             Err(error) => chain_text(&error),

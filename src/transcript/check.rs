@@ -21,7 +21,7 @@ use super::claude::{ChainNoted, Index, Seen, Selection};
 use super::lines::LINE_LIMIT_BYTES;
 use super::scan::{Scanned, Scanner};
 use lines::{CheckedLine, Place, each_line};
-use noted::{Said, SaidNoted};
+use noted::{ITEMS_LIMIT, Said, SaidNoted};
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
@@ -77,6 +77,7 @@ pub fn check(
         chain: Vec::new(),
         messages: 0,
         calls: HashMap::new(),
+        are_calls_known: true,
         unasked: Vec::new(),
         unknown: Unknown::default(),
         foreign: HashMap::new(),
@@ -173,6 +174,8 @@ struct Checker<'a, F> {
     messages: u64,
     /// By a hash of their ids; none once the result was seen.
     calls: HashMap<u64, Option<Call>>,
+    /// Whether all calls and results were noted.
+    are_calls_known: bool,
     /// The results of calls that were not seen before, by line and offset.
     unasked: Vec<(u64, u64)>,
     unknown: Unknown,
@@ -239,8 +242,21 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
         if is_message {
             self.messages += 1;
+            if said.has_more {
+                self.leave_off(place);
+            }
             self.message(place, said.items, said.files);
         }
+    }
+
+    /// Says that a record has more calls and results than are looked at: which of all calls have none cannot be told.
+    fn leave_off(&mut self, place: Place) {
+        let detail = format!(
+            "more than {ITEMS_LIMIT} calls and results of tools in one record, of which those behind are not looked at \
+             here: calls without result and results without call are not told of this transcript"
+        );
+        self.find(place.number, FindingKind::OversizedLine, detail);
+        self.are_calls_known = false;
     }
 
     fn message(&mut self, place: Place, items: Vec<Item>, mut named: Vec<SideFile>) {
@@ -332,6 +348,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             } else if !begins_broken && !selection.cut_by_compaction() {
                 self.judge_beginning(*first);
             }
+        }
+        if !self.are_calls_known {
+            return;
         }
         let mut calls: Vec<Call> = std::mem::take(&mut self.calls).into_values().flatten().collect();
         calls.sort_by_key(|call| call.line);

@@ -92,6 +92,22 @@ pub enum Part {
     },
 }
 
+impl TranscriptMessage {
+    /// What a tool answered, of which only the length is known.
+    #[must_use]
+    pub(super) fn answer(record_id: String, bytes: u64) -> Self {
+        Self {
+            record_id,
+            speaker: Speaker::User,
+            sort: Sort::Ordinary,
+            at: None,
+            parts: Vec::new(),
+            copied_from: None,
+            bytes,
+        }
+    }
+}
+
 impl From<book::BookMessage> for TranscriptMessage {
     fn from(read: book::BookMessage) -> Self {
         let sort = sort_of(&read);

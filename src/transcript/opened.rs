@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::TranscriptError;
+use super::claude::book::Outline;
 use super::library::Library;
 use super::message::TranscriptMessage;
 use super::reading::OpenBook;
@@ -206,5 +207,22 @@ impl Opened {
             Self::Claude(open) => Ok(open.message(message)?.map(TranscriptMessage::from)),
             Self::Codex(open) => open.message(message),
         }
+    }
+
+    /// As [`Opened::message`], for a summary of a turn: of what a tool answered no more may be told than how long it is.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let Self::Claude(open) = self else {
+            return self.message(message);
+        };
+        Ok(match open.outline(message)? {
+            Some(Outline::Message(read)) => Some(TranscriptMessage::from(*read)),
+            Some(Outline::Result { bytes }) => {
+                Some(TranscriptMessage::answer(open.book.uuid(message), bytes))
+            }
+            None => None,
+        })
     }
 }

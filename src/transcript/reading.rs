@@ -6,13 +6,13 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::{self, Report, SideFile};
-use super::claude::book::{Book, BookMessage};
+use super::claude::book::{Book, BookMessage, Outline};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
 use super::meter::Metered;
 
@@ -154,8 +154,12 @@ pub struct OpenBook {
     /// Where its messages stand.
     pub book: Arc<Book>,
     path: PathBuf,
-    reader: BufReader<File>,
+    reader: Near,
 }
+
+/// A file of which what was read ahead is kept when the next message stands within it, as most do.
+#[derive(Debug)]
+struct Near(BufReader<File>);
 
 impl OpenBook {
     /// A transcript that is open already, and where its messages stand.
@@ -163,7 +167,7 @@ impl OpenBook {
         Self {
             book,
             path: path.to_owned(),
-            reader: BufReader::with_capacity(READ_BYTES, file),
+            reader: Near(BufReader::with_capacity(READ_BYTES, file)),
         }
     }
 
@@ -180,6 +184,44 @@ impl OpenBook {
     pub fn message(&mut self, message: usize) -> Result<Option<BookMessage>, TranscriptError> {
         let read = self.book.message(&mut self.reader, message);
         read.map_err(TranscriptError::io("read", &self.path))
+    }
+
+    /// As [`OpenBook::message`], but what a tool answered is not decoded.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn outline(&mut self, message: usize) -> Result<Option<Outline>, TranscriptError> {
+        let read = self.book.outline(&mut self.reader, message);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
+}
+
+impl Read for Near {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl BufRead for Near {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.0.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.0.consume(amount);
+    }
+}
+
+impl Seek for Near {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let SeekFrom::Start(place) = to else {
+            return self.0.seek(to);
+        };
+        let by = i128::from(place) - i128::from(self.0.stream_position()?);
+        match i64::try_from(by) {
+            Ok(by) => self.0.seek_relative(by).map(|()| place),
+            Err(_) => self.0.seek(to),
+        }
     }
 }
 

@@ -116,6 +116,17 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
     answer(&mut module, "conversation/close", "{}");
     answer(&mut module, "daemon/status", "{}");
     module
+        .register_method("transcript/list", |params, shared, _| {
+            let params: Value = params.parse().unwrap_or_default();
+            let page = match params["cursor"].is_null() {
+                true => transcripts_page("first", r#""nextCursor":"1:/t","unreadable":["/t/a"],"unwatched":[{"path":"/t","problem":"too many folders"}]"#),
+                false => transcripts_page("second", r#""unreadable":["/t/a","/t/b"]"#),
+            };
+            shared.arrived("transcript/list", params);
+            raw(&page)
+        })
+        .unwrap();
+    module
         .register_async_method("conversation/export", |params, shared, _| async move {
             let over = shared.released.notified();
             shared.arrived("conversation/export", params.parse()?);
@@ -192,6 +203,12 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         )
         .unwrap();
     module
+}
+
+fn transcripts_page(title: &str, rest: &str) -> String {
+    format!(
+        r#"{{"transcripts":[{{"agent":"claude","upstreamId":"{ID}","cwd":"/home/u","title":"{title}","bytes":1,"updatedAt":"2026-11-03T10:00:00Z","path":"/t/{title}.jsonl"}}],{rest}}}"#
+    )
 }
 
 fn answer(module: &mut RpcModule<Shared>, method: &'static str, result: &str) {

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::home::Home;
-use super::text;
+use super::stub::Stub;
+use super::{sessionctl, text};
 
 const ID: &str = "11111111-2222-4333-8444-555555555555";
 
@@ -146,4 +147,23 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     // It still is.
     let again = home.run(&["adopt", SESSION]);
     assert_eq!((again.stdout, text(&again.stderr)), (output.stdout, told));
+}
+
+/// The daemon looks at its folders for the first page, and tells only there what it cannot watch.
+#[test]
+fn what_each_page_says_of_folders_is_told_once() {
+    let stub = Stub::start();
+    let output = sessionctl(&stub.home(), &["transcripts", "-n", "1000"])
+        .output()
+        .unwrap();
+    let (listed, notes) = (text(&output.stdout), text(&output.stderr));
+    assert!(listed.contains("first") && listed.contains("second"), "{listed}");
+    for words in [
+        "/t/a could not be read",
+        "/t/b could not be read",
+        "too many folders",
+    ] {
+        assert_eq!(notes.matches(words).count(), 1, "{words}: {notes}");
+    }
+    assert_eq!(stub.calls_of("transcript/list").len(), 2);
 }

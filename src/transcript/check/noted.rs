@@ -20,8 +20,8 @@ const CHAIN_KINDS: [&str; 6] = [
     "custom-title",
 ];
 
-/// How many calls, results and files of one record are noted; replies of agents have one, and this bounds the memory.
-const ITEMS_LIMIT: usize = 10_000;
+/// How many calls and results of one record are noted; replies of agents have one, and this bounds the memory.
+pub(super) const ITEMS_LIMIT: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Context {
@@ -71,6 +71,8 @@ pub(super) struct Said {
     /// In the order of the line.
     pub(super) items: Vec<Item>,
     pub(super) files: Vec<SideFile>,
+    /// There are more of them, which were not noted.
+    pub(super) has_more: bool,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +85,7 @@ pub(super) struct SaidNoted {
     items: Vec<Item>,
     /// The files that the texts of results name.
     files: Vec<SideFile>,
+    has_more: bool,
     block: BlockNoted,
     answer: AnswerNoted,
 }
@@ -173,6 +176,7 @@ impl Noted for SaidNoted {
             Member::Message | Member::Content => {
                 self.items.clear();
                 self.files.clear();
+                self.has_more = false;
             }
             Member::BlockType => self.block.kind = Kind::Other,
             Member::BlockId => self.block.id = None,
@@ -265,16 +269,18 @@ impl Noted for SaidNoted {
             session_id: self.session_id,
             items: self.items,
             files: of_result.chain(self.files).collect(),
+            has_more: self.has_more,
         }
     }
 }
 
 impl SaidNoted {
     fn end_block(&mut self, block: BlockNoted) {
-        if self.items.len() >= ITEMS_LIMIT {
-            return;
-        }
+        let is_full = self.items.len() >= ITEMS_LIMIT;
         match (block.kind, block.id, block.tool, block.tool_use_id) {
+            (Kind::ToolUse, Some(_), Some(_), _) | (Kind::ToolResult, _, _, Some(_)) if is_full => {
+                self.has_more = true;
+            }
             (Kind::ToolUse, Some(id), Some(tool), _) => self.items.push(Item::Call { id, tool }),
             (Kind::ToolResult, _, _, Some(id)) => {
                 self.items.push(Item::Result { id });

@@ -314,3 +314,27 @@ fn what_is_found_very_often_is_counted() {
         (FINDINGS_OF_A_KIND_LIMIT, 7)
     );
 }
+
+#[test]
+fn calls_are_not_said_to_have_no_result_where_not_all_results_were_looked_at() {
+    let many = |uuid: &str, count: usize| {
+        let block = r#"{"type":"tool_result","tool_use_id":"other"}"#;
+        let last = r#"{"type":"tool_result","tool_use_id":"t1"}"#;
+        let blocks = [vec![block; count], vec![last]].concat().join(",");
+        record(
+            "user",
+            uuid,
+            "a1",
+            &format!(r#","toolUseResult":{{}},"message":{{"content":[{blocks}]}}"#),
+        )
+    };
+    let lines = |count| [prompt("u1", ""), call("a1", "u1", "t1"), many("r1", count)];
+    let kinds =
+        |lines: &[String]| -> Vec<FindingKind> { found(lines).0.iter().map(|(_, kind)| *kind).collect() };
+    assert_eq!(kinds(&lines(0)), []);
+    assert_eq!(found(&lines(ITEMS_LIMIT)).0, [(3, FindingKind::OversizedLine)]);
+    assert!(
+        found(&lines(ITEMS_LIMIT)).1.contains("calls without result"),
+        "it is said"
+    );
+}

@@ -7,6 +7,8 @@ use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use super::Index;
 use super::note::{IdRef, Role};
 use crate::transcript::lines::Lines;
@@ -39,6 +41,18 @@ pub struct BookMessage {
     pub is_filler: bool,
     /// How long its record is, in bytes.
     pub bytes: u64,
+}
+
+/// What a summary of a turn needs of a message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outline {
+    /// The message.
+    Message(Box<BookMessage>),
+    /// What a tool answered, whatever it says.
+    Result {
+        /// How long its record is, in bytes.
+        bytes: u64,
+    },
 }
 
 impl Book {
@@ -183,40 +197,63 @@ impl Book {
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn message<R: BufRead + Seek>(
+    pub fn message<R: BufRead + Seek>(&self, reader: R, message: usize) -> io::Result<Option<BookMessage>> {
+        self.line(reader, message, |position, line| self.decoded(position, line))
+    }
+
+    /// As [`Book::message`], but what a tool answered is not decoded: of it only the length is told.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn outline<R: BufRead + Seek>(&self, reader: R, message: usize) -> io::Result<Option<Outline>> {
+        self.line(reader, message, |position, line| {
+            let is_result = self.index.entries.role(position as usize) == Role::ToolResult;
+            let is_here = || memmem::find(line, self.id(position).text().as_bytes()).is_some();
+            if is_result && is_here() {
+                let bytes = line.len() as u64;
+                return Some(Outline::Result { bytes });
+            }
+            let message = self.decoded(position, line)?;
+            Some(Outline::Message(Box::new(message)))
+        })
+    }
+
+    /// Reads the line of a message, and has it told by its position in the index.
+    fn line<R: BufRead + Seek, T>(
         &self,
         mut reader: R,
         message: usize,
-    ) -> io::Result<Option<BookMessage>> {
+        tell: impl FnOnce(u32, &[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         let Some(position) = self.messages.get(message).copied() else {
             return Ok(None);
         };
         let offset = self.index.entries.offset(position as usize);
         reader.seek(SeekFrom::Start(offset))?;
         let mut lines = Lines::new(reader, offset);
-        let Some(line) = lines.next_line()? else {
-            return Ok(None);
-        };
-        let text = line_text(line.bytes);
-        let Some(record) = Record::parse(&text) else {
-            return Ok(None);
-        };
+        let line = lines.next_line()?;
+        Ok(line.and_then(|line| tell(position, line.bytes)))
+    }
+
+    fn decoded(&self, position: u32, line: &[u8]) -> Option<BookMessage> {
+        let text = line_text(line);
+        let record = Record::parse(&text)?;
         let header = record.header();
         if header.uuid.as_deref().map(IdRef::new) != Some(self.id(position)) {
-            return Ok(None);
+            return None;
         }
         let (model, blocks) = record
             .message()
             .map(|message| (message.model, message.blocks))
             .unwrap_or_default();
-        Ok(Some(BookMessage {
+        Some(BookMessage {
             is_prompt: self.index.entries.role(position as usize) == Role::Prompt,
             is_filler: header.kind == RecordKind::Assistant
                 && (header.is_api_error_message || model.as_deref() == Some(SYNTHETIC_MODEL)),
             header,
             blocks,
-            bytes: line.bytes.len() as u64,
-        }))
+            bytes: line.len() as u64,
+        })
     }
 }
 
@@ -254,6 +291,29 @@ mod tests {
         let cut = Book::read(bytes.as_bytes(), Some("a1")).unwrap().unwrap();
         assert_eq!(cut.messages(), 3);
         assert!(Book::read(bytes.as_bytes(), Some("nowhere")).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_a_tool_answered_is_not_decoded_for_an_outline() {
+        let result = |uuid: &str| {
+            format!(
+                r#"{{"type":"user","uuid":"{uuid}","parentUuid":"u1","toolUseResult":"x","message":{{"content":[{{"type":"tool_result","tool_use_id":"t","content":"much"}}]}}}}"#
+            )
+        };
+        let bytes = [LINES[1], &result("r1"), &LINES[2].replace("u1", "r1")].join("\n");
+        let book = Book::read(bytes.as_bytes(), None).unwrap().unwrap();
+        let outline = |message, text: &str| book.outline(Cursor::new(text), message).unwrap();
+        let length = result("r1").len() as u64;
+        assert_eq!(outline(1, &bytes), Some(Outline::Result { bytes: length }));
+        for message in [0, 2] {
+            let whole = book.message(Cursor::new(&bytes), message).unwrap();
+            assert_eq!(
+                outline(message, &bytes),
+                whole.map(Box::new).map(Outline::Message)
+            );
+        }
+        // Another record stands there.
+        assert_eq!(outline(1, &bytes.replace(&result("r1"), &result("r2"))), None);
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! The index of a long transcript: how fast it is made and in how much memory, and a page of history from its middle.
+//! The index of a long transcript: how fast it is made and in how much memory, and pages of
+//! history and of checkpoints from its middle.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
-use session_bridge::transcript::checkpoint::MessageRef;
+use serde_json::{Value, json};
+use session_bridge::transcript::checkpoint::{CheckpointRef, MessageRef};
 use session_bridge::transcript::codex::rollout_name;
 use session_bridge::transcript::library::Library;
 use session_bridge::transcript::reading;
@@ -29,6 +30,8 @@ const ROLLOUTS: &str = "sessions/2026/11/03";
 const PAGES: u64 = 50;
 /// Messages of a page.
 const MESSAGES: u64 = 50;
+/// Checkpoints of a page.
+const CHECKPOINTS: u64 = 50;
 /// The session's id.
 const SESSION: &str = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
 
@@ -172,6 +175,7 @@ fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> 
         record_uuid: grown.middle.clone(),
     };
     let (mut first, mut next, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut turns_ms, mut turn_ms) = (Vec::new(), Vec::new());
     let daemon = home.start()?;
     let mut client = daemon.connect()?;
     let whole = json!({"upstreamId": SESSION, "agent": "loopback"});
@@ -189,25 +193,40 @@ fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> 
         ),
     });
     drop(client);
-    let page = json!({
-        "conversationId": adopted["conversation"]["id"], "cursor": format!("b.{middle}"), "limit": MESSAGES,
-    });
+    let conversation = &adopted["conversation"]["id"];
+    let page = json!({"conversationId": conversation, "cursor": format!("b.{middle}"), "limit": MESSAGES});
+    let place = CheckpointRef {
+        agent: "loopback".to_owned(),
+        upstream_id: SESSION.to_owned(),
+        record_uuid: grown.middle.clone(),
+    }
+    .to_string();
+    let turns = json!({"conversationId": conversation, "before": place, "limit": CHECKPOINTS});
+    let turn = json!({"checkpointId": place, "conversationId": conversation});
     drop(daemon);
     for _ in 0..options.runs {
         let daemon = home.start()?;
         let mut client = daemon.connect()?;
         client.call("daemon/status", &json!({}))?;
-        let mut took_ms = Vec::new();
-        for _ in 0..=options.rounds(PAGES) {
-            let (answered, took_us) = timed_us(|| client.call("conversation/history", &page));
-            let messages = answered?["messages"].as_array().map_or(0, Vec::len) as u64;
-            if messages == 0 {
-                return Err("the page from the middle is empty".into());
+        let rounds = options.rounds(PAGES);
+        let mut each_ms = |method: &str, params: &Value, list: &str| -> Outcome<Vec<f64>> {
+            let mut took_ms = Vec::new();
+            for _ in 0..=rounds {
+                let (answered, took_us) = timed_us(|| client.call(method, params));
+                if answered?[list].as_array().is_none_or(Vec::is_empty) {
+                    return Err(format!("{method} from the middle is empty").into());
+                }
+                took_ms.push(took_us / 1_000.0);
             }
-            took_ms.push(took_us / 1_000.0);
-        }
+            Ok(took_ms)
+        };
+        let mut took_ms = each_ms("conversation/history", &page, "messages")?;
         first.push(took_ms.remove(0));
         next.push(median(&took_ms));
+        let took_ms = each_ms("conversation/checkpoints", &turns, "checkpoints")?;
+        turns_ms.push(median(&took_ms));
+        let took_ms = each_ms("checkpoint/get", &turn, "messages")?;
+        turn_ms.push(median(&took_ms));
         resident.extend(daemon.resident_mb());
     }
     report.add(Row {
@@ -222,6 +241,19 @@ fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> 
             median(&resident)
         ),
     });
+    let mut row = |what: String, took_ms: &[f64]| {
+        report.add(Row {
+            what,
+            ours: median(took_ms),
+            floor: None,
+            limit: Limit::AtMost(10.0),
+            unit: "ms",
+            note: String::new(),
+        });
+    };
+    let what = format!("conversation/checkpoints, {CHECKPOINTS} before its middle");
+    row(what, &turns_ms);
+    row("checkpoint/get, the turn in its middle".to_owned(), &turn_ms);
     Ok(())
 }
 

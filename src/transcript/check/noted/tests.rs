@@ -180,3 +180,23 @@ fn of_a_name_that_is_given_twice_the_last_value_counts() {
         assert_eq!(scanned(line.as_bytes(), 7), decoded(line.as_bytes()), "{line}");
     }
 }
+
+#[test]
+fn of_a_record_with_too_many_calls_it_is_known_that_there_are_more() {
+    let line = |results: usize| {
+        let block = r#"{"type":"tool_result","tool_use_id":"t"}"#;
+        format!(
+            r#"{{"message":{{"content":[{}]}}}}"#,
+            vec![block; results].join(",")
+        )
+    };
+    for (results, noted, has_more) in [
+        (ITEMS_LIMIT, ITEMS_LIMIT, false),
+        (ITEMS_LIMIT + 1, ITEMS_LIMIT, true),
+    ] {
+        let Scanned::Record(said) = scanned(line(results).as_bytes(), 65_536) else {
+            panic!("a record");
+        };
+        assert_eq!((said.items.len(), said.has_more), (noted, has_more));
+    }
+}
