@@ -73,7 +73,7 @@ impl Tally {
 }
 
 /// What is asked about transcripts: by session, the conversations that had a turn on it; whether there are more.
-type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
+pub type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
 
 /// What was noted of transcripts and not taken yet.
 #[derive(Debug, Default)]

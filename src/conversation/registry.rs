@@ -15,7 +15,7 @@ mod watching;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub struct Registry {
     shelves: Arc<tokio::sync::Mutex<Shelves>>,
     /// What changes in their folders.
     watch: Arc<Mutex<Watch>>,
+    /// Whether that is prepared: until then whoever holds it may hang in a file system.
+    is_watching: AtomicBool,
     /// Held by whoever reads transcripts for a caller.
     readings: Arc<Semaphore>,
     /// Held by an export or an import.
@@ -114,6 +116,7 @@ impl Registry {
             searching: Semaphore::new(SEARCHES_AT_ONCE),
             shelves: Arc::default(),
             watch: Arc::default(),
+            is_watching: AtomicBool::default(),
             readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             works: Arc::default(),

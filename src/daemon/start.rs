@@ -232,8 +232,22 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
-    registry.take_back_imports().await;
-    registry.watch_transcripts().await;
+    let prepared = async {
+        // Nothing to do unless the last life was ended within an import. Nobody is served before it is done, who may import.
+        registry.take_back_imports().await;
+        registry.watch_transcripts().await;
+    };
+    let is_stopped = tokio::select! {
+        biased;
+        _ = terminate.recv() => true,
+        _ = interrupt.recv() => true,
+        () = prepared => false,
+    };
+    if is_stopped {
+        registry.stop(Duration::ZERO).await;
+        close(&store).await;
+        return Ok(Ending::Stopped);
+    }
 
     let socket = PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?;
     let (listener, socket_file) = socket.into_parts();
@@ -281,15 +295,19 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         tracing::error!(%error, "the server ended badly");
     }
     second_signal.abort();
+    close(&store).await;
+    drop(socket_file);
+    drop(lock);
+    Ok(Ending::Stopped)
+}
+
+async fn close(store: &Store) {
     if let Err(error) = store.shutdown().await {
         tracing::error!(
             error = chain_text(&error),
             "the store was not flushed; the journal has everything"
         );
     }
-    drop(socket_file);
-    drop(lock);
-    Ok(Ending::Stopped)
 }
 
 /// A write beyond the limit on a file's length is an error like that of a full disk, and no reason to be ended.

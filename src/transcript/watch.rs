@@ -205,6 +205,12 @@ impl Watch {
             .collect()
     }
 
+    /// Whether every change is heard of.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.kernel.is_ok() && self.roots.iter().all(|root| root.problem.is_none())
+    }
+
     /// Why not everything below a root is watched.
     #[must_use]
     pub fn problem(&self, path: &Path) -> Option<String> {

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bridge_protocol::transcript::{Transcript, TranscriptPage, Unwatched};
@@ -65,7 +66,8 @@ impl Registry {
         };
         let roots = self.listed_roots(filter.agent.as_ref())?;
         let services = Arc::clone(&self.services);
-        let watch = Arc::clone(&self.watch);
+        let is_watching = self.is_watching.load(Ordering::Acquire);
+        let watch = is_watching.then(|| Arc::clone(&self.watch));
         let begun = self.begun("transcript/list", None);
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let made = begun.reading(move || {
@@ -73,7 +75,9 @@ impl Registry {
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 if after.is_none() || !shelf.is_scanned() {
-                    let (changes, problem) = changes(&watch, root);
+                    // Before that nothing is known of changes.
+                    let (changes, problem) =
+                        watch.as_ref().map_or((None, None), |watch| changes(watch, root));
                     match changes {
                         Some(changes) => shelf.refresh(&root.folder, root.format, &changes),
                         None => shelf.scan(&root.folder, root.format),

@@ -11,10 +11,15 @@ mod judging;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
+use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::Link;
@@ -22,12 +27,19 @@ use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::super::disk;
+use super::super::growth::Asked;
 use super::super::services::now;
-use super::Registry;
+use super::super::work::UntilStop;
+use super::{Registry, panic_text};
 use crate::store::{StoreError, TranscriptRoot};
-use crate::transcript::shelf::{Format, sizes};
+use crate::transcript::meter::metered;
+use crate::transcript::shelf::{self, Format, sizes};
 use files::{Files, Met};
 use judging::{Changed, Owner, judge};
 
@@ -38,6 +50,24 @@ const WAITING: usize = 1_024;
 /// How many turns may have ended whose last record is not on disk: more than agents that run at once.
 const OWED: usize = 1_024;
 
+/// How long a start waits for the folders of transcripts: thousands of files take some 40 ms, and one on a file system that
+/// answers no more would keep everybody from everything.
+const PREPARED: Duration = Duration::from_secs(1);
+
+/// What wakes the watching, and what was there when it began.
+type Prepared = (io::Result<OwnedFd>, Ears);
+
+/// How many transcripts are looked at no more because the daemon failed on them: one is a fault to be mended.
+const ASIDE: usize = 64;
+
+/// When a transcript whose folder is not watched is looked at again behind a turn's end: the last record comes some
+/// 60 to 100 ms behind what was heard, and later on a slow disk. What is on it by none of these is told behind the next turn.
+const LATE: [Duration; 3] = [
+    Duration::from_millis(150),
+    Duration::from_millis(1_000),
+    Duration::from_millis(5_000),
+];
+
 /// What is known of the files, and which of them wait.
 struct Ears {
     /// When this life began.
@@ -47,6 +77,10 @@ struct Ears {
     waiting: BTreeMap<PathBuf, Waiting>,
     /// The sessions on which turns have ended here, and of which conversations, until they are told.
     owed: BTreeSet<(UpstreamId, ConversationId)>,
+    /// Those that are looked at no more.
+    aside: BTreeSet<PathBuf>,
+    /// When the next of the late looks is, and which it is.
+    late: Option<(Instant, usize)>,
     round: u64,
 }
 
@@ -59,7 +93,12 @@ struct Waiting {
 }
 
 impl Registry {
-    /// Watches the transcripts of all agents from now on.
+    /// Watches the transcripts of all agents from now on. Where that takes long to prepare it goes on in the background when
+    /// this comes back, and the watching begins when it is prepared.
+    ///
+    /// What stands in a file when its size is noted is old. In an ordinary start that is all that was there before anybody was
+    /// served; in a slow one also what was written until its folder was come to, our own turns among it: of these no event
+    /// tells, as of those between two lives.
     pub async fn watch_transcripts(self: &Arc<Self>) {
         let Ok(roots) = self.listed_roots(None) else {
             return;
@@ -81,13 +120,49 @@ impl Registry {
             }
             (watch.waker(), ears)
         });
-        let Ok((waker, ears)) = prepared.await else { return };
-        match waker.and_then(hear_with) {
-            Ok(waker) => {
-                let task = listen(Arc::downgrade(self), waker, ears, self.stop.clone());
-                self.tasks.spawn(task);
+        self.watch_once(prepared).await;
+    }
+
+    /// Watches once that is prepared, for which this waits as long as a start may.
+    async fn watch_once(
+        self: &Arc<Self>,
+        prepared: impl Future<Output = Result<Prepared, JoinError>> + Send + 'static,
+    ) {
+        let (began, has_begun) = oneshot::channel();
+        let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
+        self.tasks.spawn(async move {
+            // A file system that answers no more holds up no stop.
+            let prepared = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                prepared = prepared => prepared,
+            };
+            if let Some(registry) = registry.upgrade() {
+                registry.is_watching.store(true, Ordering::Release);
             }
-            Err(error) => tracing::warn!(%error, "changes of transcripts cannot be watched"),
+            // Nobody waits any more where it took long.
+            let is_slow = began.send(()).is_err();
+            let (waker, ears) = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    tracing::error!(%error, "transcripts cannot be watched; nothing is told of what is saved in them");
+                    return;
+                }
+            };
+            if is_slow {
+                tracing::info!("transcripts are watched from now on");
+            }
+            let waker = waker.and_then(hear_with);
+            let waker = waker.inspect_err(|error| {
+                tracing::warn!(%error, "changes of transcripts cannot be watched; only turns that are had here are told as saved");
+            });
+            listen(registry, waker.ok(), ears, stop).await;
+        });
+        // It also ends where there is nothing to wait for.
+        if timeout(PREPARED, has_begun).await.is_err() {
+            tracing::warn!(
+                "the folders of transcripts are slow; what is saved in them is told once they were looked at"
+            );
         }
     }
 
@@ -99,6 +174,19 @@ impl Registry {
             state,
             Some(ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling)
         )
+    }
+
+    /// Where the transcript of a session is that a conversation has had.
+    fn transcript_of(&self, owner: ConversationId, id: &UpstreamId) -> Option<Changed> {
+        let services = &self.services;
+        let record = in_store(services.store.conversation(owner))??;
+        let links = record.chain.links();
+        let link = links.iter().rev().find(|link| link.upstream_id == *id)?;
+        let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
+        // An agent that has written nothing yet is an ordinary thing.
+        let path = disk::transcript(&services.library, root, format, &link.cwd, id).ok()?;
+        let root = root.to_owned();
+        Some(Changed { root, format, path })
     }
 
     /// The conversations for which a session counts: those whose head it is, and those that are `owed` a turn on it.
@@ -134,29 +222,59 @@ fn hear_with(waker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(waker, Interest::READABLE)
 }
 
-/// Until the daemon stops.
-async fn listen(registry: Weak<Registry>, waker: AsyncFd<OwnedFd>, mut ears: Ears, stop: CancellationToken) {
+/// Until the daemon stops. Without a `waker` nothing is heard but the ends of turns.
+async fn listen(
+    registry: Weak<Registry>,
+    waker: Option<AsyncFd<OwnedFd>>,
+    mut ears: Ears,
+    stop: CancellationToken,
+) {
     let Some(services) = registry.upgrade().map(|registry| Arc::clone(&registry.services)) else {
         return;
     };
     loop {
-        let ready = tokio::select! {
+        let changed = async {
+            match &waker {
+                Some(waker) => waker.readable().await.ok(),
+                None => pending().await,
+            }
+        };
+        let late = async {
+            match ears.late {
+                Some((at, _)) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        let (ready, is_late) = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            ready = waker.readable() => ready.ok(),
-            () = services.turn_ends.wait() => None,
+            () = late => (None, true),
+            ready = changed => (ready, false),
+            () = services.turn_ends.wait() => (None, false),
         };
         let Some(registry) = registry.upgrade() else {
             return;
         };
+        let meter = Arc::new(UntilStop(stop.clone()));
         let round = tokio::task::spawn_blocking(move || {
-            ears.round(&registry);
+            // What is known of the files outlives a fault.
+            let round = || metered(meter, || ears.round(&registry, is_late));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
+                let why = panic_text(panic.as_ref());
+                tracing::error!(
+                    why,
+                    "a look at the transcripts failed; some of what is saved in them is not told"
+                );
+            }
             ears
         });
-        let Ok(again) = round.await else {
-            tracing::error!("watching transcripts failed; nothing more is told of what is saved in them");
-            return;
+        // It may hang in a file system that answers no more.
+        let round = tokio::select! {
+            biased;
+            round = round => round,
+            () = stop.cancelled() => return,
         };
+        let Ok(again) = round else { return };
         ears = again;
         // What came while the round ran keeps it ready.
         if let Some(mut ready) = ready {
@@ -172,46 +290,63 @@ impl Ears {
             files: Files::default(),
             waiting: BTreeMap::new(),
             owed: BTreeSet::new(),
+            aside: BTreeSet::new(),
+            late: None,
             round: 0,
         }
     }
 
     /// Looks at all that has changed, and at what has waited for a turn that has ended now.
-    fn round(&mut self, registry: &Registry) {
+    fn round(&mut self, registry: &Registry, is_late: bool) {
         self.round += 1;
-        let heard = {
+        let (heard, is_whole) = {
             let mut watch = registry.watch.lock().unwrap_or_else(PoisonError::into_inner);
-            watch.heard()
+            (watch.heard(), watch.is_whole())
         };
         let mut changed = Vec::new();
         for heard in heard {
-            let mut add = |path: PathBuf| {
-                changed.push(Changed {
-                    root: heard.root.clone(),
-                    format: heard.format,
-                    path,
-                });
+            let of_path = |path: PathBuf| Changed {
+                root: heard.root.clone(),
+                format: heard.format,
+                path,
+            };
+            // What is not there any more is looked at too, to be forgotten.
+            let gone = |folder: &Path| {
+                let gone = self.files.below(folder).filter(|path| !path.exists());
+                gone.map(Path::to_owned).collect::<Vec<_>>()
             };
             if heard.changes.everything {
-                for (path, metadata) in sizes(&heard.root, heard.format) {
-                    if self.files.differs(&path, &metadata) {
-                        add(path);
-                    }
-                }
+                let differs = |(path, metadata): (PathBuf, Metadata)| {
+                    self.files.differs(&path, &metadata).then_some(path)
+                };
+                let differing = sizes(&heard.root, heard.format).filter_map(differs);
+                changed.extend(differing.chain(gone(&heard.root)).map(of_path));
             }
             for folder in &heard.changes.folders {
-                for path in crate::transcript::shelf::files(folder, heard.format) {
-                    add(path);
-                }
+                let there = shelf::files(folder, heard.format);
+                changed.extend(there.chain(gone(folder)).map(of_path));
             }
-            heard.changes.files.into_iter().for_each(&mut add);
+            changed.extend(heard.changes.files.into_iter().map(of_path));
+        }
+        let asked = registry.services.turn_ends.take();
+        let has_ended = !asked.0.is_empty();
+        if has_ended || is_late {
+            let number = match self.late {
+                Some((_, number)) if !has_ended => number + 1,
+                _ => 0,
+            };
+            let after = LATE.get(number).filter(|_| !is_whole);
+            self.late = after.map(|after| (Instant::now() + *after, number));
+        }
+        let again = self.due(asked);
+        changed.extend(again);
+        if has_ended || is_late {
+            let unheard = self.unheard(registry, &changed);
+            changed.extend(unheard);
         }
         // Files that are there come first: one that was moved keeps what is known of it.
-        changed.sort_by_key(|changed| !changed.path.exists());
-        let again = self.due(registry);
-        for changed in changed.into_iter().chain(again) {
-            self.look(registry, changed);
-        }
+        changed.sort_by_cached_key(|changed| !changed.path.exists());
+        self.look_at_each(changed, |ears, changed| ears.look(registry, changed));
         while self.waiting.len() > WAITING {
             let rank = |waiting: &Waiting| (waiting.is_owned, waiting.since);
             let oldest = self.waiting.iter().min_by_key(|(_, waiting)| rank(waiting));
@@ -222,9 +357,29 @@ impl Ears {
         }
     }
 
+    /// Looks at these one after the other. A fault with one of them costs what is told of it, and nothing else.
+    fn look_at_each(&mut self, changed: Vec<Changed>, mut look: impl FnMut(&mut Self, Changed)) {
+        for changed in changed {
+            if self.aside.contains(&changed.path) {
+                continue;
+            }
+            let path = changed.path.clone();
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| look(self, changed))) {
+                let why = panic_text(panic.as_ref());
+                tracing::error!(
+                    path = %path.display(), why,
+                    "a look at a transcript failed; nothing more is told of what is saved in it"
+                );
+                self.waiting.remove(&path);
+                if self.aside.len() < ASIDE {
+                    self.aside.insert(path);
+                }
+            }
+        }
+    }
+
     /// What has waited for a turn that has ended now, or for another head.
-    fn due(&mut self, registry: &Registry) -> Vec<Changed> {
-        let (asked, all) = registry.services.turn_ends.take();
+    fn due(&mut self, (asked, all): Asked) -> Vec<Changed> {
         let mut again = Vec::new();
         self.waiting.retain(|path, waiting| {
             let id = upstream_id(path, waiting.format);
@@ -246,6 +401,17 @@ impl Ears {
             self.owed.pop_first();
         }
         again
+    }
+
+    /// The transcripts of turns that have ended and are not told, where nothing was heard of them: their folder may not be
+    /// watched.
+    fn unheard(&self, registry: &Registry, changed: &[Changed]) -> Vec<Changed> {
+        let of_changed = |changed: &Changed| upstream_id(&changed.path, changed.format);
+        let heard: BTreeSet<UpstreamId> = changed.iter().filter_map(of_changed).collect();
+        let unheard = self.owed.iter().filter(|(id, _)| !heard.contains(id));
+        unheard
+            .filter_map(|(id, owner)| registry.transcript_of(*owner, id))
+            .collect()
     }
 
     /// Looks at one transcript, and tells its conversations.
@@ -333,3 +499,6 @@ fn in_store<T>(read: Result<T, StoreError>) -> Option<T> {
         read.inspect_err(|error| tracing::warn!(%error, "whose a changed transcript is cannot be read"));
     told.ok()
 }
+
+#[cfg(test)]
+mod tests;

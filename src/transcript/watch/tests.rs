@@ -9,6 +9,48 @@ use super::*;
 #[cfg(target_os = "linux")]
 mod lists;
 
+/// A system that watches all but what is below a folder, as behind its limit.
+#[derive(Debug)]
+struct Limited(Box<dyn Kernel>, PathBuf);
+
+impl Kernel for Limited {
+    fn waker(&self) -> io::Result<OwnedFd> {
+        self.0.waker()
+    }
+
+    fn tells_at_once(&self) -> bool {
+        self.0.tells_at_once()
+    }
+
+    fn add(&mut self, folder: &Path, reach: Reach) -> io::Result<kernel::FolderNumber> {
+        match folder.starts_with(&self.1) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.0.add(folder, reach),
+        }
+    }
+
+    fn remove(&mut self, folder: kernel::FolderNumber) {
+        self.0.remove(folder);
+    }
+
+    fn read(&mut self, hear: &mut dyn FnMut(Told)) -> io::Result<()> {
+        self.0.read(hear)
+    }
+}
+
+impl Watch {
+    /// One of a system that lets nobody watch.
+    pub(crate) fn failing() -> Self {
+        Self::with(Err(io::Error::other("too many of them")))
+    }
+
+    /// One that has no room for what is below this folder.
+    pub(crate) fn limited(folder: PathBuf) -> Self {
+        let kernel = kernel::open().expect("a kernel");
+        Self::with(Ok(Box::new(Limited(kernel, folder))))
+    }
+}
+
 const CODEX_ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
 
 fn write(path: &Path, text: &str) {

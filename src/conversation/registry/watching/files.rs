@@ -3,19 +3,23 @@
 //! Lives in memory and begins with the sizes at the start, so that nothing old is told again by the next life. Knows
 //! neither conversations nor what stands in the files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
 
-/// All files that were seen, by hashes of their paths.
+/// All files that were seen.
 #[derive(Default)]
 pub(super) struct Files {
     hasher: RandomState,
-    seen: HashMap<u64, Seen>,
+    seen: BTreeMap<Arc<Path>, Seen>,
+    /// The files of each session: mostly one.
+    sessions: BTreeSet<(u64, Arc<Path>)>,
 }
 
 /// How a file was when it was looked at last.
@@ -59,25 +63,26 @@ impl Files {
 
     /// Whether a file is not as it was when it was looked at last.
     pub(super) fn differs(&self, path: &Path, metadata: &Metadata) -> bool {
-        let seen = self.seen.get(&self.hasher.hash_one(path));
+        let seen = self.seen.get(path);
         seen.is_none_or(|seen| !seen.is_file(metadata) || seen.bytes != metadata.len())
     }
 
     /// What is known of a file, brought up to date. It is to be [put](Self::put) back.
     pub(super) fn take(&mut self, path: &Path, id: &UpstreamId, metadata: &Metadata) -> (Seen, Met) {
         let new = self.new_seen(id, metadata);
-        let known = match self.seen.remove(&self.hasher.hash_one(path)) {
+        let known = match self.remove(path) {
             Some(seen) => Some(seen),
             None => {
-                let of_it = || self.seen.iter().filter(|(_, seen)| seen.session == new.session);
-                let moved = of_it()
+                let moved = self
+                    .of_session(new.session)
                     .find(|(_, seen)| seen.is_file(metadata))
-                    .map(|(key, _)| *key);
+                    .map(|(path, _)| Arc::clone(path));
                 match moved {
                     // Its old name tells of nothing now.
-                    Some(key) => self.seen.remove(&key),
+                    Some(path) => self.remove(&path),
                     // A copy, which may still be on its way: what was judged in the other is judged.
-                    None => of_it()
+                    None => self
+                        .of_session(new.session)
                         .map(|(_, seen)| seen)
                         .max_by_key(|seen| seen.judged)
                         .map(|seen| Seen {
@@ -118,19 +123,48 @@ impl Files {
 
     /// Notes what is known of a file.
     pub(super) fn put(&mut self, path: &Path, seen: Seen) {
-        self.seen.insert(self.hasher.hash_one(path), seen);
+        let path: Arc<Path> = Arc::from(path);
+        self.sessions.insert((seen.session, Arc::clone(&path)));
+        self.seen.insert(path, seen);
     }
 
     /// Notes that a file is not there; it may be put back.
     pub(super) fn note_gone(&mut self, path: &Path) {
-        if let Some(seen) = self.seen.get_mut(&self.hasher.hash_one(path)) {
+        if let Some(seen) = self.seen.get_mut(path) {
             seen.is_gone = true;
         }
     }
 
     /// Forgets a file.
     pub(super) fn forget(&mut self, path: &Path) {
-        self.seen.remove(&self.hasher.hash_one(path));
+        self.remove(path);
+    }
+
+    /// The files below a folder that were there when they were looked at last.
+    pub(super) fn below(&self, folder: &Path) -> impl Iterator<Item = &Path> {
+        // Behind it come all that are in it, and then others.
+        let from = (Bound::Excluded(folder), Bound::Unbounded);
+        let below = self
+            .seen
+            .range::<Path, _>(from)
+            .take_while(move |(path, _)| path.starts_with(folder));
+        below
+            .filter(|(_, seen)| !seen.is_gone)
+            .map(|(path, _)| path.as_ref())
+    }
+
+    fn remove(&mut self, path: &Path) -> Option<Seen> {
+        let (path, seen) = self.seen.remove_entry(path)?;
+        self.sessions.remove(&(seen.session, path));
+        Some(seen)
+    }
+
+    fn of_session(&self, session: u64) -> impl Iterator<Item = (&Arc<Path>, &Seen)> {
+        let from = (session, Arc::from(Path::new("")));
+        let of_it = self.sessions.range(from..);
+        of_it
+            .take_while(move |(other, _)| *other == session)
+            .filter_map(|(_, path)| Some((path, self.seen.get(path)?)))
     }
 
     fn new_seen(&self, id: &UpstreamId, metadata: &Metadata) -> Seen {
@@ -150,5 +184,54 @@ impl Files {
 impl Seen {
     fn is_file(&self, metadata: &Metadata) -> bool {
         (self.device, self.inode) == (metadata.dev(), metadata.ino())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_by_its_folder_and_by_its_session_until_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let mut files = Files::default();
+        for (name, id) in [
+            ("a/s1", "s1"),
+            ("a/b/s2", "s2"),
+            ("a b/s3", "s3"),
+            ("aa/s1", "s1"),
+        ] {
+            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            fs::write(path(name), id).unwrap();
+            files.begin(&path(name), &UpstreamId::new(id), &path(name).metadata().unwrap());
+        }
+        let below = |files: &Files, name: &str| {
+            let folder = path(name);
+            files.below(&folder).map(Path::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(below(&files, "a"), [path("a/b/s2"), path("a/s1")]);
+        assert_eq!(below(&files, "").len(), 4);
+        assert_eq!(below(&files, "none"), [] as [&Path; 0]);
+        files.note_gone(&path("a/s1"));
+        files.forget(&path("a/b/s2"));
+        assert_eq!(below(&files, "a"), [] as [&Path; 0]);
+        files.forget(&path("a/s1"));
+        // A copy of what is known by one of its names only.
+        fs::copy(path("aa/s1"), path("copy")).unwrap();
+        let copied = path("copy").metadata().unwrap();
+        assert_eq!(
+            files.take(&path("copy"), &UpstreamId::new("s1"), &copied).1,
+            Met::Known
+        );
+        let (_, met) = files.take(&path("copy"), &UpstreamId::new("s2"), &copied);
+        assert_eq!(met, Met::New);
+        files.forget(&path("aa/s1"));
+        assert_eq!(
+            files.take(&path("copy"), &UpstreamId::new("s1"), &copied).1,
+            Met::New
+        );
     }
 }

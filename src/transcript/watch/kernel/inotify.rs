@@ -38,17 +38,23 @@ impl Kernel for Inotify {
     }
 
     /// One that is watched already keeps its number, whatever path it has now.
-    fn add(&mut self, folder: &Path, _: Reach) -> io::Result<FolderNumber> {
+    fn add(&mut self, folder: &Path, reach: Reach) -> io::Result<FolderNumber> {
         // Opening and reading are left out: the daemon's own looks would wake it.
         let flags = WatchFlags::CREATE
             | WatchFlags::MOVE
             | WatchFlags::DELETE
-            | WatchFlags::MODIFY
             | WatchFlags::ATTRIB
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
+        let flags = flags
+            | match reach {
+                // On the way to a root: somebody's home may be among it, whose files are of no interest. It may also be one
+                // that another root has as a whole.
+                Reach::Folder => WatchFlags::MASK_ADD,
+                Reach::Tree => WatchFlags::MODIFY,
+            };
         Ok(inotify::add_watch(&self.queue, folder, flags)?)
     }
 

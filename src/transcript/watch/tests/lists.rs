@@ -135,6 +135,32 @@ fn a_root_that_is_not_there_yet_is_watched_once_it_is() {
     );
 }
 
+/// Somebody's home may stand on the way to a root.
+#[test]
+fn what_is_written_to_files_on_the_way_to_a_root_wakes_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (root, beside) = (folder.path().join("root"), folder.path().join("beside"));
+    write(&beside, "x\n");
+    let is_awake = |watch: &Watch| {
+        let waker = watch.waker().expect("it is watched");
+        let mut waiting = [PollFd::new(&waker, PollFlags::IN)];
+        poll(&mut waiting, Some(&Timespec::default())).expect("a look") == 1
+    };
+    let mut watch = watch(&root, Format::Claude);
+    append(&beside, "y\n");
+    assert!(!is_awake(&watch));
+    let path = root.join("projects/-a/s1.jsonl");
+    write(&path, "x\n");
+    assert!(is_awake(&watch));
+    assert!(watch.for_list(&root).expect("it is watched").everything);
+    // On the way to another one, and watched as a whole for this one all the same.
+    watch.add_root(&root.join("projects/-a/inside"), Format::Codex);
+    watch.for_list(&root);
+    append(&path, "y\n");
+    assert!(is_awake(&watch));
+    assert_eq!(watch.for_list(&root), changes(&[], &[path]));
+}
+
 #[test]
 fn a_root_that_is_replaced_is_looked_at_anew() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,0 +1,311 @@
+//! The watching where folders are slow, cannot be watched, or hold something on which it fails: with a registry of its own, a
+//! stopped clock, and no daemon.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::ready;
+use std::io::Write;
+
+use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use futures_util::future::BoxFuture;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::inbox::InboxLimits;
+use crate::agent::pool::{Launch, Pool, PoolSettings};
+use crate::agent::process::{AgentCommand, Instance, RecordError, SpawnMark, SpawnRecord, SpawnRecorder};
+use crate::agent::profile::AgentKind;
+use crate::agent::session::InitializeRequest;
+use crate::agent::wire::WireOptions;
+use crate::chain::NewLink;
+use crate::conversation::events::{Encoded, Hub, RingLimits, Subscriber, Taken};
+use crate::conversation::growth::TurnEnds;
+use crate::conversation::registry::TranscriptFilter;
+use crate::conversation::services::Services;
+use crate::conversation::state::Rules;
+use crate::store::{Change, ConversationRecord, Store};
+use crate::transcript::library::Library;
+use crate::transcript::watch::Watch;
+
+const ID: &str = "s1";
+
+/// A conversation of which one turn is on disk, of three that it had, and someone who listens to everything.
+struct Stage {
+    registry: Arc<Registry>,
+    id: ConversationId,
+    root: PathBuf,
+    path: PathBuf,
+    events: mpsc::Receiver<String>,
+    _folder: TempDir,
+}
+
+struct NoProcesses;
+
+impl SpawnRecorder for NoProcesses {
+    fn record(&self, _: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+struct Ear(mpsc::Sender<String>);
+
+impl Subscriber for Ear {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        match self.0.try_send(event.text.to_string()) {
+            Ok(()) => Taken::Yes,
+            Err(_) => Taken::Gone,
+        }
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.take(event) == Taken::Yes))
+    }
+
+    fn lagged(self: Box<Self>, _: String) {}
+
+    fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap().join("claude");
+        let path = root.join(format!("projects/-p/{ID}.jsonl"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let registry = registry(folder.path(), &root);
+        let mut record = ConversationRecord::new(ConversationId::mint(), "claude".into(), "/p".into(), now());
+        let (id, link) = (record.id, link());
+        let appended = record.chain.append(link, Fidelity::Full, now());
+        let change = Change {
+            lineage: appended.entries.into_iter().map(|entry| (id, entry)).collect(),
+            upstream: vec![(id, TranscriptRoot::new(root.to_string_lossy()), ID.into())],
+            conversation: Some(record),
+            ..Change::default()
+        };
+        registry.services.store.commit(change).await.unwrap();
+        let (ear, events) = mpsc::channel(16);
+        registry
+            .services
+            .hub
+            .subscribe(Box::new(Ear(ear)), None, &[], 0, &now().to_string());
+        let stage = Self {
+            registry,
+            id,
+            root,
+            path,
+            events,
+            _folder: folder,
+        };
+        stage.write_turn(1);
+        stage
+    }
+
+    fn write_turn(&self, number: u32) {
+        let parent = match number {
+            1 => "null".to_owned(),
+            _ => format!("\"a{}\"", number - 1),
+        };
+        let text = format!(
+            r#"{{"type":"user","uuid":"u{number}","parentUuid":{parent},"timestamp":"2020-11-03T12:00:00.000Z","origin":{{"kind":"human"}},"message":{{"role":"user","content":"turn {number}"}}}}
+{{"type":"assistant","uuid":"a{number}","parentUuid":"u{number}","timestamp":"2020-11-03T12:00:01.000Z","message":{{"role":"assistant","content":[{{"type":"text","text":"Done."}}],"stop_reason":"end_turn"}}}}
+"#
+        );
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(&self.path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn end_turn(&self) {
+        self.registry.services.turn_ends.note(&ID.into(), self.id);
+    }
+
+    fn watch_with(&self, watch: Watch) {
+        *self.registry.watch.lock().unwrap() = watch;
+    }
+
+    /// The prompt of the checkpoint that is told next.
+    async fn saved(&mut self) -> String {
+        loop {
+            let text = self.events.recv().await.unwrap();
+            let envelope: EventEnvelope = serde_json::from_str(&text).unwrap();
+            if let Event::CheckpointSaved { checkpoint } = envelope.event {
+                return checkpoint.prompt;
+            }
+        }
+    }
+
+    /// What is there when the watching begins.
+    fn prepared(&self) -> Prepared {
+        let mut ears = Ears::new();
+        ears.files
+            .begin(&self.path, &ID.into(), &self.path.metadata().unwrap());
+        let watch = self.registry.watch.lock().unwrap();
+        (watch.waker(), ears)
+    }
+}
+
+fn registry(data: &Path, root: &Path) -> Arc<Registry> {
+    let launch = Launch {
+        command: AgentCommand {
+            program: "none".into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            env_remove: Vec::new(),
+            working_dir: None,
+        },
+        initialize: InitializeRequest::default(),
+        wire: WireOptions::default(),
+    };
+    let entry = AgentEntry {
+        name: "claude".into(),
+        kind: AgentKind::Claude,
+        launch,
+        transcripts: Some(root.to_owned()),
+    };
+    let pool = Pool::new(
+        Instance::new("test"),
+        PoolSettings::default(),
+        Arc::new(NoProcesses),
+    );
+    Registry::new(Arc::new(Services {
+        store: Store::ephemeral().unwrap(),
+        pool,
+        catalog: Catalog::new(vec![entry], "claude".into()),
+        hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
+        rules: Rules {
+            prompt_queue: 1,
+            cancel_grace_ms: 1,
+            accept_grace_ms: 1,
+            idle_ms: 0,
+            zone: || jiff::tz::TimeZone::UTC,
+        },
+        data: data.to_owned(),
+        inbox: InboxLimits::default(),
+        library: Library::default(),
+        turn_ends: TurnEnds::default(),
+    }))
+}
+
+fn link() -> NewLink {
+    NewLink {
+        upstream_id: ID.into(),
+        agent: "claude".into(),
+        cwd: "/p".into(),
+        reason: LinkReason::Created,
+        relation: Relation::Fresh,
+        from_upstream_id: None,
+        from_checkpoint_id: None,
+        cause: None,
+        turns: 3,
+        carried_turns: 0,
+        written: true,
+    }
+}
+
+/// Without inotify, and with folders beyond its limit: turns of ours are told, also when their last record comes late.
+#[tokio::test(start_paused = true)]
+async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
+    let ways: [fn(&Path) -> Watch; 2] = [
+        |_| Watch::failing(),
+        |root| Watch::limited(root.join("projects/-p")),
+    ];
+    for watch in ways {
+        let mut stage = Stage::new().await;
+        stage.watch_with(watch(&stage.root));
+        stage.registry.watch_transcripts().await;
+        let root = stage.root.clone();
+        assert!(stage.registry.watch.lock().unwrap().problem(&root).is_some());
+        stage.write_turn(2);
+        stage.end_turn();
+        assert_eq!(stage.saved().await, "turn 2");
+        stage.end_turn();
+        // The round behind it finds nothing new.
+        assert!(timeout(LATE[0] / 2, stage.saved()).await.is_err());
+        stage.write_turn(3);
+        assert_eq!(stage.saved().await, "turn 3");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later() {
+    let mut stage = Stage::new().await;
+    let root = stage.root.clone();
+    stage
+        .registry
+        .watch
+        .lock()
+        .unwrap()
+        .add_root(&root, Format::Claude);
+    let (finish, prepared) = oneshot::channel();
+    let start = Instant::now();
+    stage
+        .registry
+        .watch_once(async { Ok(prepared.await.unwrap()) })
+        .await;
+    assert_eq!(start.elapsed(), PREPARED);
+    // The preparation holds it while it hangs: lists do without.
+    let (held, release) = (
+        Arc::clone(&stage.registry.watch),
+        std::sync::mpsc::channel::<()>(),
+    );
+    let (holds, is_held) = oneshot::channel();
+    let holder = std::thread::spawn(move || {
+        let _held = held.lock().unwrap();
+        holds.send(()).unwrap();
+        // Until the sender is dropped.
+        drop(release.1.recv());
+    });
+    is_held.await.unwrap();
+    let page = stage
+        .registry
+        .transcripts(TranscriptFilter::default(), None, 10)
+        .await;
+    assert_eq!(page.unwrap().transcripts.len(), 1);
+    drop(release.0);
+    holder.join().unwrap();
+    assert!(finish.send(stage.prepared()).is_ok());
+    // Old by now; what comes behind is told.
+    stage.write_turn(2);
+    assert_eq!(stage.saved().await, "turn 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinary_start_waits_for_nothing_else_and_a_stop_not_for_what_hangs() {
+    let stage = Stage::new().await;
+    let start = Instant::now();
+    stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    stage.registry.stop(Duration::ZERO).await;
+
+    let stage = Stage::new().await;
+    stage.registry.watch_once(pending()).await;
+    stage.registry.stop(Duration::ZERO).await;
+}
+
+#[test]
+fn a_fault_with_one_transcript_costs_that_one_and_no_other() {
+    let changed = |name: &str| Changed {
+        root: PathBuf::from("/r"),
+        format: Format::Claude,
+        path: PathBuf::from(name),
+    };
+    let mut ears = Ears::new();
+    let mut looked = Vec::new();
+    for _ in 0..2 {
+        let all = ["a", "b", "c"].map(changed).into();
+        ears.look_at_each(all, |_, changed| {
+            looked.push(changed.path.clone());
+            assert_ne!(changed.path, Path::new("b"), "a fault");
+        });
+    }
+    assert_eq!(looked, ["a", "b", "c", "a", "c"].map(PathBuf::from));
+}
