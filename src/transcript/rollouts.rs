@@ -173,7 +173,7 @@ pub struct OpenRollout {
 /// [`TranscriptError::Io`].
 pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
     // A pipe in its place would be opened when somebody writes to it, which may be never.
-    let is_file = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+    let is_file = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
         true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
     });
