@@ -262,7 +262,7 @@ async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later(
         let _held = held.lock().unwrap();
         holds.send(()).unwrap();
         // Until the sender is dropped.
-        drop(release.1.recv());
+        assert!(release.1.recv().is_err());
     });
     is_held.await.unwrap();
     let page = stage
