@@ -280,7 +280,8 @@ async fn copy(
     let services = Arc::clone(services);
     let task = tokio::task::spawn_blocking(move || {
         let library = &services.library;
-        let (new_id, _) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
+        let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
+        services.turn_ends.note_copied(&new_id, &path);
         let whole = disk::on_disk(library, &root, &cwd, &from, None);
         let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until));
         let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);

@@ -5,6 +5,7 @@
 //! a transcript be looked at again. What is read of transcripts comes from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::history::Checkpoint;
@@ -79,8 +80,8 @@ pub type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
 #[derive(Debug, Default)]
 struct Notes {
     asked: Asked,
-    /// How many bytes of imported transcripts were there when they became somebody's.
-    imported: BTreeMap<UpstreamId, u64>,
+    /// How many bytes of transcripts were there when they became somebody's that were imported, adopted or copied.
+    old: BTreeMap<UpstreamId, u64>,
 }
 
 /// Transcripts that are to be looked at again, because a turn on them has ended, they are the head no longer, or they were
@@ -114,20 +115,28 @@ impl TurnEnds {
         self.wake.notify_one();
     }
 
-    /// A session is about to be a conversation's that was imported with so many bytes, none of which is new.
-    pub fn note_imported(&self, upstream_id: &UpstreamId, bytes: u64) {
+    /// A session is about to be a conversation's whose transcript has so many bytes, none of which is new.
+    pub fn note_old(&self, upstream_id: &UpstreamId, bytes: u64) {
         let mut notes = self.lock();
-        if notes.imported.len() >= ASKED {
+        if notes.old.len() >= ASKED {
             // One that nobody ever looked at.
-            notes.imported.pop_first();
+            notes.old.pop_first();
         }
-        notes.imported.insert(upstream_id.clone(), bytes);
+        notes.old.insert(upstream_id.clone(), bytes);
     }
 
-    /// With how many bytes a session was imported; told once.
+    /// The same of one that was copied just now, as a whole.
+    pub fn note_copied(&self, upstream_id: &UpstreamId, path: &Path) {
+        // One that cannot be looked at has its turns counted.
+        if let Ok(metadata) = path.metadata() {
+            self.note_old(upstream_id, metadata.len());
+        }
+    }
+
+    /// How many bytes of a session are not new; told once.
     #[must_use]
-    pub fn take_imported(&self, upstream_id: &UpstreamId) -> Option<u64> {
-        self.lock().imported.remove(upstream_id)
+    pub fn take_old(&self, upstream_id: &UpstreamId) -> Option<u64> {
+        self.lock().old.remove(upstream_id)
     }
 
     fn lock(&self) -> MutexGuard<'_, Notes> {

@@ -146,6 +146,15 @@ impl Opened {
         }
     }
 
+    /// Where the first record of a turn begins in the file that was opened; none when it is in another one.
+    #[must_use]
+    pub fn begin_offset(&self, turn: usize) -> Option<u64> {
+        match self {
+            Self::Claude(open) => open.book.begin_offset(turn),
+            Self::Codex(open) => open.book.begin_offset(turn),
+        }
+    }
+
     /// Where the last record of a turn begins in the file that was opened; none when it is in another one.
     #[must_use]
     pub fn end_offset(&self, turn: usize) -> Option<u64> {

@@ -308,3 +308,29 @@ async fn what_another_program_had_before_an_export_is_old_after_the_import() {
     let told = saved(&mut events).await;
     assert_eq!((told.step, told.prompt.as_str()), (3, "behind"));
 }
+
+/// The branch on which somebody goes on within the agent has fewer turns than came with the transcript.
+#[tokio::test]
+async fn turns_behind_a_place_to_which_somebody_went_back_are_saved() {
+    let home = scripted_home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = path_of(&home, &UpstreamId::new("adopted"));
+    fs::write(&path, first_turn("one")).unwrap();
+    for prompt in ["two", "three", "four", "five"] {
+        append_turn(&path, prompt);
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    let second: Value = serde_json::from_str(text.lines().nth(3).unwrap()).unwrap();
+    let params = json!({"upstreamId": "adopted", "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let mut events = app.events(id).await;
+    let (asked, answered) = turn(&second["uuid"], "back", "Done.");
+    append(&path, &(asked + &answered));
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.prompt.as_str()), (3, "back"));
+    append_turn(&path, "on");
+    let told = saved(&mut events).await;
+    assert_eq!((told.step, told.prompt.as_str()), (4, "on"));
+}

@@ -32,8 +32,11 @@ impl History {
     }
 
     /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, and the last turn only
-    /// `with_last`. Turns that it `carried` over from another session were saved there, and the turn of the prompt `told`
-    /// before: a compaction and commands of the agent's own lengthen it.
+    /// `with_last`. The turn of the prompt `told` was told before: a compaction and commands of the agent's own lengthen it.
+    ///
+    /// Turns that it `carried` over from another session were saved there. Their count serves only where nothing was judged
+    /// yet: the agent may write them when it likes. Later the bytes tell, since a branch on which somebody went back has fewer
+    /// turns than were carried over, and new ones among them.
     ///
     /// # Errors
     /// As [`History::checkpoints`].
@@ -51,14 +54,20 @@ impl History {
         };
         let before = own.turns_before;
         let end = own.open.turns().saturating_sub(usize::from(!with_last));
-        let start = usize::try_from(carried).unwrap_or(end).min(end);
+        let carried = usize::try_from(carried).unwrap_or(usize::MAX);
+        let start = if offset == 0 { carried.min(end) } else { 0 };
         let ends = (start..end).rev().map_while(|turn| own.open.end_offset(turn));
         let new = ends.take_while(|at| *at >= offset).count();
         let next = (end - new + SAVED).min(end);
-        saved.behind = next.checked_sub(1).and_then(|turn| own.open.end_offset(turn));
+        // As long as not all that is carried over is there, the rest of it is still to come.
+        let is_judged = offset > 0 || end > carried;
+        let behind = next.checked_sub(1).filter(|_| is_judged);
+        saved.behind = behind.and_then(|turn| own.open.end_offset(turn));
         saved.has_more = next < end;
         let prompt = |turn| own.open.record_id(own.open.turn(turn).start);
+        let begins_behind = |turn| own.open.begin_offset(turn).is_some_and(|at| at >= offset);
         let turns: Vec<usize> = (end - new..next)
+            .filter(|turn| *turn >= carried || begins_behind(*turn))
             .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
             .collect();
         saved.last_prompt = turns.last().map(|turn| prompt(*turn));

@@ -109,11 +109,13 @@ impl Registry {
                 .title
                 .filter(|title| !title.is_empty())
                 .or_else(|| listed_title(&path, held.format));
+            // What another program adds from here on is new.
+            let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
             let past = past(&services.library, &held, origin);
-            Ok((held.entry, cwd, past, archived))
+            Ok((held.entry, cwd, past, archived, bytes))
         };
-        let (entry, cwd, mut past, archived) = self.reading("conversation/adopt", None, read).await?;
+        let (entry, cwd, mut past, archived, bytes) = self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let _turn = self.creating.lock().await;
         if let Some(answer) = self.adopted_before(&adoption).await? {
@@ -121,6 +123,9 @@ impl Registry {
         }
         self.leave_to_others(&entry, &mut past)?;
         let missing = past.missing.take().into_iter().collect();
+        if let Some(bytes) = bytes {
+            self.services.turn_ends.note_old(&adoption.upstream_id, bytes);
+        }
         let (record, change) = adopted(adoption, &entry, &cwd, past);
         let committed = self.services.store.commit(change).await;
         committed.map_err(|error| store_error(&error))?;

@@ -432,11 +432,11 @@ impl Ears {
         };
         let (mut seen, met) = self.files.take(&changed.path, &id, &metadata);
         if is_owned {
-            // Behind the question for owners: an import notes its size before it is somebody's.
-            let imported = registry.services.turn_ends.take_imported(&id);
+            // Behind the question for owners: an import, an adoption and a copy note their size before it is somebody's.
+            let old = registry.services.turn_ends.take_old(&id);
             let restored = (met == Met::New && owners.iter().all(|owner| self.is_of_before(owner)))
                 .then_some(seen.bytes);
-            seen.judged = imported.or(restored).unwrap_or_default().max(seen.judged);
+            seen.judged = old.or(restored).unwrap_or_default().max(seen.judged);
             // A turn has ended in less than was there before it was removed: it was begun anew, not put back.
             if seen.judged > seen.bytes && owners.iter().any(|owner| self.is_owed(owner)) {
                 seen.judged = 0;

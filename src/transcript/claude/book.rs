@@ -157,6 +157,13 @@ impl Book {
         self.uuid(self.turn(turn).end.saturating_sub(1))
     }
 
+    /// Where the first record of a turn begins; none when there is no such turn.
+    #[must_use]
+    pub fn begin_offset(&self, turn: usize) -> Option<u64> {
+        let first = self.messages.get(self.turn(turn).start)?;
+        Some(self.index.entries.offset(*first as usize))
+    }
+
     /// Where the last record of a turn begins; 0 when there is no such turn.
     #[must_use]
     pub fn end_offset(&self, turn: usize) -> u64 {

@@ -443,6 +443,13 @@ impl Book {
         start_of(turn)..start_of(turn + 1)
     }
 
+    /// Where the first record of a turn begins in the file of the last part; none when it is in another one.
+    #[must_use]
+    pub fn begin_offset(&self, turn: usize) -> Option<u64> {
+        let first = self.entries.get(self.turn(turn).start)?;
+        (usize::from(first.part) + 1 == self.parts.len()).then_some(first.offset)
+    }
+
     /// Where the last record of a turn begins in the file of the last part; none when it is in another one.
     #[must_use]
     pub fn end_offset(&self, turn: usize) -> Option<u64> {
