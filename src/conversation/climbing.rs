@@ -496,8 +496,7 @@ impl Climber {
             source.clone(),
             until.cloned(),
         );
-        let agent = self.entry.name.clone();
-        let services = Arc::clone(&self.services);
+        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
         let copied = tokio::task::spawn_blocking(move || {
             let library = &services.library;
             let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
@@ -538,8 +537,7 @@ impl Climber {
         };
         let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
         let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
-        let agent = self.entry.name.clone();
-        let services = Arc::clone(&self.services);
+        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
         let told = tokio::task::spawn_blocking(move || {
             let library = &services.library;
             let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
