@@ -43,6 +43,13 @@ impl BranchRequest {
         let link = links.iter().find(|link| link.upstream_id == self.from);
         link.map_or(0, |link| link.carried_turns + link.turns)
     }
+
+    /// How many of them it took along from elsewhere.
+    fn carried(&self) -> u64 {
+        let links = self.record.chain.links();
+        let link = links.iter().find(|link| link.upstream_id == self.from);
+        link.map_or(0, |link| link.carried_turns)
+    }
 }
 
 /// What the disk says of a session.
@@ -134,13 +141,16 @@ async fn refuse_too_little(
     if request.min_fidelity <= Fidelity::Partial {
         return Ok(());
     }
-    let acknowledged = request.acknowledged();
+    let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let look = on_disk(
         services,
         entry,
         &request.record.cwd,
         &request.from,
-        move |library, root, cwd, _, id| Look::at(disk::on_disk(library, root, cwd, id, None), acknowledged),
+        move |library, root, cwd, _, id| {
+            let source = disk::on_disk(library, root, cwd, id, None);
+            Look::at(source.map(|source| source.with_carried(carried)), acknowledged)
+        },
     );
     let look = look.await?;
     if look.fidelity() >= request.min_fidelity {
@@ -180,7 +190,7 @@ async fn native(
         upstream::close(session, false, Duration::ZERO).await;
         return Err(error);
     }
-    let acknowledged = request.acknowledged();
+    let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let branch = answer.upstream_id.clone();
     let look = on_disk(
         services,
@@ -189,6 +199,7 @@ async fn native(
         &request.from,
         move |library, root, cwd, agent, id| {
             let source = disk::on_disk(library, root, cwd, id, None);
+            let source = source.map(|source| source.with_carried(carried));
             let expected = expected(source.as_ref(), source.as_ref(), acknowledged);
             // An agent that writes the branch later has nothing but the source to show for it.
             let file = disk::on_disk(library, root, cwd, &branch, None).or(source);
@@ -258,7 +269,7 @@ async fn copy(
     };
     // A turn that was not sent yet, or has ended, needs not be left out.
     let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
-    let acknowledged = request.acknowledged();
+    let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let pick =
         move |library: &Library, root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
             Some(since) => disk::last_before(library, root, cwd, agent, id, since),
@@ -283,6 +294,7 @@ async fn copy(
         let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
         services.turn_ends.note_copied(&new_id, &path);
         let whole = disk::on_disk(library, &root, &cwd, &from, None);
+        let whole = whole.map(|whole| whole.with_carried(carried));
         let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until));
         let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);
         let file = disk::on_disk(library, &root, &cwd, &new_id, None);

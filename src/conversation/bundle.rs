@@ -250,6 +250,9 @@ impl Manifest {
                         file.name
                     ));
                 }
+                if file.known_as.as_deref().is_some_and(|name| !is_result(name)) {
+                    return Err(format!("{:?} is no name of a tool's result", file.known_as));
+                }
                 if !entries.insert(&file.path) {
                     return Err(format!("the entry {:?} is named twice", file.path));
                 }
@@ -279,6 +282,14 @@ fn is_beside(name: &str, id: &str) -> bool {
     let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     name.len() <= NAME_LIMIT_BYTES && below.is_some_and(|below| below.split('/').all(is_plain))
+}
+
+/// Whether a name is one of a tool's result in the folder of a session, and leads nowhere else.
+fn is_result(name: &str) -> bool {
+    match name.split('/').collect::<Vec<_>>()[..] {
+        [session, "tool-results", _] => !matches!(session, "" | "." | "..") && is_beside(name, session),
+        _ => false,
+    }
 }
 
 /// Whether a name is one of a rollout of a session, not compressed, and leads nowhere else.
@@ -352,6 +363,26 @@ fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lent_result_is_called_as_one_of_a_session() {
+        let long = format!("s/tool-results/{}", "x".repeat(NAME_LIMIT_BYTES));
+        let table = [
+            ("s/tool-results/a.txt", true),
+            ("s/tool-results/../a.txt", false),
+            ("../tool-results/a.txt", false),
+            ("/tool-results/a.txt", false),
+            ("/etc/tool-results/a.txt", false),
+            ("s/tool-results/..", false),
+            ("s/tool-results/", false),
+            ("s/subagents/a.jsonl", false),
+            ("a.txt", false),
+            (&long, false),
+        ];
+        for (name, expected) in table {
+            assert_eq!(is_result(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_rollouts_name_is_a_plain_one_and_of_its_session() {

@@ -460,9 +460,9 @@ impl Climber {
     fn look_at_head(&self, goal: &Goal) -> JoinHandle<Option<OnDisk>> {
         let root = self.entry.readable_transcripts().map(Path::to_path_buf);
         let cwd = self.record.cwd.clone();
-        let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
+        let head = goal.head.clone();
         let services = Arc::clone(&self.services);
-        tokio::task::spawn_blocking(move || disk::on_disk(&services.library, &root?, &cwd, &head?, None))
+        tokio::task::spawn_blocking(move || disk::head_on_disk(&services.library, &root?, &cwd, &head?))
     }
 
     async fn inspect(&self, goal: &Goal) -> Inspection {

@@ -20,7 +20,7 @@ use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
-use super::recovery::{Goal, Inspection, OnDisk};
+use super::recovery::{Goal, Head, Inspection, OnDisk};
 
 /// The origins of every upstream id that a conversation ever held.
 #[must_use]
@@ -65,6 +65,13 @@ pub(super) fn transcript(
     }
 }
 
+/// What the disk says of a head.
+#[must_use]
+pub(super) fn head_on_disk(library: &Library, root: &Path, cwd: &str, head: &Head) -> Option<OnDisk> {
+    let found = on_disk(library, root, cwd, &head.upstream_id, None)?;
+    Some(found.with_carried(head.carried_turns))
+}
+
 /// Looks at the transcripts of the head and its ancestors.
 #[must_use]
 pub(super) fn inspect(
@@ -74,10 +81,8 @@ pub(super) fn inspect(
     goal: &Goal,
     origins: &Origins,
 ) -> Inspection {
-    let head = goal
-        .head
-        .as_ref()
-        .and_then(|head| on_disk(library, root, cwd, &head.upstream_id, None));
+    let head = goal.head.as_ref();
+    let head = head.and_then(|head| head_on_disk(library, root, cwd, head));
     let found: Vec<Option<OnDisk>> = goal
         .ancestors
         .iter()

@@ -84,8 +84,8 @@ struct Notes {
     old: BTreeMap<UpstreamId, u64>,
 }
 
-/// Transcripts that are to be looked at again, because a turn on them has ended, they are the head no longer, or they were
-/// imported.
+/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer, and how much
+/// of others is old.
 #[derive(Debug, Default)]
 pub struct TurnEnds {
     notes: Mutex<Notes>,

@@ -37,6 +37,7 @@ use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::{LINE_LIMIT_BYTES, Relocation};
+use crate::transcript::shelf::Format;
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
@@ -319,7 +320,29 @@ pub(super) fn take_back_unfinished(services: &Services) {
     if services.store.status().is_ephemeral {
         return;
     }
-    plan::take_back(&services.data, |id| is_written(services, id));
+    plan::take_back(
+        &services.data,
+        |id| is_written(services, id),
+        |path| is_somebodys(services, path),
+    );
+}
+
+/// Whether a transcript is one of a conversation that is here. One of which that cannot be known is nobody's to remove.
+fn is_somebodys(services: &Services, path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let id = [Format::Claude, Format::Codex]
+        .into_iter()
+        .find_map(|format| format.upstream_id(name));
+    let Some(id) = id else { return false };
+    let is_there = |owner| match services.store.conversation(owner) {
+        Ok(record) => record.is_some_and(|record| record.deleted_at.is_none()),
+        Err(_) => true,
+    };
+    let owners = services.store.owners(&UpstreamId::new(id), None);
+    owners.map_or(true, |owners| owners.into_iter().any(is_there))
 }
 
 fn session_is_free(

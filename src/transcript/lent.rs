@@ -2,7 +2,8 @@
 //!
 //! A fork's long results and its subagents stay in the folder of the session that it was forked from (Claude Code 2.1.316), so
 //! that whoever takes a session elsewhere has to look for them. Owns which of the named files those are and what they are
-//! called when they go along. Only files in the folder of the same project are found; no symbolic link is followed. Blocks.
+//! called when they go along. Only files in the folder of the same project are found; none to which a symbolic link leads.
+//! Blocks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use super::TranscriptError;
 use super::check::{SideFile, named_files, quoted};
+use super::meter::Metered;
 use super::parts::{FILE_LIMIT, Part, side_part};
 use super::reading::{READ_BYTES, Subagents};
 use super::relocate::result_name;
@@ -76,7 +78,7 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
                     if taken.subagents.contains(&name) {
                         continue;
                     }
-                    let found = subagents.find(agent);
+                    let found = subagents.find(agent).filter(|path| is_within(project, path));
                     (
                         agent,
                         found.and_then(|path| side_part(&path, format!("{own}/subagents/{name}"))),
@@ -106,10 +108,23 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
 /// The files that the records of a transcript name, as far as it counts.
 fn named(part: &Part) -> Result<BTreeSet<SideFile>, TranscriptError> {
     let read = || -> io::Result<_> {
-        let file = part.open()?.take(part.bytes);
+        let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
         named_files(BufReader::with_capacity(READ_BYTES, file))
     };
     read().map_err(TranscriptError::io("read", &part.path))
+}
+
+/// Whether no link leads to a file on its way from the project's folder.
+fn is_within(project: &Path, path: &Path) -> bool {
+    let Ok(rest) = path.strip_prefix(project) else {
+        return false;
+    };
+    let mut way = project.to_owned();
+    let folders = rest.parent().into_iter().flat_map(Path::components);
+    folders.into_iter().all(|folder| {
+        way.push(folder);
+        fs::symlink_metadata(&way).is_ok_and(|metadata| metadata.is_dir())
+    })
 }
 
 /// A tool's result in another session's folder, by its name from that folder on.
@@ -273,6 +288,18 @@ mod tests {
                 format!("1 file that its records name is not to be had: {path}")
             );
         }
+        // Nor is a subagent found behind a link to the folder of a session, or to that of its subagents.
+        put(
+            folder.path(),
+            "elsewhere/subagents/agent-o1.jsonl",
+            "out of the project",
+        );
+        let elsewhere = folder.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, project.join("led")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("subagents"), project.join("real/subagents")).unwrap();
+        let fork = put(&project, "fork.jsonl", &record(&[], &["o1"]));
+        let (found, told) = lent(&fork, &mut Taken::default());
+        assert_eq!((found, told.is_some()), (Vec::new(), true));
         let fork = put(
             &project,
             "fork.jsonl",

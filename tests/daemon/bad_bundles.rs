@@ -356,6 +356,15 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
             "is no name of a file",
         ));
     }
+    let bytes = with_manifest(&entries, |manifest| {
+        manifest["sessions"][0]["files"][1]["knownAs"] = json!("/etc/tool-results/passwd");
+    });
+    table.push((
+        "a result of another session that leads elsewhere",
+        bytes,
+        damaged,
+        "is no name of a tool's result",
+    ));
     bench.refuses(table).await;
 }
 

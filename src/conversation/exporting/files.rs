@@ -114,6 +114,7 @@ pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option
     let (turns, why) = match format {
         Format::Claude => {
             let file = disk::on_disk(library, root, &head.cwd, &head.upstream_id, None)?;
+            let file = file.with_carried(head.carried_turns);
             (file.missing_turns(acknowledged), "not whole")
         }
         Format::Codex => {

@@ -107,7 +107,7 @@ impl Plan {
 
     /// Takes back what was done of it, as [`take_back`] does. Whether nothing of it is left to be taken back.
     pub(super) fn undo(&self) -> bool {
-        undo(&self.notes, &|_| false)
+        undo(&self.notes, &|_| false, &|_| false)
     }
 
     fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
@@ -124,8 +124,13 @@ impl Plan {
 }
 
 /// Takes back what imports have left that did not come to their end, and what they unpacked. `is_written` says whether a
-/// conversation was written down.
-pub(in crate::conversation) fn take_back(data: &Path, is_written: impl Fn(ConversationId) -> bool) {
+/// conversation was written down, `is_somebodys` whether a file has become another one's since: it may have lain there for
+/// long.
+pub(in crate::conversation) fn take_back(
+    data: &Path,
+    is_written: impl Fn(ConversationId) -> bool,
+    is_somebodys: impl Fn(&Path) -> bool,
+) {
     let all = data.join(FOLDER);
     let entries = match fs::read_dir(&all) {
         Ok(entries) => entries,
@@ -145,7 +150,7 @@ pub(in crate::conversation) fn take_back(data: &Path, is_written: impl Fn(Conver
         };
         let path = folder.join(PLAN);
         match notes(&path) {
-            Ok(notes) if undo(&notes, &is_written) => remove(&folder),
+            Ok(notes) if undo(&notes, &is_written, &is_somebodys) => remove(&folder),
             // What could not be removed may be able to be later.
             Ok(_) => {}
             // It was killed before it had put anything in place.
@@ -180,7 +185,11 @@ fn notes(path: &Path) -> io::Result<Vec<Note>> {
 }
 
 /// Whether nothing is left that could be taken back later.
-fn undo(notes: &[Note], is_written: &impl Fn(ConversationId) -> bool) -> bool {
+fn undo(
+    notes: &[Note],
+    is_written: &impl Fn(ConversationId) -> bool,
+    is_somebodys: &impl Fn(&Path) -> bool,
+) -> bool {
     let Some(Note::Conversation(id)) = notes.first() else {
         return true;
     };
@@ -191,6 +200,7 @@ fn undo(notes: &[Note], is_written: &impl Fn(ConversationId) -> bool) -> bool {
             Note::Conversation(_) => continue,
             Note::Temporary(path) => (path, fs::remove_file(path)),
             Note::File(_) | Note::Folder(_) if stays => continue,
+            Note::File(file) if is_somebodys(Path::new(&file.path)) => continue,
             Note::File(file) => match is_it(file) {
                 Ok(true) => (&file.path, fs::remove_file(&file.path)),
                 Ok(false) => {
@@ -384,7 +394,7 @@ mod tests {
         // The same words, but not our file.
         fs::write(at("q/x"), "four").unwrap();
         fs::rename(at("q/x"), &replaced).unwrap();
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         assert!(!ours.exists() && !at(".last.tmp").exists());
         assert!(grown.exists() && edited.exists() && replaced.exists());
         assert!(!data.path().join(FOLDER).exists());
@@ -397,16 +407,29 @@ mod tests {
             let at = |name: &str| data.path().join("agent").join(name);
             let (one, other) = (at("p/a"), at("p/s/b"));
             let id = killed(data.path(), &[(&one, "one"), (&other, "two")]);
-            take_back(data.path(), |asked| {
+            let is_written = |asked| {
                 assert_eq!(asked, id);
                 stays
-            });
+            };
+            take_back(data.path(), is_written, |_| false);
             assert_eq!(
                 (one.exists(), other.exists(), at("p").exists()),
                 (stays, stays, stays)
             );
             assert!(!at(".last.tmp").exists());
         }
+    }
+
+    /// A plan may be read long after it was made, and another conversation may have one of its files by then.
+    #[test]
+    fn what_is_somebodys_by_now_stays() {
+        let data = tempfile::tempdir().unwrap();
+        let at = |name: &str| data.path().join("agent").join(name);
+        let (adopted, other) = (at("p/a"), at("p/b"));
+        killed(data.path(), &[(&adopted, "one"), (&other, "two")]);
+        take_back(data.path(), |_| false, |path| path == adopted);
+        assert!(adopted.exists() && !other.exists());
+        assert!(!data.path().join(FOLDER).exists());
     }
 
     #[test]
@@ -417,7 +440,7 @@ mod tests {
         drop(Staging::make(data.path()).unwrap());
         assert!(left.exists());
         // And it can still be taken back.
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         assert!(!left.exists() && !data.path().join(FOLDER).exists());
     }
 
@@ -432,7 +455,7 @@ mod tests {
         fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
         fs::create_dir(folder.join(PLAN)).unwrap();
         killed(data.path(), &[(&taken, "two")]);
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         assert!(other.exists() && !taken.exists());
         assert_eq!(fs::read_dir(&imports).unwrap().count(), 1);
         fs::remove_dir(folder.join(PLAN)).unwrap();
@@ -441,23 +464,23 @@ mod tests {
         // A folder in the place of a file that was about to be written cannot be removed as a file.
         let temporary = data.path().join("agent/.last.tmp");
         fs::create_dir_all(&temporary).unwrap();
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         assert!(folder.join(PLAN).exists() && !other.exists());
         fs::remove_dir(&temporary).unwrap();
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         assert!(!imports.exists());
     }
 
     #[test]
     fn a_folder_without_a_plan_or_with_a_broken_one_is_nothing_to_fail_for() {
         let data = tempfile::tempdir().unwrap();
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         fs::create_dir_all(data.path().join("imports/a")).unwrap();
         fs::write(data.path().join("imports/a/0"), "unpacked").unwrap();
         fs::create_dir_all(data.path().join("imports/b")).unwrap();
         fs::write(data.path().join("imports/b/plan"), "garbage").unwrap();
         fs::write(data.path().join("imports/c"), "no folder").unwrap();
-        take_back(data.path(), |_| false);
+        take_back(data.path(), |_| false, |_| false);
         assert!(!data.path().join("imports").exists());
     }
 }

@@ -79,6 +79,17 @@ impl OnDisk {
         self.breaks == 0 && self.turns > 0
     }
 
+    /// The same as the file of a session that `carried` turns over from elsewhere. What lies beside the live branch of such a
+    /// file may be from before, and then it makes up for no turn that was acknowledged since.
+    #[must_use]
+    pub fn with_carried(self, carried: u64) -> Self {
+        let turns_anywhere = if carried == 0 { self.turns_anywhere } else { 0 };
+        Self {
+            turns_anywhere,
+            ..self
+        }
+    }
+
     /// Whether somebody went back within the agent: of the turns that were acknowledged on it not all are on its live
     /// branch, and yet all stand in its file. Then they are not lost, they are not wanted.
     #[must_use]
@@ -90,9 +101,10 @@ impl OnDisk {
     /// missing takes at least a part of a turn along.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
-        // Behind the acknowledged turns there may be one that was never finished: its agent died.
         let at_most = self.turns_at_most.max(self.turns_anywhere);
-        let last_is_lost = self.last_is_cut && at_most <= acknowledged;
+        // Behind the acknowledged turns there may be one that was never finished: its agent died. What stands on other
+        // branches says nothing of the last one.
+        let last_is_lost = self.last_is_cut && self.turns_at_most <= acknowledged;
         if self.breaks == 0 && at_most >= acknowledged && !last_is_lost {
             return 0;
         }

@@ -21,6 +21,7 @@ use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
 use crate::store::ConversationRecord;
+use crate::transcript::meter::metered;
 
 /// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
 pub(super) const CARRIED_AT_ONCE: usize = 1;
@@ -69,7 +70,11 @@ impl Registry {
                 view,
                 usage,
             };
-            exporting::export(&services, export, format, path.as_deref(), &progress)
+            let meter = Arc::clone(&progress);
+            // What is only looked at counts too, and ends when nobody waits for it.
+            metered(meter, || {
+                exporting::export(&services, export, format, path.as_deref(), &progress)
+            })
         };
         let done = tokio::task::spawn_blocking(work).await;
         drop(begun);

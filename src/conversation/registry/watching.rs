@@ -299,6 +299,8 @@ impl Ears {
     /// Looks at all that has changed, and at what has waited for a turn that has ended now.
     fn round(&mut self, registry: &Registry, is_late: bool) {
         self.round += 1;
+        // Whatever fails below, the next late look is not due at once.
+        let late = self.late.take();
         let (heard, is_whole) = {
             let mut watch = registry.watch.lock().unwrap_or_else(PoisonError::into_inner);
             (watch.heard(), watch.is_whole())
@@ -331,16 +333,19 @@ impl Ears {
         let asked = registry.services.turn_ends.take();
         let has_ended = !asked.0.is_empty();
         if has_ended || is_late {
-            let number = match self.late {
+            let number = match late {
                 Some((_, number)) if !has_ended => number + 1,
                 _ => 0,
             };
             let after = LATE.get(number).filter(|_| !is_whole);
             self.late = after.map(|after| (Instant::now() + *after, number));
+        } else {
+            self.late = late;
         }
         let again = self.due(asked);
         changed.extend(again);
-        if has_ended || is_late {
+        // What is watched whole is heard of, before the end of its turn or behind it.
+        if !is_whole && (has_ended || is_late) {
             let unheard = self.unheard(registry, &changed);
             changed.extend(unheard);
         }

@@ -1,11 +1,11 @@
 //! What is wrong with a rollout, and what that does to a resume.
 //!
-//! One pass over the bytes, in some tens of bytes a call of a tool and however long the lines are; changes nothing. What a resume makes of damage was seen with Codex 0.166.0: a line that is no
-//! record is passed over and lost alone, also one that tells of a turn's beginning or end; a call without a result gets
-//! "aborted" as its result, a result without a call is left out; a record that stands there twice is sent twice, and
-//! ordinals that go back change nothing. A file whose first line is no `session_meta` (that of a first version is none), a source that is not there or
-//! shorter than it was, and a compressed file that breaks off make it refuse. Pure; how the sources stand is said by the
-//! caller.
+//! One pass over the bytes, in some tens of bytes a call of a tool and however long the lines are; changes nothing. What a
+//! resume makes of damage was seen with Codex 0.166.0: a line that is no record is passed over and lost alone, also one that
+//! tells of a turn's beginning or end; a call without a result gets "aborted" as its result, a result without a call is left
+//! out; a record that stands there twice is sent twice, and ordinals that go back change nothing. A file whose first line is
+//! no `session_meta` (that of a first version is none), a source that is not there or shorter than it was, and a compressed
+//! file that breaks off make it refuse. Pure; how the sources stand is said by the caller.
 
 mod noted;
 

@@ -50,7 +50,7 @@ fn what_a_file_lacks_of_what_was_acknowledged() {
         (file(4, 4, 10, false, 0), 10, 0, true),
         (file(4, 4, 9, false, 0), 10, 6, false),
         // Its last turn breaks off: the prompt behind those that were acknowledged, or one of them.
-        (file(4, 4, 11, true, 0), 10, 0, true),
+        (file(4, 4, 11, true, 0), 10, 7, true),
         (file(4, 4, 10, true, 0), 10, 7, true),
         // Damage is a loss, whatever else stands there.
         (file(4, 4, 0, false, 1), 10, 6, false),
@@ -63,6 +63,14 @@ fn what_a_file_lacks_of_what_was_acknowledged() {
             "{file:?} of {acknowledged}"
         );
     }
+}
+
+/// Adopted with three turns and a fourth beside them, and one turn of ours that is lost: the one beside them is not it.
+#[test]
+fn what_lay_beside_the_branch_before_makes_up_for_nothing() {
+    let file = gone_back(3, 1).unwrap();
+    assert_eq!(file.clone().with_carried(3).missing_turns(4), 1);
+    assert_eq!(file.with_carried(0).missing_turns(4), 0);
 }
 
 #[test]

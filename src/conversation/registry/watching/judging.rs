@@ -160,7 +160,8 @@ pub(super) fn judge(
             growth.saved = saved.checkpoints;
             if !saved.has_more {
                 // A turn that ended a moment ago may not even have begun in the file.
-                judgement.has_all = with_last && turns >= acknowledged;
+                let anywhere = stands.prompts.unwrap_or(0).max(turns);
+                judgement.has_all = with_last && anywhere >= acknowledged;
                 break;
             }
             tell(growth.clone());
