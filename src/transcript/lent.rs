@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::check::{SideFile, named_files, quoted};
@@ -27,16 +27,16 @@ const NAME_LIMIT_BYTES: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Taken {
     names: BTreeSet<String>,
-    /// Of the transcripts of subagents, wherever they lie.
-    subagents: BTreeSet<String>,
+    /// The transcripts of subagents, wherever they lie in the folder of a project: that of another one is not looked into.
+    subagents: BTreeSet<(PathBuf, String)>,
 }
 
 impl Taken {
-    /// Adds a file.
-    pub fn add(&mut self, part: &Part) {
+    /// Adds a file of a session whose transcript is in this folder.
+    pub fn add(&mut self, project: &Path, part: &Part) {
         for name in [Some(&part.name), part.known_as.as_ref()].into_iter().flatten() {
             if let Some((_, own)) = name.rsplit_once('/') {
-                self.subagents.insert(own.to_owned());
+                self.subagents.insert((project.to_owned(), own.to_owned()));
             }
             self.names.insert(name.clone());
         }
@@ -75,7 +75,7 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
                 }
                 SideFile::Subagent(agent) => {
                     let name = format!("agent-{agent}.jsonl");
-                    if taken.subagents.contains(&name) {
+                    if taken.subagents.contains(&(project.to_owned(), name.clone())) {
                         continue;
                     }
                     let found = subagents.find(agent).filter(|path| is_within(project, path));
@@ -98,7 +98,7 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
                 let meta = side_part(&part.path.with_extension("meta.json"), beside);
                 files.extend(meta);
             }
-            taken.add(&part);
+            taken.add(project, &part);
             files.push(part);
         }
     }
@@ -172,8 +172,6 @@ fn told(gone: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use serde_json::json;
 
     use super::*;
@@ -205,7 +203,8 @@ mod tests {
     fn lent(transcript: &Path, taken: &mut Taken) -> (Vec<(String, Option<String>)>, Option<String>) {
         let mut files = parts(transcript).unwrap().files;
         let own = files.len();
-        files.iter().for_each(|part| taken.add(part));
+        let project = transcript.parent().unwrap();
+        files.iter().for_each(|part| taken.add(project, part));
         let told = lend(&mut files, taken).unwrap();
         let found = files.drain(own..).map(|part| (part.name, part.known_as));
         (found.collect(), told)
@@ -261,6 +260,21 @@ mod tests {
         assert_eq!(told, None);
         let other = put(project, "other.jsonl", &said);
         assert_eq!(lent(&other, &mut taken), (Vec::new(), None));
+    }
+
+    /// A conversation may have moved on from one folder to another, and a session looks in its own alone.
+    #[test]
+    fn what_goes_along_with_another_project_is_none_of_this_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        let first = put(&one, "first.jsonl", &record(&[], &["x1"]));
+        put(&one, "first/subagents/agent-x1.jsonl", "{}\n");
+        let fork = put(&other, "fork.jsonl", &record(&[], &["x1"]));
+        put(&other, "first/subagents/agent-x1.jsonl", "{}\n");
+        let mut taken = Taken::default();
+        assert_eq!(lent(&first, &mut taken), (Vec::new(), None));
+        let borrowed = ("fork/subagents/agent-x1.jsonl".to_owned(), None);
+        assert_eq!(lent(&fork, &mut taken), (vec![borrowed], None));
     }
 
     #[test]

@@ -159,8 +159,14 @@ pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
 pub(super) fn lend(found: &mut [FoundSession]) -> Vec<MissingSession> {
     let is_claude = |session: &&mut FoundSession| session.form == BundledForm::Claude;
     let mut taken = Taken::default();
-    for part in found.iter().flat_map(|session| &session.parts) {
-        taken.add(part);
+    for session in found.iter() {
+        let project = session
+            .parts
+            .first()
+            .and_then(|transcript| transcript.path.parent());
+        for part in &session.parts {
+            taken.add(project.unwrap_or(Path::new("")), part);
+        }
     }
     let sessions = found.iter_mut().filter(is_claude);
     let gone = sessions.filter_map(|session| {

@@ -50,6 +50,10 @@ const WAITING: usize = 1_024;
 /// How many turns may have ended whose last record is not on disk: more than agents that run at once.
 const OWED: usize = 1_024;
 
+/// How long a turn's last record is waited for in a session that is the head no longer. It comes within some 100 ms; what was
+/// cancelled before the agent wrote of it never comes, and what is written to the session later is another program's.
+const OWED_FOR: Duration = Duration::from_secs(60);
+
 /// How long a start waits for the folders of transcripts: thousands of files take some 40 ms, and one on a file system that
 /// answers no more would keep everybody from everything.
 const PREPARED: Duration = Duration::from_secs(1);
@@ -75,8 +79,8 @@ struct Ears {
     files: Files,
     /// By path, with the number of the round in which they came.
     waiting: BTreeMap<PathBuf, Waiting>,
-    /// The sessions on which turns have ended here, and of which conversations, until they are told.
-    owed: BTreeSet<(UpstreamId, ConversationId)>,
+    /// The sessions on which turns have ended here, and of which conversations, until they are told; with when they ended.
+    owed: BTreeMap<(UpstreamId, ConversationId), Instant>,
     /// Those that are looked at no more.
     aside: BTreeSet<PathBuf>,
     /// When the next of the late looks is, and which it is.
@@ -194,7 +198,7 @@ impl Registry {
         &self,
         root: &Path,
         id: &UpstreamId,
-        owed: &BTreeSet<(UpstreamId, ConversationId)>,
+        owed: &BTreeMap<(UpstreamId, ConversationId), Instant>,
     ) -> Vec<Owner> {
         let root = TranscriptRoot::new(root.to_string_lossy());
         let store = &self.services.store;
@@ -209,7 +213,7 @@ impl Registry {
             Some(Owner { record, link })
         };
         let counts = |owner: &Owner| {
-            let is_owed = || owed.contains(&(id.clone(), owner.record.id));
+            let is_owed = || owed.contains_key(&(id.clone(), owner.record.id));
             owner.record.deleted_at.is_none() && (owner.is_head() || is_owed())
         };
         owners.into_iter().filter_map(owner).filter(counts).collect()
@@ -289,7 +293,7 @@ impl Ears {
             began: now(),
             files: Files::default(),
             waiting: BTreeMap::new(),
-            owed: BTreeSet::new(),
+            owed: BTreeMap::new(),
             aside: BTreeSet::new(),
             late: None,
             round: 0,
@@ -401,9 +405,15 @@ impl Ears {
         let owed = asked
             .into_iter()
             .flat_map(|(id, owners)| owners.into_iter().map(move |owner| (id.clone(), owner)));
-        self.owed.extend(owed);
+        let now = Instant::now();
+        self.owed.retain(|_, since| now.duration_since(*since) < OWED_FOR);
+        self.owed.extend(owed.map(|owed| (owed, now)));
         while self.owed.len() > OWED {
-            self.owed.pop_first();
+            let oldest = self.owed.iter().min_by_key(|(_, since)| **since);
+            let Some(oldest) = oldest.map(|(owed, _)| owed.clone()) else {
+                break;
+            };
+            self.owed.remove(&oldest);
         }
         again
     }
@@ -413,7 +423,7 @@ impl Ears {
     fn unheard(&self, registry: &Registry, changed: &[Changed]) -> Vec<Changed> {
         let of_changed = |changed: &Changed| upstream_id(&changed.path, changed.format);
         let heard: BTreeSet<UpstreamId> = changed.iter().filter_map(of_changed).collect();
-        let unheard = self.owed.iter().filter(|(id, _)| !heard.contains(id));
+        let unheard = self.owed.keys().filter(|(id, _)| !heard.contains(id));
         unheard
             .filter_map(|(id, owner)| registry.transcript_of(*owner, id))
             .collect()
@@ -489,7 +499,9 @@ impl Ears {
     /// Whether a turn has ended in this life that is not told yet.
     fn is_owed(&self, owner: &Owner) -> bool {
         let of_it = |link: &Link| (link.upstream_id.clone(), owner.record.id);
-        owner.link().is_some_and(|link| self.owed.contains(&of_it(link)))
+        owner
+            .link()
+            .is_some_and(|link| self.owed.contains_key(&of_it(link)))
     }
 }
 
