@@ -83,8 +83,8 @@ impl Registry {
         }
         check_title(adoption.title.as_deref().unwrap_or_default())?;
         let entries = self.named_agents(adoption.agent.as_ref())?;
-        if let Some(answer) = self.adopted_before(&adoption).await? {
-            return Ok(answer);
+        if let Some(holder) = self.holder(&adoption)? {
+            return self.adopted_before(holder).await;
         }
         let given = adoption.cwd.as_deref().map(usable_folder).transpose()?;
         let id = adoption.upstream_id.clone();
@@ -117,9 +117,11 @@ impl Registry {
         };
         let (entry, cwd, mut past, archived, bytes) = self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
-        let _turn = self.creating.lock().await;
-        if let Some(answer) = self.adopted_before(&adoption).await? {
-            return Ok(answer);
+        let turn = self.creating.lock().await;
+        if let Some(holder) = self.holder(&adoption)? {
+            // What is looked at for the answer keeps nobody else waiting.
+            drop(turn);
+            return self.adopted_before(holder).await;
         }
         self.leave_to_others(&entry, &mut past)?;
         let missing = past.missing.take().into_iter().collect();
@@ -138,16 +140,13 @@ impl Registry {
         })
     }
 
-    /// What is answered when a conversation has this transcript already.
-    async fn adopted_before(&self, adoption: &Adoption) -> Result<Option<AdoptAnswer>, ConversationError> {
-        let Some(holder) = self.holder(adoption)? else {
-            return Ok(None);
-        };
-        Ok(Some(AdoptAnswer {
+    /// What is answered when a conversation has the transcript already.
+    async fn adopted_before(&self, holder: ConversationId) -> Result<AdoptAnswer, ConversationError> {
+        Ok(AdoptAnswer {
             conversation: self.view(holder)?,
             archived: self.head_is_archived(holder).await?,
             missing: Vec::new(),
-        }))
+        })
     }
 
     /// Whether a person archived the session with which a conversation goes on; not where nobody can tell.
