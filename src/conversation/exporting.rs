@@ -128,9 +128,15 @@ fn gather(
         }
     }
     let mut found = files::once_each(found);
+    let bytes_of = |found: &[files::FoundSession]| -> u64 {
+        let parts = found.iter().flat_map(|session| &session.parts);
+        parts.map(|part| part.bytes).sum()
+    };
+    let own = bytes_of(&found);
+    progress.expect(own);
+    // What is looked at for this counts by itself.
     missing.extend(files::lend(&mut found));
-    let parts = found.iter().flat_map(|session| &session.parts);
-    progress.expect(parts.map(|part| part.bytes).sum());
+    progress.expect(bytes_of(&found).saturating_sub(own));
     missing.extend(files::behind(services, &record));
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
     for (number, session) in (1..).zip(found) {

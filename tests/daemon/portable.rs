@@ -141,10 +141,9 @@ async fn long_work_is_told_and_ends_with_its_caller() {
             (&json!("conversation/export"), &json!(id))
         );
         let done = work["doneBytes"].as_u64().unwrap();
-        assert!(
-            done >= last && (done == 0 || work["totalBytes"].as_u64().unwrap() > 1 << 42),
-            "{work}"
-        );
+        // What is looked at to find the files counts before anybody knows how much there is.
+        let is_known = work["totalBytes"].as_u64().unwrap() > 1 << 42;
+        assert!(done >= last && (done < 1024 * 1024 || is_known), "{work}");
         last = done;
     }
     drop(raw);
