@@ -35,36 +35,47 @@ struct Pool {
 /// Numbers that are the same each time.
 struct Dice(u64);
 
-struct Writer<W> {
-    file: W,
+/// Writes the file of one session. `S` is what a format keeps in mind between its lines.
+struct Writer<S> {
+    file: BufWriter<File>,
     pool: Pool,
     dice: Dice,
     grown: Grown,
     session: String,
     cwd: String,
+    state: S,
+}
+
+#[derive(Default)]
+struct Records {
     /// The last record on the live branch.
     parent: Option<String>,
     line: String,
 }
 
+impl<S: Default> Writer<S> {
+    fn create(path: &Path, session: &str, cwd: &str) -> std::io::Result<Self> {
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+        Ok(Self {
+            file: BufWriter::with_capacity(1 << 20, File::create(path)?),
+            pool: Pool::new(&mut dice),
+            dice,
+            grown: Grown::default(),
+            session: session.to_owned(),
+            cwd: cwd.to_owned(),
+            state: S::default(),
+        })
+    }
+}
+
 /// Writes a transcript of about so many bytes, of the session with this id in the folder `cwd`.
 pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io::Result<Grown> {
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let mut writer = Writer {
-        file: BufWriter::with_capacity(1 << 20, File::create(path)?),
-        pool: Pool::new(&mut dice),
-        dice,
-        grown: Grown::default(),
-        session: session.to_owned(),
-        cwd: cwd.to_owned(),
-        parent: None,
-        line: String::new(),
-    };
+    let mut writer = Writer::<Records>::create(path, session, cwd)?;
     while writer.grown.bytes < bytes {
-        let before = writer.parent.clone();
+        let before = writer.state.parent.clone();
         let asked = writer.turn()?;
         if writer.dice.below(50) == 0 {
-            writer.parent = before;
+            writer.state.parent = before;
         } else if writer.grown.middle.is_empty() && writer.grown.bytes > bytes / 2 {
             writer.grown.middle = asked;
         }
@@ -75,13 +86,13 @@ pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io
     Ok(writer.grown)
 }
 
-impl<W: Write> Writer<W> {
+impl Writer<Records> {
     /// Gives the uuid of the prompt.
     fn turn(&mut self) -> std::io::Result<String> {
         let asked = self.dice.size(100, 3_000);
         let content = format!("\"{}\"", self.pool.cut(&mut self.dice, asked));
         self.record("user", &format!(r#""message":{{"role":"user","content":{content}}},"origin":{{"kind":"human"}},"promptId":"p","permissionMode":"default""#))?;
-        let uuid = self.parent.clone().unwrap_or_default();
+        let uuid = self.state.parent.clone().unwrap_or_default();
         self.mark(
             r#"{"type":"queue-operation","operation":"dequeue","timestamp":"2026-11-03T12:00:00.000Z"}"#,
         )?;
@@ -93,12 +104,12 @@ impl<W: Write> Writer<W> {
             }
             let message = self.dice.word();
             let first = self.call(message)?;
-            let caller = self.parent.clone();
+            let caller = self.state.parent.clone();
             if self.dice.below(10) == 0 {
                 let second = self.call(message)?;
                 self.result(second)?;
                 // Each hangs on its call, and what follows on the one that was written last.
-                self.parent = caller;
+                self.state.parent = caller;
                 self.result(first)?;
             } else {
                 self.result(first)?;
@@ -141,7 +152,7 @@ impl<W: Write> Writer<W> {
     fn result(&mut self, id: u64) -> std::io::Result<()> {
         let size = self.dice.size(200, 100_000);
         let text = self.pool.cut(&mut self.dice, size).to_owned();
-        let caller = self.parent.clone().unwrap_or_default();
+        let caller = self.state.parent.clone().unwrap_or_default();
         self.record("user", &format!(
             r#""message":{{"role":"user","content":[{{"tool_use_id":"toolu_{id:024x}","type":"tool_result","content":"{text}","is_error":false}}]}},"toolUseResult":{{"stdout":"{text}","stderr":"","interrupted":false,"isImage":false}},"sourceToolAssistantUUID":"{caller}""#
         ))
@@ -155,9 +166,9 @@ impl<W: Write> Writer<W> {
 
     fn record(&mut self, kind: &str, rest: &str) -> std::io::Result<()> {
         let uuid = self.dice.uuid();
-        let mut line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.state.line);
         line.clear();
-        match self.parent.take() {
+        match self.state.parent.take() {
             Some(parent) => write!(line, r#"{{"parentUuid":"{parent}","#),
             None => write!(line, r#"{{"parentUuid":null,"#),
         }
@@ -169,8 +180,8 @@ impl<W: Write> Writer<W> {
         )
         .map_err(std::io::Error::other)?;
         self.mark(&line)?;
-        self.line = line;
-        self.parent = Some(uuid);
+        self.state.line = line;
+        self.state.parent = Some(uuid);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! One client among several that does random things to its own conversations until the daemon is killed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -329,13 +329,29 @@ impl Worker {
         if error["code"] != 1011 {
             return Ok(());
         }
-        let ledger = &self.active[index];
-        assert!(ledger.may_be_lost, "{}: nothing was lost, yet {error}", ledger.id);
-        let params = json!({"conversationId": ledger.id});
+        let params = json!({"conversationId": self.active[index].id});
+        if !self.active[index].may_be_lost {
+            let chain = self.ask(client, "conversation/chain", &params)?;
+            let lineage = self.ask(client, "conversation/lineage", &params)?;
+            let ledger = &self.active[index];
+            panic!(
+                "{}: nothing was lost, yet {error}\nchain {chain:#?}\nlineage {lineage:#?}\nledger {ledger:#?}\nlog {}",
+                ledger.id,
+                self.log_of(&ledger.id)
+            );
+        }
         if self.ask(client, "conversation/reset", &params)?.is_ok() {
             self.active[index].begin_anew();
         }
         Ok(())
+    }
+
+    /// What the daemons of this home said of a conversation; for those who look into a failure.
+    fn log_of(&self, conversation: &str) -> String {
+        let home = self.socket.parent().and_then(Path::parent).unwrap();
+        let text = std::fs::read_to_string(home.join("log/sessiond.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(conversation)).collect();
+        lines.join("\n")
     }
 
     /// Notes that a call with a key is on its way.

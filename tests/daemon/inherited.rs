@@ -371,38 +371,21 @@ async fn what_another_conversation_has_stays_its_own() {
 async fn a_past_that_is_of_no_use_is_told_and_left_out() {
     let (other, [root, middle, _]) = generations().await;
     let of_middle = text_of(&other, &middle);
-    let renamed = |id: &str| of_middle.replace(&middle, id);
+    // The session's id, where it says that it came from, and what is told of that.
+    let case = |id: &'static str, from: &'static str, words: &'static str| {
+        (
+            id,
+            of_middle.replace(&middle, id).replace(&root, from),
+            from,
+            words,
+        )
+    };
     let table = [
-        (
-            "gone",
-            renamed("gone").replace(&root, "nowhere"),
-            "nowhere",
-            "no transcript",
-        ),
-        (
-            "outside",
-            renamed("outside").replace(&root, "../x"),
-            "../x",
-            "cannot be the name",
-        ),
-        (
-            "blank",
-            renamed("blank").replace(&root, " x"),
-            " x",
-            "no session has such an id",
-        ),
-        (
-            "silent",
-            renamed("silent").replace(&root, "empty"),
-            "empty",
-            "does not hold the place",
-        ),
-        (
-            "round",
-            renamed("round").replace(&root, "round"),
-            "round",
-            "in a circle",
-        ),
+        case("gone", "nowhere", "no transcript"),
+        case("outside", "../x", "cannot be the name"),
+        case("blank", " x", "no session has such an id"),
+        case("silent", "empty", "does not hold the place"),
+        case("round", "round", "in a circle"),
     ];
     let home = Home::new();
     put(&home, "empty", "");

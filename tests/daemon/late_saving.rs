@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::UpstreamId;
 use bridge_protocol::event::Event;
+use bridge_protocol::{ConversationId, UpstreamId};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::scripted;
-use crate::support::App;
+use crate::support::{App, Events};
 use crate::watching::{append, append_turn, leaf, saved, transcript, turn};
 
 /// A reply without a word: the test writes the transcript itself, when it likes.
@@ -34,6 +34,14 @@ fn scripted_home() -> Home {
 
 fn path_of(home: &Home, id: &UpstreamId) -> PathBuf {
     home.path().join(format!("claude/projects/-p/{id}.jsonl"))
+}
+
+/// A conversation that has had a turn, what is told of it, and its session, of which nothing is on disk yet.
+async fn begun(app: &App, home: &Home) -> (ConversationId, Events, UpstreamId) {
+    let id = app.make(&home.project()).await;
+    let events = app.events(id).await;
+    app.send(id, QUIET).await;
+    (id, events, app.get(id).await.head.unwrap())
 }
 
 /// Both records of a turn as the first of its transcript.
@@ -75,10 +83,7 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
     let home = scripted_home();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, QUIET).await;
-    let before = app.get(id).await.head.unwrap();
+    let (id, mut events, before) = begun(&app, &home).await;
     let cleared = UpstreamId::new("cleared");
     app.send(id, &clear_to(&cleared)).await;
     assert_eq!(app.get(id).await.head.as_ref(), Some(&cleared));
@@ -108,10 +113,7 @@ async fn a_turn_that_comes_to_the_disk_while_the_clear_runs_is_saved_behind_it()
     let home = scripted_home();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, QUIET).await;
-    let before = app.get(id).await.head.unwrap();
+    let (id, mut events, before) = begun(&app, &home).await;
     let ask = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"a","name":"A","kind":"allow_once"}]}}"#;
     let script = format!("{ask}\nawait 7\n{}", clear_to(&UpstreamId::new("cleared")));
     let answering = async {
@@ -139,10 +141,7 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
     let home = scripted_home();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, QUIET).await;
-    let source = app.get(id).await.head.unwrap();
+    let (id, mut events, source) = begun(&app, &home).await;
     let path = path_of(&home, &source);
     fs::write(&path, first_turn("one")).unwrap();
     assert_eq!(saved(&mut events).await.step, 1);
@@ -167,10 +166,8 @@ async fn a_turn_that_becomes_longer_is_not_told_again() {
     let home = scripted_home();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, QUIET).await;
-    let path = path_of(&home, &app.get(id).await.head.unwrap());
+    let (_, mut events, session) = begun(&app, &home).await;
+    let path = path_of(&home, &session);
     fs::write(&path, first_turn("one")).unwrap();
     assert_eq!(saved(&mut events).await.prompt, "one");
     let aside = json!({
@@ -275,10 +272,8 @@ async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
     let home = scripted_home();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, QUIET).await;
-    let path = path_of(&home, &app.get(id).await.head.unwrap());
+    let (id, mut events, session) = begun(&app, &home).await;
+    let path = path_of(&home, &session);
     fs::write(&path, first_turn(&"long ".repeat(100))).unwrap();
     assert_eq!(saved(&mut events).await.step, 1);
     fs::remove_file(&path).unwrap();

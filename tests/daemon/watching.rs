@@ -64,22 +64,18 @@ pub(crate) async fn saved(events: &mut Events) -> Checkpoint {
 
 /// All events up to the one that tells of this step.
 pub(crate) async fn until_saved(events: &mut Events, step: u64) -> Vec<Event> {
-    let mut all = Vec::new();
-    loop {
-        let event = events.next().await.event;
-        let is_it = matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.step == step);
-        all.push(event);
-        if is_it {
-            return all;
-        }
-    }
+    until_checkpoint(events, |checkpoint| checkpoint.step == step).await
 }
 
 async fn until_saved_prompt(events: &mut Events, prompt: &str) -> Vec<Event> {
+    until_checkpoint(events, |checkpoint| checkpoint.prompt == prompt).await
+}
+
+async fn until_checkpoint(events: &mut Events, is_wanted: impl Fn(&Checkpoint) -> bool) -> Vec<Event> {
     let mut all = Vec::new();
     loop {
         let event = events.next().await.event;
-        let is_it = matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.prompt == prompt);
+        let is_it = matches!(&event, Event::CheckpointSaved { checkpoint } if is_wanted(checkpoint));
         all.push(event);
         if is_it {
             return all;

@@ -5,34 +5,18 @@
 //! ones by far the most), and one that tells of both again; a reasoning that is encrypted (300 bytes to 4 KB) before one in
 //! three; counts of tokens between them; then the reply, told three times. The texts are those of the other format.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
-use super::{Dice, Grown, Pool};
+use super::{Grown, Writer};
 
-struct Writer<W> {
-    file: W,
-    pool: Pool,
-    dice: Dice,
-    grown: Grown,
-    session: String,
-    cwd: String,
-    turn: String,
-}
+/// The turn that is being written.
+#[derive(Default)]
+struct Turn(String);
 
 /// Writes a rollout of about so many bytes, of the session with this id in the folder `cwd`.
 pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io::Result<Grown> {
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let mut writer = Writer {
-        file: BufWriter::with_capacity(1 << 20, File::create(path)?),
-        pool: Pool::new(&mut dice),
-        dice,
-        grown: Grown::default(),
-        session: session.to_owned(),
-        cwd: cwd.to_owned(),
-        turn: String::new(),
-    };
+    let mut writer = Writer::<Turn>::create(path, session, cwd)?;
     writer.line("session_meta", &format!(
         r#"{{"session_id":"{session}","id":"{session}","timestamp":"2026-11-03T12:00:00.000Z","cwd":"{cwd}","originator":"codex_cli","cli_version":"0.166.0","source":"cli","model_provider":"openai"}}"#
     ))?;
@@ -43,10 +27,10 @@ pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io
     Ok(writer.grown)
 }
 
-impl<W: Write> Writer<W> {
+impl Writer<Turn> {
     fn turn(&mut self) -> std::io::Result<()> {
-        self.turn = self.dice.uuid();
-        let (turn, cwd) = (self.turn.clone(), self.cwd.clone());
+        self.state.0 = self.dice.uuid();
+        let (turn, cwd) = (self.state.0.clone(), self.cwd.clone());
         self.line("event_msg", &format!(
             r#"{{"type":"task_started","turn_id":"{turn}","root_turn_id":"{turn}","started_at":1795241794,"model_context_window":258400,"collaboration_mode_kind":"default"}}"#
         ))?;
@@ -72,14 +56,14 @@ impl<W: Write> Writer<W> {
     fn thought(&mut self) -> std::io::Result<()> {
         let (id, size) = (self.dice.uuid(), self.dice.size(300, 4_000));
         let secret = format!("{:016x}", self.dice.word()).repeat(size / 16);
-        let turn = &self.turn;
+        let turn = &self.state.0;
         self.line("response_item", &format!(
             r#"{{"type":"reasoning","id":"rs_{id}","summary":[],"encrypted_content":"{secret}","internal_chat_message_metadata_passthrough":{{"turn_id":"{turn}"}}}}"#
         ))
     }
 
     fn call(&mut self) -> std::io::Result<()> {
-        let (id, turn, cwd) = (self.dice.word(), self.turn.clone(), self.cwd.clone());
+        let (id, turn, cwd) = (self.dice.word(), self.state.0.clone(), self.cwd.clone());
         let (arguments, output) = (self.text(20, 4_000), self.text(200, 100_000));
         self.line("response_item", &format!(
             r#"{{"type":"function_call","status":"completed","id":"fc_{id:024x}","name":"exec_command","arguments":"{arguments}","call_id":"call_{id:020x}","internal_chat_message_metadata_passthrough":{{"turn_id":"{turn}"}}}}"#
@@ -94,7 +78,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn reply(&mut self) -> std::io::Result<()> {
-        let (text, id, turn) = (self.text(100, 2_000), self.dice.word(), self.turn.clone());
+        let (text, id, turn) = (self.text(100, 2_000), self.dice.word(), self.state.0.clone());
         self.item(&format!(
             r#"{{"type":"AgentMessage","id":"msg_{id:024x}","content":[{{"type":"Text","text":"{text}"}}]}}"#
         ))?;
@@ -108,7 +92,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn tokens(&mut self) -> std::io::Result<()> {
-        let (session, turn) = (&self.session, &self.turn);
+        let (session, turn) = (&self.session, &self.state.0);
         let payload = format!(
             r#"{{"thread_id":"{session}","turn_id":"{turn}","response_id":"resp_867b6965e6c34f6db77402b9","usage":{{"input_tokens":1000,"cached_input_tokens":200,"cache_write_input_tokens":0,"output_tokens":50,"reasoning_output_tokens":0,"total_tokens":1050}}}}"#
         );
@@ -118,7 +102,7 @@ impl<W: Write> Writer<W> {
 
     /// Something that is told of what is over.
     fn item(&mut self, item: &str) -> std::io::Result<()> {
-        let (session, turn) = (&self.session, &self.turn);
+        let (session, turn) = (&self.session, &self.state.0);
         let payload = format!(
             r#"{{"type":"item_completed","thread_id":"{session}","turn_id":"{turn}","item":{item},"started_at_ms":1795241794442,"completed_at_ms":1795241794442}}"#
         );
