@@ -16,7 +16,7 @@ use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{locate, own_folder};
-use crate::transcript::preamble::{PastTurn, Preamble, TURN_LIMIT, preamble};
+use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
@@ -88,11 +88,12 @@ pub(super) fn inspect(
         .iter()
         .map(|source| on_disk(library, root, cwd, &source.upstream_id, source.until.as_ref()))
         .collect();
-    let readable_turns = history(library, root, cwd, goal, origins, 0).1;
+    let readable = history(library, root, cwd, goal, origins, 0);
     Inspection {
         head,
         ancestors: found,
-        readable_turns,
+        readable_turns: readable.total,
+        turns_after_readable: readable.turns_after,
     }
 }
 
@@ -133,8 +134,19 @@ pub(super) fn on_disk(
     })
 }
 
-/// The history as text for a session that is told it in words, and how many turns of it can be read at all. The
-/// nearest session that can be read is taken: the head, else an ancestor up to where its history is still ours.
+/// A history as far as it can be read.
+#[derive(Default)]
+struct Readable {
+    /// Its last turns.
+    turns: Vec<PastTurn>,
+    /// How many there are.
+    total: u64,
+    /// How many were acknowledged on the links behind it.
+    turns_after: u64,
+}
+
+/// The history as text for a session that is told it in words. The nearest session that can be read is taken: the head,
+/// else an ancestor up to where its history is still ours.
 fn history(
     library: &Library,
     root: &Path,
@@ -142,13 +154,17 @@ fn history(
     goal: &Goal,
     origins: &Origins,
     last: usize,
-) -> (Vec<PastTurn>, u64) {
-    let head = goal.head.as_ref().map(|head| (head.upstream_id.clone(), None));
-    let ancestors = goal
-        .ancestors
-        .iter()
-        .map(|source| (source.upstream_id.clone(), source.until.clone()));
-    for (id, until) in head.into_iter().chain(ancestors) {
+) -> Readable {
+    let head = goal.head.as_ref();
+    let head = head.map(|head| (head.upstream_id.clone(), None, 0));
+    let ancestors = goal.ancestors.iter().map(|source| {
+        (
+            source.upstream_id.clone(),
+            source.until.clone(),
+            source.turns_after,
+        )
+    });
+    for (id, until, turns_after) in head.into_iter().chain(ancestors) {
         let mut sources = history_sources(&id, |id| origins.get(id));
         if let Some(own) = sources.last_mut() {
             *own = HistorySource {
@@ -156,7 +172,7 @@ fn history(
                 until: until.clone().or(own.until.take()),
             };
         }
-        let mut turns = Vec::new();
+        let mut turns: Vec<PastTurn> = Vec::new();
         let mut total = 0;
         let mut own_is_readable = false;
         for source in &sources {
@@ -171,16 +187,31 @@ fn history(
                 continue;
             };
             own_is_readable |= source.upstream_id == id && branch.total_turns > 0;
+            // What was retold to a session stands before it here in its own words.
+            let is_told_before = total > 0;
             total += branch.total_turns as u64;
-            turns.extend(branch.turns.iter().map(PastTurn::from));
+            turns.extend(
+                branch
+                    .turns
+                    .iter()
+                    .map(PastTurn::from)
+                    .map(|turn| match is_told_before {
+                        true => turn.without_retelling(),
+                        false => turn,
+                    }),
+            );
         }
         if own_is_readable {
             let excess = turns.len().saturating_sub(last);
             turns.drain(..excess);
-            return (turns, total);
+            return Readable {
+                turns,
+                total,
+                turns_after,
+            };
         }
     }
-    (Vec::new(), 0)
+    Readable::default()
 }
 
 /// The preamble that tells the history in words.
@@ -192,12 +223,15 @@ pub(super) fn retell(
     goal: &Goal,
     origins: &Origins,
 ) -> Option<Preamble> {
-    let (turns, total) = history(library, root, cwd, goal, origins, TURN_LIMIT);
-    let told = turns.len();
-    preamble(
-        &turns,
-        usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(told),
-    )
+    let readable = history(library, root, cwd, goal, origins, TURN_LIMIT);
+    let told = readable.turns.len();
+    let missing = Missing {
+        before: usize::try_from(readable.total)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(told),
+        behind: usize::try_from(readable.turns_after).unwrap_or(usize::MAX),
+    };
+    preamble(&readable.turns, missing)
 }
 
 /// How many prompts stand in the transcript of a session, those of abandoned branches too; none where it cannot be read.

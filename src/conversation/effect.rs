@@ -76,6 +76,13 @@ pub enum Input<R> {
     },
     /// The agent answered the prompt.
     PromptAnswered(Result<RawJson, RawJson>),
+    /// The prompt did not leave the daemon, so no agent has it.
+    PromptNotSent {
+        /// Why.
+        error: String,
+        /// Whether the agent's process is ending, so that another one may take the prompt.
+        is_ending: bool,
+    },
     /// The agent asks a person.
     Question {
         /// What kind of question.

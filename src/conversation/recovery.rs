@@ -430,11 +430,12 @@ impl Climb {
                 after.max(total.saturating_sub(on_disk))
             }
             Step::Text => {
-                let told = self
-                    .inspection
-                    .as_ref()
-                    .map_or(0, |found| found.readable_turns.min(PREAMBLE_TURNS));
-                total.saturating_sub(told)
+                let found = self.inspection.as_ref();
+                let (readable, after) =
+                    found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
+                let told = readable.min(PREAMBLE_TURNS);
+                // Whichever source knows more.
+                (readable - told + after).max(total.saturating_sub(told))
             }
             Step::Fresh => total,
             Step::Open { .. } if self.head_is_short => {

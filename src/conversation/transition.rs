@@ -55,6 +55,9 @@ impl<R> Model<R> {
                 self.written(milestone, ledger, result, now, &mut effects);
             }
             Input::PromptAnswered(answer) => self.prompt_answered(answer, now, &mut effects),
+            Input::PromptNotSent { error, is_ending } => {
+                self.prompt_not_sent(error, is_ending, now, &mut effects);
+            }
             Input::Question {
                 kind,
                 params,

@@ -25,6 +25,15 @@ pub struct PastTurn {
     pub complete: bool,
 }
 
+/// How many turns a retelling lacks that nobody could read, or that were too many.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Before those that are retold.
+    pub before: usize,
+    /// Behind them.
+    pub behind: usize,
+}
+
 /// A retelling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
@@ -32,9 +41,22 @@ pub struct Preamble {
     pub text: String,
     /// How many turns it retells.
     pub told_turns: usize,
-    /// How many turns of the conversation it does not retell: those that could not be read and those that
-    /// were too many.
-    pub missing_turns: usize,
+    /// The turns of the conversation that it does not retell.
+    pub missing: Missing,
+}
+
+impl PastTurn {
+    /// The same without the retelling that its prompt begins with, where one does.
+    #[must_use]
+    pub fn without_retelling(mut self) -> Self {
+        if self.prompt.starts_with(OPENING)
+            && let Some(end) = self.prompt.rfind(CLOSING)
+        {
+            let own = self.prompt[end + CLOSING.len()..].trim_start();
+            self.prompt = own.to_owned();
+        }
+        self
+    }
 }
 
 impl From<&Turn> for PastTurn {
@@ -50,16 +72,19 @@ impl From<&Turn> for PastTurn {
 const OPENING: &str = "The earlier session of this conversation could not be opened again. ";
 const CLOSING: &str = "This is the end of the retelling. What follows is new, and is what is to be answered.";
 
-/// Retells `turns` (oldest first). `missing_turns` is how many more the conversation had that nobody could
-/// read. None when there is nothing to tell.
+/// Retells `turns` (oldest first). `missing` is how many more the conversation had that nobody could read. None when
+/// there is nothing to tell.
 #[must_use]
-pub fn preamble(turns: &[PastTurn], missing_turns: usize) -> Option<Preamble> {
+pub fn preamble(turns: &[PastTurn], missing: Missing) -> Option<Preamble> {
     let skipped = turns.len().saturating_sub(TURN_LIMIT);
     let told = &turns[skipped..];
-    if told.is_empty() && missing_turns == 0 {
+    if told.is_empty() && missing == Missing::default() {
         return None;
     }
-    let missing_turns = missing_turns + skipped;
+    let missing = Missing {
+        before: missing.before + skipped,
+        ..missing
+    };
     // What was still being answered when the session ended must not look like an answer that was given.
     let ended = told
         .iter()
@@ -77,10 +102,17 @@ pub fn preamble(turns: &[PastTurn], missing_turns: usize) -> Option<Preamble> {
              or done again.",
         );
     }
-    match missing_turns {
+    match missing.before {
         0 => {}
         1 => text.push_str(" One earlier exchange is missing."),
         count => text.push_str(&format!(" {count} earlier exchanges are missing.")),
+    }
+    match missing.behind {
+        0 => {}
+        1 => text.push_str(" The last exchange, behind these, is missing too: its record is gone."),
+        count => text.push_str(&format!(
+            " The last {count} exchanges, behind these, are missing too: their record is gone."
+        )),
     }
     for (position, turn) in told.iter().enumerate() {
         let lead = if position == 0 {
@@ -104,7 +136,7 @@ pub fn preamble(turns: &[PastTurn], missing_turns: usize) -> Option<Preamble> {
     Some(Preamble {
         text,
         told_turns: told.len(),
-        missing_turns,
+        missing,
     })
 }
 
@@ -143,25 +175,61 @@ mod tests {
         }
     }
 
+    fn before(before: usize) -> Missing {
+        Missing { before, behind: 0 }
+    }
+
+    #[test]
+    fn what_is_missing_behind_is_told_apart_from_what_is_missing_before() {
+        let told = |behind| {
+            let missing = Missing { before: 1, behind };
+            preamble(&[turn("a", "b", true)], missing).expect("a text").text
+        };
+        assert!(
+            told(1)
+                .contains("One earlier exchange is missing. The last exchange, behind these, is missing too")
+        );
+        assert!(told(2).contains("The last 2 exchanges, behind these, are missing too"));
+        assert!(preamble(&[], Missing { before: 0, behind: 1 }).is_some());
+    }
+
+    #[test]
+    fn a_retelling_is_taken_off_the_prompt_that_it_came_with() {
+        let first = preamble(&[turn("one", "two", true)], Missing::default())
+            .expect("a text")
+            .text;
+        let second = turn(&format!("{first}\n\nthree"), "four", true);
+        assert_eq!(second.clone().without_retelling(), turn("three", "four", true));
+        // Also one that holds another.
+        let nested = preamble(&[second], Missing::default()).expect("a text").text;
+        let third = turn(&format!("{nested}\nfive"), "six", true);
+        assert_eq!(third.without_retelling().prompt, "five");
+        let plain = turn("six", "seven", true);
+        assert_eq!(plain.clone().without_retelling(), plain);
+    }
+
     #[test]
     fn nothing_to_tell_is_no_preamble() {
-        assert_eq!(preamble(&[], 0), None);
-        let unreadable = preamble(&[], 3).expect("a text");
+        assert_eq!(preamble(&[], Missing::default()), None);
+        let unreadable = preamble(&[], before(3)).expect("a text");
         assert!(unreadable.text.contains("3 earlier exchanges are missing"));
         assert!(is_preamble(&unreadable.text));
     }
 
     #[test]
     fn a_retelling_is_prose_with_an_explicit_end() {
-        let told =
-            preamble(&[turn("What is 2+2?", "4", true), turn("And 3+3?", "6", true)], 0).expect("a text");
+        let told = preamble(
+            &[turn("What is 2+2?", "4", true), turn("And 3+3?", "6", true)],
+            Missing::default(),
+        )
+        .expect("a text");
         assert!(is_preamble(&told.text));
         assert!(told.text.contains("First the person wrote: “What is 2+2?”"));
         assert!(told.text.contains("The answer was: “6”"));
         for label in ["User:", "Assistant:", "Human:", "<", "missing"] {
             assert!(!told.text.contains(label), "{label}");
         }
-        assert_eq!((told.told_turns, told.missing_turns), (2, 0));
+        assert_eq!((told.told_turns, told.missing), (2, Missing::default()));
     }
 
     /// F15, F17: a half-finished reply at the end is not retold as a reply.
@@ -174,7 +242,7 @@ mod tests {
             turn("four", "half of an ans", false),
             turn("five", "", false),
         ];
-        let text = preamble(&turns, 0).expect("a text").text;
+        let text = preamble(&turns, Missing::default()).expect("a text").text;
         assert!(!text.contains("half of an ans"));
         assert!(text.contains("The answer was broken off, after: “broken”"));
         assert!(text.contains("“four”\n\nThe session ended before this was answered"));
@@ -185,8 +253,8 @@ mod tests {
         let turns: Vec<_> = (0..25)
             .map(|number| turn(&format!("p{number}."), "r", true))
             .collect();
-        let told = preamble(&turns, 2).expect("a text");
-        assert_eq!((told.told_turns, told.missing_turns), (TURN_LIMIT, 7));
+        let told = preamble(&turns, before(2)).expect("a text");
+        assert_eq!((told.told_turns, told.missing), (TURN_LIMIT, before(7)));
         assert!(!told.text.contains("p4.") && told.text.contains("“p5.”") && told.text.contains("p24."));
         assert!(told.text.contains("7 earlier exchanges are missing"));
     }
@@ -195,7 +263,9 @@ mod tests {
     fn long_texts_are_cut_between_characters_and_marked() {
         let fits = "ü".repeat(TEXT_LIMIT_CHARS);
         let long = format!("{fits}end");
-        let told = preamble(&[turn(&fits, &long, true)], 0).expect("a text").text;
+        let told = preamble(&[turn(&fits, &long, true)], Missing::default())
+            .expect("a text")
+            .text;
         assert!(told.contains(&format!("“{fits}”\n")));
         assert!(told.contains(&format!("“{fits}” (cut here; 3 more characters are left out)")));
         assert!(!told.contains("end”"));

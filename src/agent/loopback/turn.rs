@@ -349,7 +349,7 @@ mod tests {
             reply: "x".into(),
             complete: true,
         };
-        let told = crate::transcript::preamble::preamble(&[past], 0)
+        let told = crate::transcript::preamble::preamble(&[past], Default::default())
             .expect("a text")
             .text;
         let content = [

@@ -201,26 +201,29 @@ impl Actor {
 
     fn send_prompt(&mut self, content: &PromptContent) {
         let Some(session) = &mut self.session else { return };
-        session.tally.sent();
-        let blocks = serde_json::value::to_raw_value(content).map_err(|error| error.to_string());
-        let sent = blocks.and_then(|blocks| {
-            let calls = session.lease.calls();
-            let handle = &session.attachment.handle;
-            calls
-                .prompt(handle, &blocks, None, &Map::new(), &session.sender)
-                .map_err(|error| match error {
-                    // Its death comes through the inbox and ends the turn.
-                    CallError::Died(_) => String::new(),
-                    error => chain_text(&error),
-                })
-        });
-        match sent {
-            Ok(request) => self.prompt = Some(request),
-            Err(text) if text.is_empty() => {}
-            Err(text) => {
-                let error = serde_json::json!({"code": -32603, "message": format!("the prompt could not be sent: {text}")});
-                self.input(Input::PromptAnswered(Err(RawJson::from(error))));
+        let blocks = match serde_json::value::to_raw_value(content) {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                self.input(Input::PromptNotSent {
+                    error: error.to_string(),
+                    is_ending: false,
+                });
+                return;
             }
+        };
+        let calls = session.lease.calls();
+        let handle = &session.attachment.handle;
+        match calls.prompt(handle, &blocks, None, &Map::new(), &session.sender) {
+            Ok(request) => {
+                session.tally.sent();
+                self.prompt = Some(request);
+            }
+            Err(error) => self.input(Input::PromptNotSent {
+                // A broken pipe is seen here before the death is known: that comes through the inbox, which is not
+                // listened to any more by then.
+                is_ending: matches!(error, CallError::Died(_) | CallError::Closing),
+                error: chain_text(&error),
+            }),
         }
     }
 

@@ -122,6 +122,8 @@ pub struct Inspection {
     pub ancestors: Vec<Option<OnDisk>>,
     /// How many turns of the conversation's history can be read as text at all.
     pub readable_turns: u64,
+    /// How many turns were acknowledged on the links that came after those, and cannot be read.
+    pub turns_after_readable: u64,
 }
 
 /// What to try next.

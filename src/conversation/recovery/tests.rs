@@ -478,6 +478,21 @@ fn a_head_that_is_opened_but_damaged_is_partial() {
     );
 }
 
+/// The ancestor's own history may be longer than what the head was seen to take along.
+#[test]
+fn turns_behind_what_is_retold_are_missing_however_long_that_is() {
+    let gone = Inspection {
+        turns_after_readable: 4,
+        ..disk(None, &[None], 19)
+    };
+    check(
+        goal_with_ancestor(),
+        &facts(gone, &[("resume h", unknown())]),
+        &["resume h", "inspect", "text"],
+        Some((Via::Text, Fidelity::Text, 4)),
+    );
+}
+
 #[test]
 fn a_damaged_head_is_left_for_what_keeps_more() {
     let torn = facts(disk(damaged(1), &[on_disk(6)], 7), &[]);

@@ -190,6 +190,36 @@ impl<R> Model<R> {
         }
     }
 
+    /// The prompt did not leave the daemon. With a process that is ending its sessions end too: the prompt goes out to
+    /// the next. Else the turn fails, and the session has no trace of it.
+    pub(super) fn prompt_not_sent(
+        &mut self,
+        error: String,
+        is_ending: bool,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        if self
+            .turn
+            .as_ref()
+            .is_none_or(|turn| turn.phase != TurnPhase::Sent)
+        {
+            return;
+        }
+        if is_ending {
+            // Those of a dead agent are kept.
+            self.orphan_questions();
+            self.climb_on(Via::Live, error, now, effects);
+            return;
+        }
+        self.accept_prompt(effects);
+        let answer =
+            serde_json::json!({"code": -32603, "message": format!("the prompt could not be sent: {error}")});
+        let zoned = now.to_zoned((self.rules.zone)());
+        let failure = failure::classify(self.kind, &Evidence::of_error(&answer), &zoned);
+        self.end_turn_with_failure(failure, now, effects);
+    }
+
     /// The agent does not know the session that it had open: the prompt was not taken, so the climb goes on below.
     fn prompt_refused(&mut self, message: String, now: Now, effects: &mut Effects<R>) {
         let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
@@ -201,6 +231,14 @@ impl<R> Model<R> {
             live.via
         } else {
             Via::Live
+        };
+        self.climb_on(via, message, now, effects);
+    }
+
+    /// Leaves a session that did not take the prompt: what was tried is not tried again for it.
+    fn climb_on(&mut self, via: Via, message: String, now: Now, effects: &mut Effects<R>) {
+        let Session::Live(live) = &self.session else {
+            return;
         };
         let refusal = (live.upstream_id.clone(), via, message);
         effects.push(Effect::Disarm(Deadline::Accept));

@@ -190,6 +190,7 @@ pub(super) fn disk(head: Option<OnDisk>, ancestors: &[Option<OnDisk>], readable_
         head,
         ancestors: ancestors.to_vec(),
         readable_turns,
+        turns_after_readable: 0,
     }
 }
 

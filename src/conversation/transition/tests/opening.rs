@@ -2,6 +2,7 @@
 
 use bridge_protocol::conversation::{ConversationState, OnBusy, Settings};
 use bridge_protocol::link::{Fidelity, RollCause, Via};
+use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
 use super::outside::{agent_error, opened};
@@ -97,6 +98,48 @@ fn f16_a_prompt_that_the_session_refuses_climbs_on_below_it_and_is_told_once() {
         "event promptAccepted t2 second",
         "update agent_message_chunk of t2",
     ]);
+}
+
+/// The broken pipe is met before the death is known: the session has no trace of the prompt, and nothing is expected on disk.
+#[test]
+fn f6_a_prompt_that_did_not_get_out_of_the_daemon_goes_to_the_next_process() {
+    let mut world = World::new();
+    world.prompt("first");
+    world.opens("s1");
+    world.forget_log();
+    world.does_not_send(true);
+    world.expect(&["detach", "open text below s1 (live)", "write record"]);
+    assert!(!world.model.record.chain.head().unwrap().written);
+    world.opens("s2");
+    world.says_something();
+    world.ends("end_turn");
+    let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
+        panic!("no turn")
+    };
+    assert_eq!(
+        (&turn.stop_reason, turn.upstream_id.as_str()),
+        (&StopReason::EndTurn, "s2")
+    );
+    assert_eq!(world.chain(), ["s2"]);
+}
+
+#[test]
+fn a_prompt_that_cannot_be_sent_at_all_fails_and_leaves_no_trace() {
+    let mut world = World::new();
+    world.prompt("first");
+    world.opens("s1");
+    world.does_not_send(false);
+    let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
+        panic!("no turn")
+    };
+    assert!(
+        turn.failure
+            .as_ref()
+            .unwrap()
+            .message
+            .contains("could not be sent")
+    );
+    assert!(!world.model.record.chain.head().unwrap().written);
 }
 
 #[test]

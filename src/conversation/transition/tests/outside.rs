@@ -10,6 +10,7 @@ use super::world::World;
 use crate::chain::NewLink;
 use crate::conversation::effect::{Branched, Deadline, Input, Opened};
 use crate::conversation::error::ConversationError;
+use crate::conversation::state::TurnPhase;
 
 impl World {
     /// The climb opened a first or new session.
@@ -195,6 +196,20 @@ impl World {
 
     pub(super) fn withdraws(&mut self, question: &str) {
         self.apply(Input::QuestionWithdrawn(InterruptId::new(question)));
+    }
+
+    /// Whether a prompt was handed over and nothing has come of it yet.
+    pub(super) fn is_sending(&self) -> bool {
+        let turn = self.model.turn.as_ref();
+        turn.is_some_and(|turn| turn.phase == TurnPhase::Sent)
+    }
+
+    /// The prompt does not get out of the daemon.
+    pub(super) fn does_not_send(&mut self, is_ending: bool) {
+        self.apply(Input::PromptNotSent {
+            error: "the agent is being stopped".to_owned(),
+            is_ending,
+        });
     }
 
     pub(super) fn dies(&mut self) {

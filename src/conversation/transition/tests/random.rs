@@ -71,6 +71,10 @@ pub(super) enum Outcome {
     Limit,
     Unknown,
     Died,
+    /// It did not get out of the daemon.
+    Unsent {
+        is_ending: bool,
+    },
 }
 
 fn fidelity() -> impl Strategy<Value = Fidelity> {
@@ -89,6 +93,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         1 => Just(Outcome::Limit),
         1 => Just(Outcome::Unknown),
         1 => Just(Outcome::Died),
+        1 => any::<bool>().prop_map(|is_ending| Outcome::Unsent { is_ending }),
     ]
 }
 
@@ -252,6 +257,9 @@ impl Run {
                         world.refuses(json!({"code": -32603, "data": {"errorKind": "rate_limit"}}));
                     }
                     Outcome::Unknown => world.does_not_know_the_session(),
+                    // That is known at once or never.
+                    Outcome::Unsent { is_ending } if world.is_sending() => world.does_not_send(is_ending),
+                    Outcome::Unsent { .. } => world.ends("end_turn"),
                     Outcome::Died => {
                         world.refuses(json!({"code": -32603, "data": {"errorKind": "transport_lost"}}));
                     }
