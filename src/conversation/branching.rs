@@ -63,21 +63,26 @@ struct Look {
     missing_turns: u64,
     /// How many prompts stand in the branch, where it is there already.
     prompts: Option<u64>,
+    /// Whether it is there and cannot be read, so that nobody knows what it lacks.
+    is_unread: bool,
 }
 
 impl Look {
-    fn at(file: Option<OnDisk>, acknowledged: u64) -> Self {
-        file.map_or_else(Self::default, |file| Self {
+    fn at(file: Result<Option<OnDisk>, TranscriptError>, acknowledged: u64) -> Self {
+        let is_unread = file.is_err();
+        let file = disk::seen(file);
+        Self {
             place: None,
             prompts: None,
-            turns: file.turns,
-            missing_turns: file.missing_turns(acknowledged),
-        })
+            turns: file.as_ref().map_or(0, |file| file.turns),
+            missing_turns: file.map_or(0, |file| file.missing_turns(acknowledged)),
+            is_unread,
+        }
     }
 
     /// What a branch with this transcript keeps.
     fn fidelity(&self) -> Fidelity {
-        if self.missing_turns == 0 {
+        if self.missing_turns == 0 && !self.is_unread {
             Fidelity::Full
         } else {
             Fidelity::Partial
@@ -147,10 +152,7 @@ async fn refuse_too_little(
         entry,
         &request.record.cwd,
         &request.from,
-        move |library, root, cwd, _, id| {
-            let source = disk::on_disk(library, root, cwd, id, None);
-            Look::at(source.map(|source| source.with_carried(carried)), acknowledged)
-        },
+        move |library, root, cwd, _, id| Look::at(of_source(library, root, cwd, id, carried), acknowledged),
     );
     let look = look.await?;
     if look.fidelity() >= request.min_fidelity {
@@ -162,9 +164,13 @@ async fn refuse_too_little(
         attempts: vec![Attempt {
             upstream_id: Some(request.from.clone()),
             via: Via::Live,
-            error: Some(format!(
-                "its transcript has lost turns, {missing_turns} at least, and a branch would lack them too"
-            )),
+            error: Some(match look.is_unread {
+                true => "its transcript is there and cannot be read, so that nobody knows what a branch would lack"
+                    .to_owned(),
+                false => format!(
+                    "its transcript has lost turns, {missing_turns} at least, and a branch would lack them too"
+                ),
+            }),
         }],
     })
 }
@@ -198,11 +204,16 @@ async fn native(
         &request.record.cwd,
         &request.from,
         move |library, root, cwd, agent, id| {
-            let source = disk::on_disk(library, root, cwd, id, None);
-            let source = source.map(|source| source.with_carried(carried));
-            let expected = expected(source.as_ref(), source.as_ref(), acknowledged);
+            let source = of_source(library, root, cwd, id, carried);
+            let expected = match &source {
+                Ok(source) => expected(source.as_ref(), source.as_ref(), acknowledged),
+                Err(_) => acknowledged,
+            };
             // An agent that writes the branch later has nothing but the source to show for it.
-            let file = disk::on_disk(library, root, cwd, &branch, None).or(source);
+            let file = match disk::on_disk(library, root, cwd, &branch, None) {
+                Ok(None) => source,
+                branch => branch,
+            };
             Look {
                 place: disk::last_checkpoint(library, root, cwd, agent, id),
                 prompts: disk::prompts(library, root, cwd, &branch),
@@ -293,9 +304,8 @@ async fn copy(
         let library = &services.library;
         let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
         services.turn_ends.note_copied(&new_id, &path);
-        let whole = disk::on_disk(library, &root, &cwd, &from, None);
-        let whole = whole.map(|whole| whole.with_carried(carried));
-        let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until));
+        let whole = of_source(library, &root, &cwd, &from, carried)?;
+        let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until))?;
         let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);
         let file = disk::on_disk(library, &root, &cwd, &new_id, None);
         Ok((new_id, Look::at(file, expected)))
@@ -314,6 +324,18 @@ async fn copy(
         turns: look.turns,
         open: None,
     })
+}
+
+/// What the disk says of the session that is branched off.
+fn of_source(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    id: &UpstreamId,
+    carried: u64,
+) -> Result<Option<OnDisk>, TranscriptError> {
+    let found = disk::on_disk(library, root, cwd, id, None)?;
+    Ok(found.map(|source| source.with_carried(carried)))
 }
 
 /// Asks the disk about a session; nothing is known where the transcripts cannot be read.

@@ -19,6 +19,7 @@ use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Generation, Lease, Urgency};
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
 
 use super::disk;
 use super::effect::Opened;
@@ -197,10 +198,16 @@ fn goal(
         if ancestor.agent == record.agent {
             let owners = services
                 .store
-                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()))
-                .unwrap_or_default();
+                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()));
+            let shared = match owners {
+                Ok(owners) => owners.iter().any(|owner| *owner != record.id),
+                Err(error) => {
+                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "who owns a session is not known; it is not written to");
+                    true
+                }
+            };
             ancestors.push(Source {
-                shared: owners.iter().any(|owner| *owner != record.id),
+                shared,
                 upstream_id: ancestor.upstream_id,
                 agent: ancestor.agent,
                 until: ancestor.cut_at,
@@ -279,7 +286,8 @@ impl Climber {
                 Outcome::Open(open, link, preamble) => {
                     let (mut session, answer) = *open;
                     if let Some(look) = look
-                        && let Ok(Some(file)) = look.await
+                        // One that cannot be read is told below, with what was loaded.
+                        && let Ok(Ok(Some(file))) = look.await
                         && climb.falls_short(&file)
                     {
                         let inspection = self.inspect(climb.goal()).await;
@@ -294,14 +302,19 @@ impl Climber {
                         Step::Open { .. } | Step::Copy { .. } => {
                             self.loaded(loading, &answer.upstream_id).await
                         }
-                        _ => None,
+                        _ => Ok(None),
                     };
-                    if let Some(lost) = loaded.as_ref().and_then(|counted| counted.lost.as_deref())
-                        && !climb.opened_damaged(lost)
+                    let lost = match &loaded {
+                        Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
+                        Err(unread) => Some(unread.clone()),
+                    };
+                    if let Some(lost) = lost
+                        && !climb.opened_damaged(&lost)
                     {
                         upstream::close(session, false, Duration::ZERO).await;
                         continue;
                     }
+                    let loaded = loaded.ok().flatten();
                     if let Some(counted) = &loaded {
                         session.tally = Tally::of(counted.prompts);
                     }
@@ -457,12 +470,15 @@ impl Climber {
     }
 
     /// What the disk says of the head, read on a thread of its own.
-    fn look_at_head(&self, goal: &Goal) -> JoinHandle<Option<OnDisk>> {
+    fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
         let root = self.entry.readable_transcripts().map(Path::to_path_buf);
         let cwd = self.record.cwd.clone();
         let head = goal.head.clone();
         let services = Arc::clone(&self.services);
-        tokio::task::spawn_blocking(move || disk::head_on_disk(&services.library, &root?, &cwd, &head?))
+        tokio::task::spawn_blocking(move || match (root, head) {
+            (Some(root), Some(head)) => disk::head_on_disk(&services.library, &root, &cwd, &head),
+            _ => Ok(None),
+        })
     }
 
     async fn inspect(&self, goal: &Goal) -> Inspection {
@@ -474,7 +490,10 @@ impl Climber {
         let services = Arc::clone(&self.services);
         let inspect = move || disk::inspect(&services.library, &root, &cwd, &goal, &origins);
         let task = tokio::task::spawn_blocking(inspect);
-        task.await.unwrap_or_default()
+        task.await.unwrap_or_else(|error| Inspection {
+            unread: Some(error.to_string()),
+            ..Inspection::default()
+        })
     }
 
     async fn copy(
@@ -502,8 +521,8 @@ impl Climber {
             let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
             services.turn_ends.note_copied(&new_id, &path);
             let place = cut.or_else(|| disk::last_checkpoint(library, &root, &cwd, agent.as_str(), &id));
-            let turns = disk::on_disk(library, &root, &cwd, &new_id, None).map_or(0, |file| file.turns);
-            Ok::<_, crate::transcript::TranscriptError>((new_id, path, place, turns))
+            let turns = disk::on_disk(library, &root, &cwd, &new_id, None)?.map_or(0, |file| file.turns);
+            Ok::<_, TranscriptError>((new_id, path, place, turns))
         });
         let (new_id, path, place, turns) = match copied.await {
             Ok(Ok(copied)) => copied,

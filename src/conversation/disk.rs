@@ -1,6 +1,7 @@
 //! What the transcripts of a conversation say, as far as the ladder and the branches need it. Blocking; called from
 //! threads that may.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::id::{CheckpointId, UpstreamId};
@@ -21,6 +22,7 @@ use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
 use super::recovery::{Goal, Head, Inspection, OnDisk};
+use super::services::chain_text;
 
 /// The origins of every upstream id that a conversation ever held.
 #[must_use]
@@ -66,13 +68,21 @@ pub(super) fn transcript(
 }
 
 /// What the disk says of a head.
-#[must_use]
-pub(super) fn head_on_disk(library: &Library, root: &Path, cwd: &str, head: &Head) -> Option<OnDisk> {
+///
+/// # Errors
+/// As [`on_disk`].
+pub(super) fn head_on_disk(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    head: &Head,
+) -> Result<Option<OnDisk>, TranscriptError> {
     let found = on_disk(library, root, cwd, &head.upstream_id, None)?;
-    Some(found.with_carried(head.carried_turns))
+    Ok(found.map(|file| file.with_carried(head.carried_turns)))
 }
 
-/// Looks at the transcripts of the head and its ancestors.
+/// Looks at the transcripts of the head and its ancestors. One of an ancestor that cannot be read is as good as none; that
+/// the head's cannot is told.
 #[must_use]
 pub(super) fn inspect(
     library: &Library,
@@ -82,32 +92,62 @@ pub(super) fn inspect(
     origins: &Origins,
 ) -> Inspection {
     let head = goal.head.as_ref();
-    let head = head.and_then(|head| head_on_disk(library, root, cwd, head));
+    let head = head.map(|head| head_on_disk(library, root, cwd, head));
+    let (head, unread) = match head.transpose() {
+        Ok(head) => (head.flatten(), None),
+        Err(error) => (None, Some(chain_text(&error))),
+    };
     let found: Vec<Option<OnDisk>> = goal
         .ancestors
         .iter()
-        .map(|source| on_disk(library, root, cwd, &source.upstream_id, source.until.as_ref()))
+        .map(|source| {
+            seen(on_disk(
+                library,
+                root,
+                cwd,
+                &source.upstream_id,
+                source.until.as_ref(),
+            ))
+        })
         .collect();
     let readable = history(library, root, cwd, goal, origins, 0);
     Inspection {
         head,
+        unread,
         ancestors: found,
         readable_turns: readable.total,
         turns_after_readable: readable.turns_after,
     }
 }
 
-/// What one transcript holds, up to a checkpoint or whole; none where there is none, or it cannot be read.
-#[must_use]
+/// What one transcript holds, up to a checkpoint or whole; none where there is none that reaches so far.
+///
+/// # Errors
+/// When the folders, or the transcript that is there, cannot be read.
 pub(super) fn on_disk(
     library: &Library,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
     until: Option<&CheckpointId>,
-) -> Option<OnDisk> {
-    let path = find(library, root, cwd, id).ok()?;
-    let branch = read_at(library, &path, until, 1).ok()?;
+) -> Result<Option<OnDisk>, TranscriptError> {
+    let read = find(library, root, cwd, id).and_then(|path| {
+        let branch = read_at(library, &path, until, 1)?;
+        Ok((path, branch))
+    });
+    let (path, branch) = match read {
+        Ok(read) => read,
+        Err(
+            TranscriptError::NotFound { .. }
+            | TranscriptError::RecordNotFound { .. }
+            | TranscriptError::InvalidId { .. },
+        ) => return Ok(None),
+        // It went between the look and the reading.
+        Err(TranscriptError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
     let turns = branch.total_turns as u64;
     let last = branch.turns.last();
     let turns_at_most = if branch.cut_by_compaction {
@@ -124,13 +164,25 @@ pub(super) fn on_disk(
         None if branch.breaks == 0 && !branch.cut_by_compaction => anywhere().unwrap_or(0),
         _ => 0,
     };
-    Some(OnDisk {
+    Ok(Some(OnDisk {
         last_is_cut: last
             .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
         turns,
         turns_at_most,
         turns_anywhere,
         breaks: branch.breaks as u64,
+    }))
+}
+
+/// For those to whom a transcript that cannot be read is as good as none: the log says why.
+#[must_use]
+pub(super) fn seen(found: Result<Option<OnDisk>, TranscriptError>) -> Option<OnDisk> {
+    found.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = chain_text(&error),
+            "a transcript is there and cannot be read"
+        );
+        None
     })
 }
 
@@ -423,7 +475,7 @@ mod tests {
         let library = Library::default();
         let root = root.path();
         let head = || {
-            let found = on_disk(&library, root, CWD, &id, None).unwrap();
+            let found = on_disk(&library, root, CWD, &id, None).unwrap().unwrap();
             assert_eq!((found.turns, found.last_is_cut, found.breaks), (2, true, 0));
         };
         let place = || {
@@ -440,7 +492,7 @@ mod tests {
                 LINES[..2].join("\n") + "\n"
             );
             assert_eq!(prompts(&library, root, CWD, &id), Some(2));
-            let until = on_disk(&library, root, CWD, &id, Some(&place)).unwrap();
+            let until = on_disk(&library, root, CWD, &id, Some(&place)).unwrap().unwrap();
             assert_eq!((until.turns, until.last_is_cut), (1, false));
             assert_ne!(new_id, id);
         };
@@ -454,6 +506,21 @@ mod tests {
         std::fs::write(other.join("s1.jsonl"), "{}\n").unwrap();
         assert_eq!(read_bytes(&[&head, &place]), [0, 0]);
     }
+
+    #[test]
+    fn what_is_there_and_cannot_be_read_is_not_taken_for_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = own_folder(root.path(), Path::new(CWD));
+        std::fs::create_dir_all(&folder).unwrap();
+        let id = UpstreamId::from("s1");
+        let look = |root: &Path| on_disk(&Library::default(), root, CWD, &id, None);
+        assert_eq!(look(root.path()).unwrap(), None);
+        // A file in the place of the folder of all folders.
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join("projects"), "").unwrap();
+        assert!(look(other.path()).is_err());
+    }
+
     #[test]
     fn turns_on_other_branches_count_where_every_line_can_be_read() {
         let root = tempfile::tempdir().unwrap();
@@ -464,7 +531,9 @@ mod tests {
             std::fs::write(folder.join("s1.jsonl"), lines.join("\n") + "\n").unwrap();
             let id = UpstreamId::from("s1");
             let until = until.map(|uuid| checkpoint("claude", &id, uuid));
-            let found = on_disk(&Library::default(), root.path(), CWD, &id, until.as_ref()).unwrap();
+            let found = on_disk(&Library::default(), root.path(), CWD, &id, until.as_ref())
+                .unwrap()
+                .unwrap();
             (
                 found.turns,
                 found.turns_at_most,

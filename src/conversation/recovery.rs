@@ -139,6 +139,17 @@ impl Climb {
     pub fn inspected(&mut self, inspection: Inspection) {
         self.current = None;
         let head_file = inspection.head.clone();
+        if let Some(why) = &inspection.unread {
+            // Nobody knows what it holds: to leave it for an older state might be to leave all of it for nothing.
+            self.attempts.push(Attempt {
+                upstream_id: self.goal.head.as_ref().map(|head| head.upstream_id.clone()),
+                via: Via::Copied,
+                error: Some(format!("its transcript cannot be read: {why}")),
+            });
+            self.inspection = Some(inspection);
+            self.stage = Stage::Rest;
+            return;
+        }
         if head_file.is_none() && self.goal.readable && self.head_written() {
             self.cause = Some(RollCause::Lost);
         } else if head_file.as_ref().is_some_and(|file| !file.usable()) {
@@ -509,7 +520,14 @@ impl Climb {
             .as_ref()
             .and_then(|found| found.head.as_ref())
             .is_some_and(|file| file.turns > 0);
-        head.written || on_disk || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
+        let unread = self
+            .inspection
+            .as_ref()
+            .is_some_and(|found| found.unread.is_some());
+        head.written
+            || on_disk
+            || unread
+            || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
     }
 }
 

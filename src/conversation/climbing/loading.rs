@@ -37,26 +37,29 @@ impl Climber {
         let (record, id) = (self.record.clone(), id.clone());
         tokio::task::spawn_blocking(move || {
             let counted = listed.map(|(root, format)| count(&services, &record, &root, format, &id));
-            counted.transpose()
+            counted.transpose().map(Option::flatten)
         })
     }
 
-    /// The same of a session that is open, once it is counted: what was begun beside the opening, or now. The log says
-    /// why there is none.
+    /// The same of a session that is open, once it is counted: what was begun beside the opening, or now. None where the
+    /// agent keeps its transcripts elsewhere than it is looked for them.
+    ///
+    /// # Errors
+    /// Why it cannot be read here, in words: whether the agent has loaded all of it nobody knows then.
     pub(super) async fn loaded(
         &self,
         loading: Option<JoinHandle<Result<Option<Counted>, ConversationError>>>,
         id: &UpstreamId,
-    ) -> Option<Counted> {
+    ) -> Result<Option<Counted>, String> {
         let loading = loading.unwrap_or_else(|| self.load(id));
         let counted = loading.await.unwrap_or(Err(ConversationError::Lost));
-        let told = counted.inspect_err(|error| {
+        counted.map_err(|error| {
             tracing::warn!(
-                conversation = %self.record.id, upstream_id = %id, error = chain_text(error),
+                conversation = %self.record.id, upstream_id = %id, error = chain_text(&error),
                 "the agent has loaded a transcript that cannot be read here; how much it holds is not told"
             );
-        });
-        told.ok().flatten()
+            format!("it cannot be read here: {}", chain_text(&error))
+        })
     }
 }
 
@@ -66,18 +69,24 @@ fn count(
     root: &Path,
     format: Format,
     id: &UpstreamId,
-) -> Result<Counted, ConversationError> {
+) -> Result<Option<Counted>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
     let library = &services.library;
     let (own, prompts, lost) = match format {
         Format::Claude => {
-            let path = disk::find(library, root, &record.cwd, id).map_err(damaged)?;
+            let path = match disk::find(library, root, &record.cwd, id) {
+                Err(TranscriptError::NotFound { .. }) => return Ok(None),
+                found => found.map_err(damaged)?,
+            };
             let own = Opened::claude(library, &path, None).map_err(damaged)?;
             let prompts = library.index(&path).map_err(damaged)?.prompts();
             (own, Some(prompts), None)
         }
         Format::Codex => {
-            let own = Opened::codex(library, root, id.as_str(), None).map_err(damaged)?;
+            let own = match Opened::codex(library, root, id.as_str(), None) {
+                Err(TranscriptError::NotFound { .. }) => return Ok(None),
+                opened => opened.map_err(damaged)?,
+            };
             let lost = lost(&own.losses());
             (own, None, lost)
         }
@@ -95,11 +104,11 @@ fn count(
         step: turns as u64,
         messages: own.loaded_messages() as u64,
     };
-    Ok(Counted {
+    Ok(Some(Counted {
         loaded,
         prompts,
         lost,
-    })
+    }))
 }
 
 /// What is lost, in words; a compaction loses nothing that the agent would have loaded.

@@ -113,7 +113,7 @@ pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option
     let acknowledged = head.turns.saturating_add(head.carried_turns);
     let (turns, why) = match format {
         Format::Claude => {
-            let file = disk::on_disk(library, root, &head.cwd, &head.upstream_id, None)?;
+            let file = disk::seen(disk::on_disk(library, root, &head.cwd, &head.upstream_id, None))?;
             let file = file.with_carried(head.carried_turns);
             (file.missing_turns(acknowledged), "not whole")
         }

@@ -105,8 +105,8 @@ impl OnDisk {
         // Behind the acknowledged turns there may be one that was never finished: its agent died. What stands on other
         // branches says nothing of the last one.
         let last_is_lost = self.last_is_cut && self.turns_at_most <= acknowledged;
-        if self.breaks == 0 && at_most >= acknowledged && !last_is_lost {
-            return 0;
+        if self.breaks == 0 && at_most >= acknowledged {
+            return u64::from(last_is_lost);
         }
         let whole = self.turns - u64::from(last_is_lost && self.turns > 0);
         acknowledged.saturating_sub(whole).max(self.breaks).max(1)
@@ -118,6 +118,8 @@ impl OnDisk {
 pub struct Inspection {
     /// The head's.
     pub head: Option<OnDisk>,
+    /// Why the head's cannot be read, when it is there or may be.
+    pub unread: Option<String>,
     /// The ancestors', nearest first.
     pub ancestors: Vec<Option<OnDisk>>,
     /// How many turns of the conversation's history can be read as text at all.

@@ -478,6 +478,36 @@ fn a_head_that_is_opened_but_damaged_is_partial() {
     );
 }
 
+/// What is on a disk that does not answer now may be there tomorrow: nothing is left for an older state.
+#[test]
+fn a_head_that_cannot_be_read_is_not_left() {
+    let unread = Inspection {
+        unread: Some("Input/output error".to_owned()),
+        ..disk(None, &[on_disk(6)], 6)
+    };
+    let climbed = check(
+        goal_with_ancestor(),
+        &facts(unread.clone(), &[("resume h", unknown())]),
+        &["resume h", "inspect", "give up"],
+        None,
+    );
+    let attempts = climbed.end.unwrap_err();
+    assert_eq!(
+        attempts[1].error.as_deref(),
+        Some("its transcript cannot be read: Input/output error")
+    );
+    let anything = Goal {
+        min_fidelity: Fidelity::None,
+        ..goal_with_ancestor()
+    };
+    check(
+        anything,
+        &facts(unread, &[("resume h", unknown())]),
+        &["resume h", "inspect", "fresh"],
+        Some((Via::Fresh, Fidelity::None, 10)),
+    );
+}
+
 /// The ancestor's own history may be longer than what the head was seen to take along.
 #[test]
 fn turns_behind_what_is_retold_are_missing_however_long_that_is() {

@@ -50,8 +50,8 @@ fn what_a_file_lacks_of_what_was_acknowledged() {
         (file(4, 4, 10, false, 0), 10, 0, true),
         (file(4, 4, 9, false, 0), 10, 6, false),
         // Its last turn breaks off: the prompt behind those that were acknowledged, or one of them.
-        (file(4, 4, 11, true, 0), 10, 7, true),
-        (file(4, 4, 10, true, 0), 10, 7, true),
+        (file(4, 4, 11, true, 0), 10, 1, true),
+        (file(4, 4, 10, true, 0), 10, 1, true),
         // Damage is a loss, whatever else stands there.
         (file(4, 4, 0, false, 1), 10, 6, false),
         (file(4, 4, 11, false, 1), 10, 6, false),

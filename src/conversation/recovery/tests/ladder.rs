@@ -188,6 +188,7 @@ pub(super) fn facts(disk: Inspection, failures: &[(&'static str, StepFailure)]) 
 pub(super) fn disk(head: Option<OnDisk>, ancestors: &[Option<OnDisk>], readable_turns: u64) -> Inspection {
     Inspection {
         head,
+        unread: None,
         ancestors: ancestors.to_vec(),
         readable_turns,
         turns_after_readable: 0,
