@@ -3,7 +3,8 @@
 //! One process for each key; callers that come together share one start, and `initialize` runs once in it. A start
 //! that fails, or a process that dies young, backs off; a person's request tries all the same. A process that nobody
 //! has leased for a while is stopped. Generations tell a process from its successor under the same key, so a late
-//! clean-up never removes the newer one.
+//! clean-up never removes the newer one. What a dead process has left behind may still write to its transcripts, so a
+//! successor is handed out only when all of that has ended too.
 //!
 //! It owns every agent process of the daemon. It must not know sessions or conversations: a lease is all that it
 //! counts.
@@ -18,7 +19,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -247,6 +248,11 @@ impl Agent {
         self.stop.cancel();
     }
 
+    /// Whether it has ended, or is about to.
+    fn is_ending(&self) -> bool {
+        self.stop.is_cancelled() || self.connection.is_ending()
+    }
+
     /// Waits until the process and all its descendants have ended. Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.clone();
@@ -325,6 +331,8 @@ struct Slot {
     backoff: Backoff,
     last_error: Option<AcquireError>,
     process: SlotProcess,
+    /// Those that the present one has followed, as far as they have not come to their ends.
+    earlier: Vec<Weak<Agent>>,
 }
 
 type StartOutcome = Result<Arc<Agent>, AcquireError>;
@@ -468,9 +476,7 @@ impl Inner {
         let has_failed = |generation| failed.is_some_and(|failed| generation <= failed);
         match &slot.process {
             // A lease counts from here on, under the lock, so that it cannot be stopped as idle in between.
-            SlotProcess::Running(agent)
-                if !has_failed(agent.generation) && agent.connection.death().is_none() =>
-            {
+            SlotProcess::Running(agent) if !has_failed(agent.generation) && !agent.is_ending() => {
                 return Ok(Decision::Have(Lease::new(Arc::clone(agent))));
             }
             SlotProcess::Running(agent) => agent.leases.retire(),
@@ -491,13 +497,13 @@ impl Inner {
         let generation = Generation(state.last_generation);
         let (sender, outcome) = watch::channel(None);
         slot.process = SlotProcess::Starting(generation, outcome.clone());
-        self.tasks.spawn(keeper::run(
-            Arc::clone(self),
-            key.clone(),
-            launch.clone(),
+        let start = keeper::Start {
+            key: key.clone(),
+            launch: launch.clone(),
             generation,
-            sender,
-        ));
+            earlier: slot.earlier.clone(),
+        };
+        self.tasks.spawn(keeper::run(Arc::clone(self), start, sender));
         Ok(Decision::Await(outcome))
     }
 
@@ -508,6 +514,8 @@ impl Inner {
             && slot.process.generation() == Some(agent.generation)
         {
             slot.process = SlotProcess::Running(Arc::clone(agent));
+            slot.earlier.retain(|earlier| earlier.strong_count() > 0);
+            slot.earlier.push(Arc::downgrade(agent));
         }
     }
 

@@ -308,6 +308,13 @@ impl Connection {
         self.shared.died.borrow().clone()
     }
 
+    /// Whether the agent has ended or is about to: its input is closed, from here or by itself.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        let shared = &self.shared;
+        shared.outgoing.is_closed() || shared.close_input.is_cancelled() || shared.died.borrow().is_some()
+    }
+
     /// What came so far that is no message.
     #[must_use]
     pub fn chatter(&self) -> Chatter {

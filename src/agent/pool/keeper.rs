@@ -3,7 +3,7 @@
 //! It owns the process. It decides when an unused one ends and when a retired one does; everything about keys and
 //! backoff is the pool's.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -67,16 +67,33 @@ enum Reason {
     Shutdown,
 }
 
+/// What is to be started.
+pub(super) struct Start {
+    pub(super) key: PoolKey,
+    pub(super) launch: Launch,
+    pub(super) generation: Generation,
+    /// Those that it follows.
+    pub(super) earlier: Vec<Weak<Agent>>,
+}
+
 /// Starts a process, tells everyone who waits for it, and keeps it to its end.
-pub(super) async fn run(
-    pool: Arc<Inner>,
-    key: PoolKey,
-    launch: Launch,
-    generation: Generation,
-    outcome: watch::Sender<Option<StartOutcome>>,
-) {
+pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Option<StartOutcome>>) {
     let started_at = Instant::now();
-    let (mut process, connection, initialized) = match start(&pool, &key, &launch).await {
+    let Start {
+        key,
+        launch,
+        generation,
+        earlier,
+    } = it;
+    let started = match start(&pool, &key, &launch).await {
+        Ok((process, connection, initialized)) => tokio::select! {
+            biased;
+            () = is_shut_down(&pool) => Err((AcquireError::ShuttingDown, Some(process))),
+            () = ends_of(&earlier) => Ok((process, connection, initialized)),
+        },
+        failed => failed,
+    };
+    let (mut process, connection, initialized) = match started {
         Ok(started) => started,
         Err((error, process)) => {
             tracing::info!(agent = key.agent, %error, "an agent did not start");
@@ -128,6 +145,17 @@ pub(super) async fn run(
         agent.connection.died().await;
     }
     stopped_sender.send_replace(true);
+}
+
+/// Waits for the ends of those that have died, or are about to: what they have left behind may still write. Beside the
+/// start of their successor, which takes longer.
+async fn ends_of(earlier: &[Weak<Agent>]) {
+    for agent in earlier.iter().filter_map(Weak::upgrade) {
+        // One that is only retired still serves its users.
+        if agent.is_ending() {
+            agent.stopped().await;
+        }
+    }
 }
 
 type Started = (ChildProcess, Connection, Initialized);

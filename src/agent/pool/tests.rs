@@ -214,6 +214,34 @@ async fn f31_a_death_makes_room_for_the_next() {
     soon(pool.shutdown(StopDeadlines::default())).await;
 }
 
+/// What a dead agent has left behind may still write to the transcript that its successor is to read.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_a_dead_agent_has_left_behind_ends_before_its_successor_is_handed_out() {
+    // A child of the first that heeds no request to end.
+    let agent = launch(&format!(
+        "(trap '' TERM; exec sleep 1000) </dev/null >/dev/null & {AGENT}"
+    ));
+    let settings = PoolSettings {
+        stop: StopDeadlines {
+            term: Duration::from_millis(500),
+            ..StopDeadlines::default()
+        },
+        ..PoolSettings::default()
+    };
+    let pool = pool_with(settings, Arc::new(NoRecorder));
+    let key = PoolKey::new("a", &agent);
+    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    assert_eq!(crate::agent::sweep::descendants(first.pid()).len(), 1);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(first.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    soon(first.connection().died()).await;
+    let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    assert!(second.generation() > first.generation());
+    assert!(first.stopped().now_or_never().is_some(), "its child still runs");
+    soon(pool.shutdown(StopDeadlines::default())).await;
+}
+
 #[tokio::test]
 async fn f33_what_nobody_uses_is_stopped() {
     let agent = launch(AGENT);
