@@ -331,12 +331,18 @@ impl Actor {
     fn message(&mut self, message: Message) {
         match message {
             Message::Call { call, request, reply } => {
-                let kept = request.as_ref().and_then(|request| {
-                    self.services
-                        .store
-                        .request(Some(self.model.id()), &request.id)
-                        .unwrap_or_default()
-                });
+                let kept = request
+                    .as_ref()
+                    .map(|request| self.services.store.request(Some(self.model.id()), &request.id));
+                let kept = match kept.transpose() {
+                    Ok(kept) => kept.flatten(),
+                    Err(error) => {
+                        // Whether it was carried out before nobody knows: to do it now might be to do it twice.
+                        tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a request that was named cannot be looked up");
+                        let _gone = reply.send(Err(ConversationError::StoreFailed((&error).into())));
+                        return;
+                    }
+                };
                 self.input(Input::Call {
                     call: *call,
                     request,

@@ -449,7 +449,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         limit: record.limit.clone(),
         interrupts: record.interrupts.clone(),
         queue: Vec::new(),
-        continuation: None,
+        continuation: record.continuation.clone(),
         created_at: record.created_at,
         updated_at: record.updated_at,
         revision: record.revision,
