@@ -65,7 +65,7 @@ pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read, or none was found
-/// and one of its folders is closed to this user.
+/// and one of its folders cannot be looked into.
 pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
     let name = file_name(upstream_id)?;
     let (mut found, mut failure) = (Vec::new(), None);
@@ -73,8 +73,8 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
         let path = folder.join(&name);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => found.push(path),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                failure = Some(TranscriptError::io("read the folder", &folder)(error));
+            Err(error) if !is_absence(&error) && failure.is_none() => {
+                failure = Some(TranscriptError::io("look for a transcript at", &path)(error));
             }
             _ => {}
         }
@@ -86,6 +86,17 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
     let own = cwd.map(|cwd| own_folder(root, cwd));
     found.sort_by_cached_key(|path| (path.parent() != own.as_deref(), path.clone()));
     Ok(found)
+}
+
+/// Whether an error says that there is nothing, as where a link leads nowhere or in a circle; any other leaves open what is
+/// there.
+pub(super) fn is_absence(error: &io::Error) -> bool {
+    let is_circle = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    is_circle
+        || matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
 }
 
 /// The folder in which the agent keeps the transcripts of a working directory and looks for them first, whether it
@@ -125,7 +136,7 @@ fn base36(mut value: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::ffi::OsStr;
 
     use super::*;
@@ -205,6 +216,42 @@ mod tests {
             let error = of_closed.expect_err("it cannot be looked at");
             assert!(error.to_string().contains("-closed"), "{error}");
         }
+    }
+
+    /// A folder whose path has as many bytes: what lies in it can get a path that is too long to be looked at, which is an
+    /// error to everybody.
+    pub(in crate::transcript) fn deep(base: &Path, bytes: usize) -> PathBuf {
+        let mut folder = base.to_owned();
+        while folder.as_os_str().len() < bytes {
+            let left = bytes - folder.as_os_str().len() - 1;
+            folder.push("d".repeat(if left > 200 { 100 } else { left }));
+        }
+        fs::create_dir_all(folder.parent().expect("a folder")).expect("a folder");
+        folder
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_told_when_nothing_was_found_elsewhere() {
+        let base = tempfile::tempdir().expect("a folder");
+        let [hidden, found] = ["h".repeat(60), "f".to_owned()];
+        let root = base.path().join("root");
+        let projects = root.join("projects");
+        fs::create_dir_all(projects.join("-p")).expect("a folder");
+        for id in [&hidden, &found] {
+            fs::write(projects.join(format!("-p/{id}.jsonl")), "{}\n").expect("a file");
+        }
+        // None of these is a failure.
+        fs::write(projects.join("no-folder"), "").expect("a file");
+        for (to, name) in [("nowhere", "-p/led.jsonl"), ("-ring", "-ring")] {
+            std::os::unix::fs::symlink(to, projects.join(name)).expect("a link");
+        }
+        assert_eq!(locate(&root, "led", None).expect("a search"), [] as [PathBuf; 0]);
+
+        let far = deep(base.path(), 4040);
+        fs::rename(&root, &far).expect("a folder");
+        let error = locate(&far, &hidden, None).expect_err("it cannot be looked at");
+        assert!(error.to_string().contains(&hidden), "{error}");
+        assert_eq!(locate(&far, &found, None).expect("a search").len(), 1);
     }
 
     #[test]

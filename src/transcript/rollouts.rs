@@ -45,8 +45,8 @@ const LAST_LINES: usize = 8;
 /// ones, then the one that was written last. Empty when there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder is there that cannot be
-/// read.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder or one of
+/// them is there that cannot be looked at.
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     // Nothing is walked through for what is no name.
     file_name(upstream_id)?;

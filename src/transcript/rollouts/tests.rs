@@ -499,3 +499,22 @@ fn a_turn_ends_with_its_line_however_long_up_to_a_limit() {
     fs::write(&path, text).expect("a file");
     assert!(!turn_ended(&path).expect("read").0);
 }
+
+#[test]
+fn a_rollout_that_cannot_be_looked_at_is_not_told_as_absent() {
+    let (home, _) = family();
+    let top = home.path().join("sessions");
+    let name = format!("rollout-2026-11-21T06-16-34-{ROOT_ID}.jsonl");
+    fs::rename(top.join("2026/11/21").join(&name), top.join(&name)).expect("a file");
+    let base = tempfile::tempdir().expect("a folder");
+    let far = crate::transcript::locate::tests::deep(base.path(), 4020);
+    fs::rename(home.path(), &far).expect("a folder");
+    let error = locate(&far, ROOT_ID).expect_err("it cannot be looked at");
+    assert!(error.to_string().contains(&name), "{error}");
+    // One of the same session that can be is found.
+    let archive = far.join(ARCHIVE);
+    fs::create_dir(&archive).expect("a folder");
+    let short = archive.join(format!("rollout-{ROOT_ID}.jsonl"));
+    fs::write(&short, ROOT).expect("a file");
+    assert_eq!(locate(&far, ROOT_ID).expect("a search"), [short]);
+}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::rollout_name;
 use crate::transcript::library::Identity;
-use crate::transcript::locate::file_name;
+use crate::transcript::locate::{file_name, is_absence};
 use crate::transcript::shelf::{self, Format};
 
 /// What was called like a rollout when it was walked through.
@@ -46,11 +46,17 @@ impl Tree {
         file_name(upstream_id)?;
         let tops = Format::Codex.tops(&self.root);
         let mut seen = HashSet::new();
-        let mut found = Vec::new();
+        let (mut found, mut failure) = (Vec::new(), None);
         for path in self.named.get(upstream_id).into_iter().flatten() {
-            // What cannot be looked at has vanished, or is a link that leads nowhere.
-            let Ok(metadata) = fs::metadata(path) else {
-                continue;
+            let metadata = match fs::metadata(path) {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    // What is absent has vanished, or is a link that leads nowhere.
+                    if !is_absence(&error) && failure.is_none() {
+                        failure = Some(TranscriptError::io("look at", path)(error));
+                    }
+                    continue;
+                }
             };
             let identity = Identity::of(&metadata);
             // One file may be reached by several ways.
@@ -61,6 +67,9 @@ impl Tree {
             let is_packed = path.extension().is_some_and(|extension| extension == "zst");
             let written = std::cmp::Reverse(identity.modified_at());
             found.push((place, is_packed, written, path));
+        }
+        if let Some(failure) = failure.filter(|_| found.is_empty()) {
+            return Err(failure);
         }
         // A folder costs what is in it, which may be nothing of this session.
         if let (true, Some((folder, error))) = (found.is_empty(), &self.unreadable) {
