@@ -5,6 +5,7 @@
 //! wants to adopt a session that was damaged before anybody had it; what is exported of the one that is held; and whether
 //! the list shows the other. Nothing in a file says that whole turns are gone
 //! from its end: what the conversation knows of it tells that it is behind, of a rollout in exports only.
+//! Nor does anything but a check say that a file under the session's name is another session's: what stands in it is told.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -78,6 +79,28 @@ impl Format {
 
     fn whole(self, home: &Home, id: &str) -> String {
         self.turns(home, id).concat()
+    }
+
+    /// The file of somebody else's session, of which nothing is as it was here: neither what was said nor the names.
+    fn anothers(self, home: &Home) -> String {
+        let whole = self.whole(home, "33333333-2222-4333-8444-555555555555");
+        let other = match self {
+            Self::Claude => [
+                ("\"u0\"", "\"v0\""),
+                ("\"u1\"", "\"v1\""),
+                ("\"a0\"", "\"b0\""),
+                ("\"a1\"", "\"b1\""),
+                ("\"m0\"", "\"n0\""),
+                ("\"m1\"", "\"n1\""),
+                ("ask ", "demand "),
+                ("say ", "reply "),
+            ]
+            .as_slice(),
+            Self::Codex => &[("a1fcbf-", "b1fcbf-"), ("early", "foreign")],
+        };
+        other
+            .iter()
+            .fold(whole, |text, (from, to)| text.replace(from, to))
     }
 }
 
@@ -175,7 +198,7 @@ const DAMAGES: [(&str, Damage); 9] = [
     ("another's", |format, home, id| {
         let path = format.path(home, id);
         fs::remove_file(&path).unwrap();
-        fs::write(&path, format.whole(home, "33333333-2222-4333-8444-555555555555")).unwrap();
+        fs::write(&path, format.anothers(home)).unwrap();
     }),
     ("a ring", |format, home, id| {
         let path = format.path(home, id);
@@ -249,7 +272,7 @@ none | true |  | 2 | 4 | 2 | yes | 4 | true
 empty | true | 0:nothingToResume | 0 behind | 0 behind | CheckpointNotFound | TranscriptDamaged | 0 behind | true
 shrunk | true |  | 1 behind | 2 behind | CheckpointNotFound | yes | 2 behind | true
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
-another's | true | 1:foreignSessionId | 2 | 4 | 2 | yes | 4 | true
+another's | true | 1:foreignSessionId | 2 | 4 | CheckpointNotFound | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 newer | true | 5:unknownRecord | 2 | 4 | 2 | yes | 4 | true
 a long line | true | 3:oversizedLine | 2 broken | 4 broken | 2 | yes | 4 broken | true
@@ -265,7 +288,7 @@ none | true |  | 2 | 4 | 2 | yes | 4 | true
 empty | true | 0:nothingToResume | 0 behind | 0 behind | CheckpointNotFound | TranscriptDamaged | 0 behind | true
 shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 behind | true
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
-another's | true | 1:foreignSessionId | 2 | 4 | 2 | yes | 4 | true
+another's | true | 1:foreignSessionId | 2 | 4 | CheckpointNotFound | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 newer | true | 24:unknownRecord | 2 | 4 | 2 | yes | 4 | true
 a long line | true | 13:oversizedLine | 2 broken | 4 broken | 2 | yes | 4 broken | true
