@@ -13,10 +13,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+pub(crate) use crate::signs::PATIENCE;
 use crate::signs::{self, Watched};
-
-/// How long anything may take before a test fails instead of hanging. No test waits for it to pass.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// See the module.
 pub(crate) struct Home {

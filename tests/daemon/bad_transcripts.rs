@@ -180,6 +180,9 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     assert_eq!(texts, ["ask 0", "say 0", "ask 1", "say 1"]);
     assert_eq!((checkpoints, &gaps[0]["kind"]), (2, &json!("broken")));
     assert_eq!(listed(&app).await, ["long"]);
+    if let Some(peak) = daemon.peak_bytes() {
+        assert!(peak < 150 << 20, "a line was held: {peak} bytes");
+    }
 }
 
 #[tokio::test]

@@ -211,6 +211,14 @@ impl Daemon<'_> {
         self.child.as_ref().unwrap().id()
     }
 
+    /// The most memory that it ever took, in bytes; none where the system does not tell.
+    pub(crate) fn peak_bytes(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kilobytes * 1024)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(pid_of(self.pid()), signal).unwrap();
     }
@@ -279,7 +287,7 @@ pub(crate) fn kill_now(pid: u32) {
 pub(crate) fn wait_for_end(pid: u32) {
     use crate::signs::{descriptor_of, ends_within};
     if let Some(process) = descriptor_of(pid) {
-        ends_within(process, DEADLINE);
+        assert!(ends_within(process, DEADLINE), "{pid} does not end");
     }
 }
 

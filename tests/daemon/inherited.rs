@@ -114,6 +114,12 @@ async fn found(app: &App, name: &str) -> ConversationId {
     conversation.id
 }
 
+/// How many prompts a history tells.
+fn prompts(history: &Value) -> usize {
+    let messages = history["messages"].as_array().unwrap().iter();
+    messages.filter(|message| message["role"] == "user").count()
+}
+
 async fn pages(app: &App, id: ConversationId) -> (Value, Value) {
     let whole = json!({"conversationId": id});
     let history = app.call("conversation/history", whole.clone()).await.unwrap();
@@ -249,12 +255,7 @@ async fn what_it_came_from_is_what_is_left_when_its_own_transcript_is_gone() {
         (&history["gaps"][0]["kind"], &history["gaps"][0]["upstreamId"]),
         (&json!("missing"), &json!(head))
     );
-    let prompts = history["messages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|message| message["role"] == "user");
-    assert_eq!(prompts.count(), 2);
+    assert_eq!(prompts(&history), 2);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
@@ -353,12 +354,7 @@ async fn what_another_conversation_has_stays_its_own() {
     let (history, _) = pages(&app, second).await;
     let gaps = history["gaps"].as_array().unwrap();
     assert_eq!((gaps.len(), &gaps[0]["upstreamId"]), (1, &json!(head)));
-    let prompts = history["messages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|message| message["role"] == "user");
-    assert_eq!(prompts.count(), 2);
+    assert_eq!(prompts(&history), 2);
     assert_eq!(
         app.send(second, "go on").await.resumed.unwrap().via,
         Via::OlderLink

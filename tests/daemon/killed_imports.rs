@@ -35,6 +35,17 @@ async fn exported(there: &Home) -> (ConversationId, String) {
     (id, path)
 }
 
+/// How many of those files there are with what they hold.
+fn results(here: &Home) -> usize {
+    let all = files_below(&here.data().join("loopback")).into_iter();
+    all.filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .inspect(|path| {
+            let number = path.file_stem().unwrap().to_str().unwrap();
+            assert_eq!(fs::read_to_string(path).unwrap(), number);
+        })
+        .count()
+}
+
 /// Kills a daemon when its import has put at least so many files in place. Whether it was in time.
 async fn killed_at(here: &Home, params: &serde_json::Value, files: usize) -> bool {
     let daemon = here.start();
@@ -87,6 +98,7 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
         if let [whole] = listed.as_slice() {
             let id = serde_json::from_value(whole["id"].clone()).unwrap();
             assert_eq!(app.remembered(id).await, ["one", "two"]);
+            assert_eq!(results(&here), RESULTS, "killed at {files} files");
             continue;
         }
         assert_eq!(listed.len(), 0);
@@ -97,9 +109,7 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
         let again = import(&app, params).await.unwrap();
         assert_eq!(again.id == id, !new_ids);
         assert_eq!(app.remembered(again.id).await, ["one", "two"]);
-        let results = files_below(&here.data().join("loopback")).into_iter();
-        let results = results.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
-        assert!(results.count() >= RESULTS);
+        assert_eq!(results(&here), RESULTS, "killed at {files} files");
     }
     assert!(interrupted > 0, "no import was killed in time");
 }

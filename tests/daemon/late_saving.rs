@@ -200,10 +200,14 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
         .await
         .unwrap();
     raw.answer(prompt).await;
-    let mut event = events.next().await.event;
-    while event.kind() != "turnEnded" {
+    // What is found when the turn is over is told before the next one is saved.
+    app.send(id, "further").await;
+    loop {
+        let event = events.next().await.event;
         assert_ne!(event.kind(), "foreignWriter");
-        event = events.next().await.event;
+        if matches!(&event, Event::CheckpointSaved { checkpoint } if checkpoint.prompt == "further") {
+            break;
+        }
     }
 }
 

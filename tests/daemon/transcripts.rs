@@ -195,3 +195,49 @@ async fn what_cannot_be_listed_is_said() {
         refused(app.call("transcript/list", params).await, kind, words);
     }
 }
+
+/// Nothing is taken for granted from the life before.
+#[tokio::test]
+async fn what_changed_while_no_daemon_ran_is_listed() {
+    let home = home();
+    let claude = home.path().join("claude");
+    for (id, minute) in [("changed", 1), ("gone", 2), ("moved", 3), ("same", 4)] {
+        elsewhere(&claude, id, minute, &format!("old {id}"));
+    }
+    let folder = claude.join("projects/-home-u-project");
+    let of = |id: &str| folder.join(format!("{id}.jsonl"));
+    let changes: [&dyn Fn(); 2] = [
+        &|| {
+            elsewhere(&claude, "changed", 1, "new changed");
+            fs::remove_file(of("gone")).unwrap();
+            elsewhere(&claude, "came", 5, "new came");
+            let there = claude.join("projects/-home-u-there");
+            fs::create_dir(&there).unwrap();
+            fs::rename(of("moved"), there.join("moved.jsonl")).unwrap();
+        },
+        &|| fs::remove_dir_all(&folder).unwrap(),
+    ];
+    let lists: [&[&str]; 3] = [
+        &["old same", "old moved", "old gone", "old changed"],
+        &["new came", "old same", "old moved", "new changed"],
+        &["old moved"],
+    ];
+    for (life, expected) in lists.into_iter().enumerate() {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        assert_eq!(
+            titles(&list(&app, json!({"agent": "claude"})).await),
+            expected,
+            "life {life}"
+        );
+        drop(app);
+        // It ends in order once, and is killed once.
+        match life {
+            1 => daemon.kill(),
+            _ => drop(daemon),
+        }
+        if let Some(change) = changes.get(life) {
+            change();
+        }
+    }
+}

@@ -18,28 +18,32 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// How long anything may take before a test fails instead of hanging. No test waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How much is read of a folder's events at once, in bytes.
 const EVENTS_BYTES: usize = 4096;
 
 /// A process that no later one can be taken for; none when it has gone already.
+#[must_use]
 pub(crate) fn descriptor_of(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Whether a process ends within this time, be it that its parent has not noted that yet.
+#[must_use]
 pub(crate) fn ends_within(process: impl AsFd, limit: Duration) -> bool {
     tells_within(&mut [PollFd::new(&process, PollFlags::IN)], limit)
 }
 
 /// Whether the parent of a process has noted its end within this time. Linux tells so since 6.9.
+#[must_use]
 pub(crate) fn is_noted_within(process: impl AsFd, limit: Duration) -> bool {
     // That it ended is not asked for; this is told unasked.
     tells_within(&mut [PollFd::new(&process, PollFlags::empty())], limit)
 }
 
+#[must_use]
 fn tells_within(descriptors: &mut [PollFd<'_>], limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).unwrap();
     loop {
@@ -111,8 +115,10 @@ impl Watched {
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::ONLYDIR;
         // What is not there yet comes in a folder that is watched; what has gone needs no watch.
-        if inotify::add_watch(&self.queue, folder, flags).is_err() {
-            return;
+        match inotify::add_watch(&self.queue, folder, flags) {
+            Ok(_) => {}
+            Err(Errno::NOENT | Errno::NOTDIR) => return,
+            Err(error) => panic!("{} is not watched: {error}", folder.display()),
         }
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

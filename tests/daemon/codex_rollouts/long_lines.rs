@@ -1,15 +1,6 @@
 //! A rollout with a line that is longer than any that is read.
 
 use super::*;
-use crate::home::Daemon;
-
-/// The most memory that the daemon ever took; none where the system does not tell.
-fn peak_bytes(daemon: &Daemon) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
-}
 
 /// A line of 300 MB, which stands on no disk; what comes behind it is told.
 #[tokio::test]
@@ -33,7 +24,7 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     assert_eq!(told["gaps"][0]["kind"], json!("broken"));
     assert_eq!(checkpoints(&app, &root).await.len(), 6);
     assert_eq!(findings(&app, ROOT_ID).await, [(15, "oversizedLine".to_owned())]);
-    if let Some(peak) = peak_bytes(&daemon) {
+    if let Some(peak) = daemon.peak_bytes() {
         assert!(peak < 150 << 20, "a line was held: {peak} bytes");
     }
     let page = app
