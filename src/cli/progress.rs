@@ -28,23 +28,39 @@ pub(super) async fn watched<T>(
     method: &str,
     call: impl Future<Output = T>,
 ) -> T {
-    let mut call = pin!(call);
     if output.json || output.note_look.columns.is_none() {
         return call.await;
     }
+    // A daemon that cannot say it is none to fail for.
+    let look_up = async || {
+        let told = daemon.work().await.ok();
+        told.and_then(|told| newest(told.work, method))
+    };
+    let mut bar = None;
+    let show = |work: Option<&Work>| {
+        bar.get_or_insert_with(|| Bar::new(output.note_look.unicode))
+            .show(work);
+    };
+    shown(call, look_up, show).await
+}
+
+/// Waits for a call, and shows how far it has come once it takes long.
+async fn shown<T>(
+    call: impl Future<Output = T>,
+    look_up: impl AsyncFn() -> Option<Work>,
+    mut show: impl FnMut(Option<&Work>),
+) -> T {
+    let mut call = pin!(call);
     tokio::select! {
         done = &mut call => return done,
         () = tokio::time::sleep(PATIENCE) => {}
     }
-    let bar = Bar::new(output.note_look.unicode);
     loop {
-        let told = tokio::select! {
+        let work = tokio::select! {
             done = &mut call => return done,
-            told = daemon.work() => told,
+            work = look_up() => work,
         };
-        // A daemon that cannot say it is none to fail for.
-        let work = told.ok().and_then(|told| newest(told.work, method));
-        bar.show(work.as_ref());
+        show(work.as_ref());
         tokio::select! {
             done = &mut call => return done,
             () = tokio::time::sleep(INTERVAL) => {}
@@ -118,5 +134,15 @@ mod tests {
         let all = vec![work("a", 1), work("b", 2), work("a", 3), work("b", 4)];
         assert_eq!(newest(all.clone(), "a").map(|work| work.done_bytes), Some(3));
         assert_eq!(newest(all, "c"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_over_within_half_a_second_shows_nothing() {
+        for (took_ms, expected) in [(499, 0), (501, 1), (601, 2)] {
+            let mut looks = 0;
+            let call = tokio::time::sleep(Duration::from_millis(took_ms));
+            shown(call, async || None, |_| looks += 1).await;
+            assert_eq!(looks, expected, "{took_ms} ms");
+        }
     }
 }

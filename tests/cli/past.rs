@@ -17,7 +17,7 @@ fn lines(printed: &str) -> Vec<Value> {
 
 /// Sends a prompt through standard input: it would be too long for an argument.
 #[track_caller]
-fn send(home: &Home, id: &str, prompt: &str) {
+pub(crate) fn send(home: &Home, id: &str, prompt: &str) {
     let mut child = home
         .command(&["send", id, "-"])
         .stdin(Stdio::piped())

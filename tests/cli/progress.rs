@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::stub::{ID, Stub};
+use super::stub::{HELD, ID, Stub, WORK, WORK_MIB};
 use super::terminal::Terminal;
 use super::{sessionctl, text};
 
@@ -19,7 +19,7 @@ fn a_long_call_has_a_bar_that_goes_when_it_is_over() {
     let json = Terminal::of(80, &sessionctl(&stub.home(), &["--json", "export", ID]));
     stub.wait_for_calls("conversation/export", 2);
     let mut terminal = Terminal::of(80, &sessionctl(&stub.home(), &["export", ID]));
-    terminal.until("25%  1.00 MiB of 4.00 MiB");
+    terminal.until("12%  1.00 MiB of 8.00 MiB");
     let (shown, code) = terminal.ended();
     assert_eq!(code, Some(0), "{shown:?}");
     // The line of the bar is cleared before anything is said.
@@ -39,4 +39,34 @@ fn a_long_call_has_a_bar_that_goes_when_it_is_over() {
         (text(&piped.stdout).as_str(), text(&piped.stderr).as_str()),
         ("/t/x\n", "")
     );
+}
+
+/// Each asks how far its own call has come.
+#[test]
+fn every_command_that_can_take_long_has_a_bar() {
+    let of = |method: &str| -> &[&str] {
+        match method {
+            "conversation/export" => &["export", ID],
+            "conversation/import" => &["import", "x"],
+            "conversation/adopt" => &["adopt", "up-1"],
+            "transcript/check" => &["check", "up-1"],
+            "conversation/history" => &["history", ID],
+            "conversation/checkpoints" => &["checkpoints", ID],
+            "transcript/list" => &["transcripts", HELD],
+            other => panic!("{other}"),
+        }
+    };
+    let waiting = WORK.map(|(method, done)| {
+        let stub = Stub::start();
+        let terminal = Terminal::of(80, sessionctl(&stub.home(), of(method)).env("PAGER", ""));
+        (terminal, stub, method, done)
+    });
+    for (mut terminal, stub, method, done) in waiting {
+        terminal.until(&format!("{done}.00 MiB of {WORK_MIB}.00 MiB"));
+        let (shown, code) = terminal.ended();
+        assert_eq!(code, Some(0), "{method}: {shown:?}");
+        let (_, answer) = shown.rsplit_once("\x1b[2K").unwrap();
+        assert!(!answer.contains("MiB"), "{method}: {answer:?}");
+        assert_eq!(stub.calls_of(method).len(), 1, "{method}");
+    }
 }

@@ -19,6 +19,24 @@ pub(crate) const ID: &str = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d";
 /// The result of `conversation/get`, byte for byte: layout and unknown fields that only verbatim printing keeps.
 pub(crate) const GET_RESULT: &str = r#"{"conversation": {"id":"5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d","namespace":"","agent":"loopback","cwd":"/home/u/project","title":"Rename","state":"idle","live":false,"head":"up-1","chainLength":1,"settings":{},"interrupts":[],"createdAt":"2026-11-03T09:00:00Z","updatedAt":"2026-11-03T10:00:00Z","revision":3,"later":1.50}}"#;
 
+/// The calls that can take long, and how far each has come as `daemon/work` tells it, in MiB of [`WORK_MIB`]. Each is
+/// answered when that was asked three times; a list of transcripts only where the query is [`HELD`].
+pub(crate) const WORK: [(&str, u64); 7] = [
+    ("conversation/export", 1),
+    ("conversation/import", 2),
+    ("conversation/adopt", 3),
+    ("transcript/check", 4),
+    ("conversation/history", 5),
+    ("conversation/checkpoints", 6),
+    ("transcript/list", 7),
+];
+
+/// See [`WORK`].
+pub(crate) const WORK_MIB: u64 = 8;
+
+/// See [`WORK`].
+pub(crate) const HELD: &str = "held";
+
 /// A running stub. It ends when it is dropped.
 pub(crate) struct Stub {
     folder: TempDir,
@@ -116,8 +134,11 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
     answer(&mut module, "conversation/close", "{}");
     answer(&mut module, "daemon/status", "{}");
     module
-        .register_method("transcript/list", |params, shared, _| {
+        .register_async_method("transcript/list", |params, shared, _| async move {
             let params: Value = params.parse().unwrap_or_default();
+            if params["query"] == HELD {
+                return held(&shared, "transcript/list", params, r#"{"transcripts":[]}"#).await;
+            }
             let page = match params["cursor"].is_null() {
                 true => transcripts_page("first", r#""nextCursor":"1:/t","unreadable":["/t/a"],"unwatched":[{"path":"/t","problem":"too many folders"}]"#),
                 false => transcripts_page("second", r#""unreadable":["/t/a","/t/b"]"#),
@@ -126,14 +147,20 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
             raw(&page)
         })
         .unwrap();
-    module
-        .register_async_method("conversation/export", |params, shared, _| async move {
-            let over = shared.released.notified();
-            shared.arrived("conversation/export", params.parse()?);
-            over.await;
-            raw(r#"{"path":"/t/x","bytes":1}"#)
-        })
-        .unwrap();
+    for (method, result) in [
+        ("conversation/export", r#"{"path":"/t/x","bytes":1}"#),
+        ("conversation/import", GET_RESULT),
+        ("conversation/adopt", GET_RESULT),
+        ("transcript/check", r#"{"findings":[]}"#),
+        ("conversation/history", r#"{"messages":[]}"#),
+        ("conversation/checkpoints", r#"{"checkpoints":[]}"#),
+    ] {
+        module
+            .register_async_method(method, move |params, shared, _| async move {
+                held(&shared, method, params.parse()?, result).await
+            })
+            .unwrap();
+    }
     module
         .register_method("daemon/work", |params, shared, _| {
             shared.arrived("daemon/work", params.parse().unwrap_or_default());
@@ -141,11 +168,12 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
             if asked.iter().filter(|(method, _)| method == "daemon/work").count() == 3 {
                 shared.released.notify_waiters();
             }
-            raw(
-                r#"{"work":[{"method":"conversation/export","doneBytes":9,"totalBytes":9},
-                {"method":"conversation/export","doneBytes":1048576,"totalBytes":4194304},
-                {"method":"conversation/import","doneBytes":9,"totalBytes":9}]}"#,
-            )
+            let entry = |method: &str, done: u64, total: u64| json!({"method": method, "doneBytes": done, "totalBytes": total});
+            // An older call of the same method is not meant.
+            let older = WORK.map(|(method, _)| entry(method, 9, 9));
+            let meant = WORK.map(|(method, done)| entry(method, done << 20, WORK_MIB << 20));
+            let work = [older, meant].concat();
+            raw(&json!({"work": work}).to_string())
         })
         .unwrap();
     module
@@ -203,6 +231,19 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         )
         .unwrap();
     module
+}
+
+/// Answers once `daemon/work` was asked often enough.
+async fn held(
+    shared: &Shared,
+    method: &str,
+    params: Value,
+    result: &str,
+) -> Result<Box<RawValue>, ErrorObjectOwned> {
+    let over = shared.released.notified();
+    shared.arrived(method, params);
+    over.await;
+    raw(result)
 }
 
 fn transcripts_page(title: &str, rest: &str) -> String {

@@ -12,6 +12,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use super::home::Home;
+use super::past;
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
 const PATIENCE: Timespec = Timespec {
@@ -260,4 +261,43 @@ fn a_narrow_terminal_is_not_overrun() {
     let (shown, _) = Terminal::run_plain(&home, 40, &["--help"]).ended();
     let longest = shown.lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(40), "{longest:?}: {shown}");
+}
+
+#[test]
+fn history_goes_through_the_pager_that_is_asked_for() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let body = "long words ".repeat(400 * 1024 / 11);
+    for text in ["first", "last"] {
+        past::send(&home, &id, &format!("{text} [[say {text} reply]] {body}"));
+    }
+    let paged = |pager: &str| {
+        let mut command = home.command(&["history", &id]);
+        Terminal::of(80, command.env("NO_COLOR", "1").env("PAGER", pager)).ended()
+    };
+    let lines = |shown: &str| -> Vec<String> {
+        let lines = shown
+            .lines()
+            .map(|line| line.trim_end().chars().take(20).collect::<String>());
+        lines.filter(|line| line.contains("reply")).collect()
+    };
+    let (shown, code) = paged("sed s/^/PAGED:/");
+    assert_eq!(
+        (lines(&shown), code),
+        (
+            vec!["PAGED:first reply".to_owned(), "PAGED:last reply".to_owned()],
+            Some(0)
+        )
+    );
+    let (shown, code) = paged(" ");
+    assert_eq!(
+        (lines(&shown), code),
+        (vec!["first reply".to_owned(), "last reply".to_owned()], Some(0))
+    );
+    // One who has seen enough leaves, while there is more than a pipe holds.
+    let (shown, code) = paged("head -c 7 && echo ' and so on'");
+    assert_eq!((shown.as_str(), code), ("> first and so on\r\n", Some(0)));
+    // What cannot be started is told by the shell.
+    let (_, code) = paged("/nonexistent/pager");
+    assert_eq!(code, Some(0));
 }
