@@ -107,3 +107,43 @@ fn what(flags: ReadFlags) -> What {
         What::Changed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_the_queue_did_not_hold_is_told_to_be_lost_and_it_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+        fs::write(&one, "").expect("a file");
+        let mut queue = Inotify::open().expect("a queue");
+        let number = queue.add(folder.path(), Reach::Tree).expect("a watch");
+        let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("the limit");
+        let limit: usize = limit.trim().parse().expect("a number");
+        // Each move is two events.
+        for _ in 0..=limit / 4 {
+            fs::rename(&one, &other).expect("a move");
+            fs::rename(&other, &one).expect("a move");
+        }
+        let told = |queue: &mut Inotify| {
+            let mut told = Vec::new();
+            queue.read(&mut |one| told.push(one)).expect("events");
+            told
+        };
+        let all = told(&mut queue);
+        assert_eq!((all.len(), all.last()), (limit + 1, Some(&Told::Lost)));
+        assert_eq!(all.iter().filter(|one| **one == Told::Lost).count(), 1);
+
+        fs::write(folder.path().join("new"), "").expect("a file");
+        let came = Told::Happened {
+            folder: number,
+            name: Some(OsString::from("new")),
+            is_folder: false,
+            what: What::Came,
+        };
+        assert!(told(&mut queue).contains(&came));
+    }
+}
