@@ -376,7 +376,7 @@ fn a_deaf_session_ignores_cancels_but_not_its_closing() {
 
 #[test]
 fn a_preamble_is_history_and_not_instructions() {
-    use session_bridge::transcript::preamble::{PastTurn, preamble};
+    use session_bridge::transcript::preamble::{Missing, PastTurn, preamble};
     let place = Place::new();
     let mut agent = place.agent();
     let session = agent.new_session(place.cwd());
@@ -385,7 +385,7 @@ fn a_preamble_is_history_and_not_instructions() {
         reply: "no".into(),
         complete: true,
     };
-    let told = preamble(&[past], 0).expect("a text").text;
+    let told = preamble(&[past], Missing::default()).expect("a text").text;
     let prompt = json!([{ "type": "text", "text": told }, { "type": "text", "text": "go on" }]);
     let reply = agent.call(
         "session/prompt",
