@@ -9,10 +9,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -24,6 +26,13 @@ pub const LOCK_FILE_NAME: &str = "sessiond.lock";
 
 /// How often the lock is tried again while only readers, who hold it for an instant, stand in the way.
 const ATTEMPTS: usize = 10_000;
+
+/// For how long the lock of a daemon that is dead is waited for: a process that it was just starting holds it until it
+/// has become another program, which takes an instant.
+const LEFT_BEHIND_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long one of these waits is.
+const LEFT_BEHIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// The most that is read of a lock file; what a daemon writes has a few hundred bytes.
 const INFO_LIMIT_BYTES: u64 = 64 * 1024;
@@ -106,7 +115,7 @@ pub struct DaemonLock {
 
 impl DaemonLock {
     /// Takes the lock `path`, making the file with mode 0600 where there is none, and writes `info` into it. The
-    /// folder has to exist. Never waits.
+    /// folder has to exist. Waits for nobody who lives.
     ///
     /// # Errors
     /// [`LockError::AlreadyRunning`] when another process has it; see there for the others.
@@ -123,7 +132,7 @@ impl DaemonLock {
             file,
             path: path.to_owned(),
         };
-        lock.take()?;
+        lock.take(std::thread::sleep)?;
         lock.publish(info)?;
         Ok(lock)
     }
@@ -152,16 +161,21 @@ impl DaemonLock {
         &self.path
     }
 
-    fn take(&self) -> Result<(), LockError> {
+    fn take(&self, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
+        let mut waited = Duration::ZERO;
         for _ in 0..ATTEMPTS {
             if try_lock(&self.file, FlockOperation::NonBlockingLockExclusive, &self.path)? {
                 return Ok(());
             }
             // A daemon excludes everybody. If the lock can be shared, it was only somebody who looked.
             if !try_lock(&self.file, FlockOperation::NonBlockingLockShared, &self.path)? {
-                let info = read_info(&self.file)
-                    .map_err(io_error("read", &self.path))?
-                    .map(Box::new);
+                let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
+                if waited < LEFT_BEHIND_LIMIT && info.as_ref().is_some_and(|info| is_dead(info.pid)) {
+                    pause(LEFT_BEHIND_PAUSE);
+                    waited += LEFT_BEHIND_PAUSE;
+                    continue;
+                }
+                let info = info.map(Box::new);
                 return Err(LockError::AlreadyRunning {
                     path: self.path.clone(),
                     info,
@@ -192,6 +206,12 @@ pub fn read_lock(path: &Path) -> Result<Option<LockState>, LockError> {
     // Given back at once by closing the file, if it was got.
     let info = read_info(&file).map_err(io_error("read", path))?;
     Ok(Some(LockState { held, info }))
+}
+
+/// Whether there is no such process. One that is another user's lives.
+fn is_dead(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 fn try_lock(file: &File, operation: FlockOperation, path: &Path) -> Result<bool, LockError> {

@@ -7,7 +7,7 @@ use super::*;
 
 fn info(socket: &str) -> LockInfo {
     LockInfo {
-        pid: 4711,
+        pid: std::process::id(),
         socket: socket.into(),
         acp_socket: Some("/run/user/1000/sessiond/acp.sock".into()),
         home: None,
@@ -50,7 +50,10 @@ fn a_second_daemon_is_told_pid_and_socket() {
     let error = DaemonLock::acquire(&path, &info("/b.sock")).unwrap_err();
     assert!(matches!(&error, LockError::AlreadyRunning { .. }), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("4711") && text.contains("/a.sock"), "{text}");
+    assert!(
+        text.contains(&std::process::id().to_string()) && text.contains("/a.sock"),
+        "{text}"
+    );
     // The attempt changed nothing.
     assert_eq!(
         read_lock(&path).unwrap(),
@@ -61,6 +64,40 @@ fn a_second_daemon_is_told_pid_and_socket() {
     );
     drop(first);
     DaemonLock::acquire(&path, &info("/b.sock")).unwrap();
+}
+
+/// A process that the dead daemon was about to start has its lock for a moment more.
+#[test]
+fn the_lock_of_a_dead_daemon_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(LOCK_FILE_NAME);
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let dead = LockInfo {
+        pid: child.id(),
+        ..info("/a.sock")
+    };
+    let mut left_behind = Some(DaemonLock::acquire(&path, &dead).unwrap());
+    let next = || DaemonLock {
+        file: OpenOptions::new().read(true).write(true).open(&path).unwrap(),
+        path: path.clone(),
+    };
+    let mut pauses = 0;
+    next()
+        .take(|_| {
+            pauses += 1;
+            if pauses == 3 {
+                left_behind = None;
+            }
+        })
+        .unwrap();
+    assert_eq!(pauses, 3);
+    // But not for ever.
+    let _stays = DaemonLock::acquire(&path, &dead).unwrap();
+    let mut waited = Duration::ZERO;
+    let error = next().take(|pause| waited += pause).unwrap_err();
+    assert!(matches!(error, LockError::AlreadyRunning { .. }), "{error:?}");
+    assert_eq!(waited, LEFT_BEHIND_LIMIT);
 }
 
 #[test]
@@ -74,7 +111,10 @@ fn publishing_keeps_the_file_and_leaves_nothing_of_a_longer_text() {
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(
         text,
-        "{\"pid\":4711,\"socket\":\"/short.sock\",\"acpSocket\":\"/run/user/1000/sessiond/acp.sock\",\"startedAt\":\"2026-11-20T10:00:00Z\"}\n"
+        format!(
+            "{{\"pid\":{},\"socket\":\"/short.sock\",\"acpSocket\":\"/run/user/1000/sessiond/acp.sock\",\"startedAt\":\"2026-11-20T10:00:00Z\"}}\n",
+            std::process::id()
+        )
     );
 }
 
