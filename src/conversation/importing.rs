@@ -37,7 +37,6 @@ use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::{LINE_LIMIT_BYTES, Relocation};
-use crate::transcript::shelf::Format;
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
@@ -80,7 +79,7 @@ struct Plan {
 /// # Errors
 /// When it cannot be used here, its ids are held already, or it is damaged. Nothing is left behind then.
 pub(super) fn import(
-    services: &Services,
+    services: &Arc<Services>,
     import: &Import,
     progress: &Progress,
 ) -> Result<Imported, ConversationError> {
@@ -99,7 +98,9 @@ pub(super) fn import(
     take_back_unfinished(services);
     let staging = Staging::make(&services.data).map_err(Trouble::from)?;
     let noted = plan::Plan::begin(&staging, plan.id).map_err(Trouble::from)?;
-    let mut placed = Placed::new(staging, noted);
+    let asked = Arc::clone(services);
+    let is_somebodys = move |session: &UpstreamId| is_somebodys(&asked, session);
+    let mut placed = Placed::new(staging, noted, Box::new(is_somebodys));
     let files = unpack(&path, &manifest, placed.staged(), progress)?;
     let results = results(&manifest, &plan);
     let bases = rollout::bases(&manifest, &files)?;
@@ -323,25 +324,17 @@ pub(super) fn take_back_unfinished(services: &Services) {
     plan::take_back(
         &services.data,
         |id| is_written(services, id),
-        |path| is_somebodys(services, path),
+        |session| is_somebodys(services, session),
     );
 }
 
-/// Whether a transcript is one of a conversation that is here. One of which that cannot be known is nobody's to remove.
-fn is_somebodys(services: &Services, path: &Path) -> bool {
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    let id = [Format::Claude, Format::Codex]
-        .into_iter()
-        .find_map(|format| format.upstream_id(name));
-    let Some(id) = id else { return false };
+/// Whether a session is one of a conversation that is here. One of which that cannot be known is nobody's to remove.
+fn is_somebodys(services: &Services, session: &UpstreamId) -> bool {
     let is_there = |owner| match services.store.conversation(owner) {
         Ok(record) => record.is_some_and(|record| record.deleted_at.is_none()),
         Err(_) => true,
     };
-    let owners = services.store.owners(&UpstreamId::new(id), None);
+    let owners = services.store.owners(session, None);
     owners.map_or(true, |owners| owners.into_iter().any(is_there))
 }
 
@@ -415,7 +408,7 @@ fn put(
         placed,
         session,
         sources,
-        (&folder, new_id.as_str()),
+        (&folder, &new_id),
         &relocation,
         progress,
     )?)

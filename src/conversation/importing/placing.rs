@@ -8,6 +8,8 @@ use std::io::{self, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use bridge_protocol::UpstreamId;
+
 use super::super::bundle::{BundledSession, Trouble};
 use super::super::work::{EndedEarly, Progress};
 use super::plan::{Hashed, Plan, Staging};
@@ -19,20 +21,24 @@ pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Files and folders that were made. What is still as it was made is removed when this is dropped, but for
 /// [`Placed::keep`]; and when the daemon is killed, by the next one, which reads the plan.
-#[derive(Debug)]
 pub(in crate::conversation) struct Placed {
     plan: Plan,
     stays: bool,
+    is_somebodys: IsSomebodys,
     // Dropped behind what takes the files away.
     staging: Staging,
 }
 
+/// Whether a session is one of a conversation that is here: somebody may adopt what lies in its place and is not kept yet.
+pub(super) type IsSomebodys = Box<dyn Fn(&UpstreamId) -> bool + Send>;
+
 impl Placed {
     /// Nothing yet.
-    pub(super) fn new(staging: Staging, plan: Plan) -> Self {
+    pub(super) fn new(staging: Staging, plan: Plan, is_somebodys: IsSomebodys) -> Self {
         Self {
             plan,
             stays: false,
+            is_somebodys,
             staging,
         }
     }
@@ -47,13 +53,14 @@ impl Placed {
         self.staging.folder()
     }
 
-    /// Puts a file where it belongs, unless the same is there; `fill` writes its content.
+    /// Puts a file of a session where it belongs, unless the same is there; `fill` writes its content.
     ///
     /// # Errors
     /// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what cannot be written.
     pub(super) fn file(
         &mut self,
         target: &Path,
+        session: &UpstreamId,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         self.make_folder(target.parent().unwrap_or(Path::new("/")))?;
@@ -66,7 +73,7 @@ impl Placed {
                 fill(&mut hashed)?;
                 Ok(hashed.digest())
             },
-            |metadata, digest| Ok(plan.borrow_mut().file(target, metadata, digest)?),
+            |metadata, digest| Ok(plan.borrow_mut().file(target, session, metadata, digest)?),
         )?;
         Ok(())
     }
@@ -87,7 +94,7 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if !self.stays && !self.plan.undo() {
+        if !self.stays && !self.plan.undo(&self.is_somebodys) {
             self.staging.keep();
         }
     }
@@ -102,7 +109,7 @@ pub(super) fn place(
     placed: &mut Placed,
     session: &BundledSession,
     sources: &[PathBuf],
-    (folder, new_id): (&Path, &str),
+    (folder, new_id): (&Path, &UpstreamId),
     relocation: &Relocation,
     progress: &Progress,
 ) -> Result<u64, Trouble> {
@@ -112,7 +119,7 @@ pub(super) fn place(
         // The manifest was checked: a name is the id and what follows it, and leads nowhere else.
         let rest = file.name.strip_prefix(old_id).unwrap_or_default();
         let target = folder.join(format!("{new_id}{rest}"));
-        placed.file(&target, |writer| {
+        placed.file(&target, new_id, |writer| {
             unchanged += write(source, &target, relocation, writer, progress)?;
             Ok(())
         })?;
@@ -170,10 +177,11 @@ mod tests {
     fn placed(data: &Path) -> (Placed, [PathBuf; 3]) {
         let staging = Staging::make(data).unwrap();
         let plan = Plan::begin(&staging, ConversationId::mint()).unwrap();
-        let mut placed = Placed::new(staging, plan);
+        let is_somebodys = |session: &UpstreamId| session.as_str() == "adopted";
+        let mut placed = Placed::new(staging, plan, Box::new(is_somebodys));
         let files = ["a/b/ours", "a/grown", "c/replaced"].map(|name| data.join(name));
         for file in &files {
-            let filled = placed.file(file, |writer| {
+            let filled = placed.file(file, &"s".into(), |writer| {
                 writer.write_all(b"text").unwrap();
                 Ok(())
             });
@@ -192,6 +200,25 @@ mod tests {
         drop(placed);
         assert!(!ours.exists() && !data.path().join("a/b").exists());
         assert!(grown.exists() && replaced.exists());
+        assert!(!data.path().join("imports").exists());
+    }
+
+    /// With all that lies beside it.
+    #[test]
+    fn a_failed_import_leaves_a_session_that_somebody_adopted_meanwhile() {
+        let data = tempfile::tempdir().unwrap();
+        let (mut placed, [ours, ..]) = placed(data.path());
+        let files =
+            ["adopted.jsonl", "adopted/tool-results/r.txt"].map(|name| data.path().join("a").join(name));
+        for file in &files {
+            let filled = placed.file(file, &"adopted".into(), |writer| {
+                writer.write_all(b"text").unwrap();
+                Ok(())
+            });
+            filled.unwrap();
+        }
+        drop(placed);
+        assert!(!ours.exists() && files.iter().all(|file| file.exists()));
         assert!(!data.path().join("imports").exists());
     }
 

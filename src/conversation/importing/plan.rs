@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::ConversationId;
+use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -43,6 +43,8 @@ enum Note {
 #[derive(Debug, Serialize, Deserialize)]
 struct PlannedFile {
     path: OsString,
+    /// The session that it belongs to: its transcript, or one of the files beside that.
+    session: UpstreamId,
     device: u64,
     inode: u64,
     bytes: u64,
@@ -93,11 +95,13 @@ impl Plan {
     pub(super) fn file(
         &mut self,
         path: &Path,
+        session: &UpstreamId,
         metadata: &Metadata,
         sha256: String,
     ) -> Result<(), TranscriptError> {
         self.note(Note::File(PlannedFile {
             path: path.into(),
+            session: session.clone(),
             device: metadata.dev(),
             inode: metadata.ino(),
             bytes: metadata.len(),
@@ -105,9 +109,10 @@ impl Plan {
         }))
     }
 
-    /// Takes back what was done of it, as [`take_back`] does. Whether nothing of it is left to be taken back.
-    pub(super) fn undo(&self) -> bool {
-        undo(&self.notes, &|_| false, &|_| false)
+    /// Takes back what was done of it, as [`take_back`] does: it was not written down. Whether nothing of it is left to be
+    /// taken back.
+    pub(super) fn undo(&self, is_somebodys: &impl Fn(&UpstreamId) -> bool) -> bool {
+        undo(&self.notes, &|_| false, is_somebodys)
     }
 
     fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
@@ -124,12 +129,12 @@ impl Plan {
 }
 
 /// Takes back what imports have left that did not come to their end, and what they unpacked. `is_written` says whether a
-/// conversation was written down, `is_somebodys` whether a file has become another one's since: it may have lain there for
-/// long.
+/// conversation was written down, `is_somebodys` whether a session has become another one's since: its files may have lain
+/// there for long.
 pub(in crate::conversation) fn take_back(
     data: &Path,
     is_written: impl Fn(ConversationId) -> bool,
-    is_somebodys: impl Fn(&Path) -> bool,
+    is_somebodys: impl Fn(&UpstreamId) -> bool,
 ) {
     let all = data.join(FOLDER);
     let entries = match fs::read_dir(&all) {
@@ -188,7 +193,7 @@ fn notes(path: &Path) -> io::Result<Vec<Note>> {
 fn undo(
     notes: &[Note],
     is_written: &impl Fn(ConversationId) -> bool,
-    is_somebodys: &impl Fn(&Path) -> bool,
+    is_somebodys: &impl Fn(&UpstreamId) -> bool,
 ) -> bool {
     let Some(Note::Conversation(id)) = notes.first() else {
         return true;
@@ -200,7 +205,7 @@ fn undo(
             Note::Conversation(_) => continue,
             Note::Temporary(path) => (path, fs::remove_file(path)),
             Note::File(_) | Note::Folder(_) if stays => continue,
-            Note::File(file) if is_somebodys(Path::new(&file.path)) => continue,
+            Note::File(file) if is_somebodys(&file.session) => continue,
             Note::File(file) => match is_it(file) {
                 Ok(true) => (&file.path, fs::remove_file(&file.path)),
                 Ok(false) => {
@@ -362,7 +367,8 @@ mod tests {
             let mut hashed = Hashed::new(&mut nowhere);
             hashed.write_all(text.as_bytes()).unwrap();
             let metadata = fs::metadata(&temporary).unwrap();
-            plan.file(path, &metadata, hashed.digest()).unwrap();
+            let session = UpstreamId::new(path.file_name().unwrap().to_str().unwrap());
+            plan.file(path, &session, &metadata, hashed.digest()).unwrap();
             fs::rename(&temporary, path).unwrap();
         }
         plan.temporary(&data.join("agent/.last.tmp")).unwrap();
@@ -427,7 +433,7 @@ mod tests {
         let at = |name: &str| data.path().join("agent").join(name);
         let (adopted, other) = (at("p/a"), at("p/b"));
         killed(data.path(), &[(&adopted, "one"), (&other, "two")]);
-        take_back(data.path(), |_| false, |path| path == adopted);
+        take_back(data.path(), |_| false, |session| session.as_str() == "a");
         assert!(adopted.exists() && !other.exists());
         assert!(!data.path().join(FOLDER).exists());
     }

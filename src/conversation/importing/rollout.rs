@@ -80,7 +80,7 @@ pub(super) fn place(
         None => root.join(folder(&name)).join(name),
     };
     let mut unchanged = 0;
-    placed.file(&target, |writer| {
+    placed.file(&target, new_id, |writer| {
         let file = File::open(source).map_err(TranscriptError::io("open", source))?;
         let reader = BufReader::with_capacity(BUFFER_BYTES, file);
         let step = |bytes| progress.step_io(bytes);
