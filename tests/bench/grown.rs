@@ -21,6 +21,8 @@ pub(crate) struct Grown {
     pub(crate) bytes: u64,
     /// How many lines it has.
     pub(crate) lines: u64,
+    /// How many of them are records of the conversation; in a rollout, how many messages it tells.
+    pub(crate) records: u64,
     /// The uuid of a prompt about half way.
     pub(crate) middle: String,
 }
@@ -180,6 +182,7 @@ impl Writer<Records> {
         )
         .map_err(std::io::Error::other)?;
         self.mark(&line)?;
+        self.grown.records += 1;
         self.state.line = line;
         self.state.parent = Some(uuid);
         Ok(())

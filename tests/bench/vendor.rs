@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::Outcome;
 use crate::npm::{self, Skip};
 
 /// Lists all sessions, and says how long that took and how much memory.
@@ -17,27 +18,34 @@ const MESSAGES: &str = "const { getSessionMessages } = await import(process.argv
     console.log(`${messages.length} messages in ${Math.round(performance.now() - begun)} ms, \
     ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
-/// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said.
-pub(crate) fn list_sessions(root: &Path) -> String {
-    run("listSessions()", LIST, root, &[])
+/// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said. It has to find as many.
+pub(crate) fn list_sessions(root: &Path, count: u64) -> Outcome<String> {
+    match run("listSessions()", LIST, root, &[]) {
+        Ok(said) if said.contains(&format!(": {count} sessions in ")) => Ok(said),
+        Ok(said) => Err(format!("{said}, of {count}").into()),
+        Err(why) => Ok(why),
+    }
 }
 
 /// What `getSessionMessages()` takes for one of them, in words, or why nothing can be said.
 pub(crate) fn get_session_messages(root: &Path, session: &str) -> String {
-    run("getSessionMessages()", MESSAGES, root, &[session])
+    run("getSessionMessages()", MESSAGES, root, &[session]).unwrap_or_else(|why| why)
 }
 
-fn run(name: &str, script: &str, root: &Path, arguments: &[&str]) -> String {
+/// What it says, or why it says nothing.
+fn run(name: &str, script: &str, root: &Path, arguments: &[&str]) -> Result<String, String> {
     let adapter = match npm::claude_adapter() {
         Ok(adapter) => adapter,
-        Err(Skip(reason)) => return format!("the vendor's library is left out: {reason}"),
+        Err(Skip(reason)) => return Err(format!("the vendor's library is left out: {reason}")),
     };
     let modules = adapter
         .script
         .ancestors()
         .find(|folder| folder.ends_with("node_modules"));
     let Some(library) = modules.map(|modules| modules.join("@anthropic-ai/claude-agent-sdk/sdk.mjs")) else {
-        return "the vendor's library is left out: it is not installed where it is looked for".to_owned();
+        return Err(
+            "the vendor's library is left out: it is not installed where it is looked for".to_owned(),
+        );
     };
     let said = Command::new(&adapter.node)
         .args(["--input-type=module", "-e", script])
@@ -48,13 +56,16 @@ fn run(name: &str, script: &str, root: &Path, arguments: &[&str]) -> String {
     match said {
         Ok(output) if output.status.success() => {
             let said = String::from_utf8_lossy(&output.stdout);
-            format!("the vendor's {name}: {}", said.trim())
+            Ok(format!("the vendor's {name}: {}", said.trim()))
         }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             let last = said.lines().rev().find(|line| !line.trim().is_empty());
-            format!("the vendor's library failed: {}", last.unwrap_or_default())
+            Err(format!(
+                "the vendor's library failed: {}",
+                last.unwrap_or_default()
+            ))
         }
-        Err(error) => format!("the vendor's library is left out: {error}"),
+        Err(error) => Err(format!("the vendor's library is left out: {error}")),
     }
 }

@@ -120,6 +120,8 @@ impl Writer<Turn> {
             "{{\"timestamp\":\"2026-11-03T12:00:00.000Z\",\"ordinal\":{ordinal},\"type\":\"{kind}\",\"payload\":{payload}}}\n"
         );
         self.grown.bytes += line.len() as u64;
+        // What the model is sent is told, and none of what tells of it again.
+        self.grown.records += u64::from(kind == "response_item");
         self.grown.lines += 1;
         self.file.write_all(line.as_bytes())
     }

@@ -52,25 +52,23 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
 /// What the index costs a process that does nothing else.
 fn build(options: &Options, report: &mut Report, home: &Home, path: &Path, grown: &Grown) -> Outcome<()> {
     let per_second = |took_us: f64| grown.bytes as f64 / took_us;
-    let (mut built, mut peaks, mut records) = (Vec::new(), Vec::new(), 0.0);
+    let (mut built, mut peaks) = (Vec::new(), Vec::new());
     let (mut read, mut counted) = (Vec::new(), Vec::new());
     for _ in 0..options.runs {
         let [read_us, counted_us, lines] = figures(READ, path)?;
-        if lines != grown.lines as f64 {
-            return Err(format!("{lines} lines were counted and {} written", grown.lines).into());
-        }
+        same(lines, grown.lines, "lines")?;
         read.push(per_second(read_us));
         counted.push(per_second(counted_us));
         let [built_us, peak_mb, found] = figures(INDEX, path)?;
         built.push(per_second(built_us));
         peaks.push(peak_mb);
-        records = found;
+        same(found, grown.records, "records")?;
     }
     let megabytes = grown.bytes / 1_000_000;
     report.add(Row {
         what: format!(
-            "index of a transcript, {megabytes} MB, {records} records in {} lines",
-            grown.lines
+            "index of a transcript, {megabytes} MB, {} records in {} lines",
+            grown.records, grown.lines
         ),
         ours: median(&built),
         floor: Some(median(&read)),
@@ -128,13 +126,13 @@ fn rollout(options: &Options, report: &mut Report) -> Outcome<()> {
     let grown = rollout::grow(&path, SESSION, &cwd, options.rounds(ROLLOUT_BYTES))?;
     let per_second = |took_us: f64| grown.bytes as f64 / took_us;
     let (mut read, mut built, mut checked) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut build_peaks, mut check_peaks, mut messages) = (Vec::new(), Vec::new(), 0.0);
+    let (mut build_peaks, mut check_peaks) = (Vec::new(), Vec::new());
     for _ in 0..options.runs {
         read.push(per_second(figures(READ, &path)?[0]));
         let [built_us, peak_mb, found] = figures(INDEX, &path)?;
         built.push(per_second(built_us));
         build_peaks.push(peak_mb);
-        messages = found;
+        same(found, grown.records, "messages")?;
         let [checked_us, peak_mb, findings] = figures(CHECK, &path)?;
         if findings != 0.0 {
             return Err(format!("{findings} findings in a whole rollout").into());
@@ -154,8 +152,9 @@ fn rollout(options: &Options, report: &mut Report) -> Outcome<()> {
         });
     };
     let what = format!(
-        "index of a rollout, {} MB, {messages} messages in {} lines",
+        "index of a rollout, {} MB, {} messages in {} lines",
         grown.bytes / 1_000_000,
+        grown.records,
         grown.lines
     );
     let note = format!("floor: a plain read; slowest run {:.0}", percentile(&built, 0));
@@ -254,6 +253,14 @@ fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> 
     let what = format!("conversation/checkpoints, {CHECKPOINTS} before its middle");
     row(what, &turns_ms);
     row("checkpoint/get, the turn in its middle".to_owned(), &turn_ms);
+    Ok(())
+}
+
+/// Fails where not as many were found as were written.
+fn same(found: f64, written: u64, what: &str) -> Outcome<()> {
+    if found != written as f64 {
+        return Err(format!("{found} {what} were found and {written} written").into());
+    }
     Ok(())
 }
 

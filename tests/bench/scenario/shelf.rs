@@ -1,12 +1,13 @@
 //! Lists of transcripts: the first one of a life, those behind it, one that has to look at all files again, and what the
 //! vendor's own library takes for the same.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::daemon::{Daemon, Home};
@@ -25,6 +26,8 @@ const BYTES: u64 = 470_000;
 const END_BYTES: usize = 64 * 1024;
 /// Lists of one kind in one run.
 const LISTS: u64 = 20;
+/// Transcripts of a page where nobody says how many.
+const PAGE: u64 = 50;
 /// Threads of the floor; the daemon has as many.
 const THREADS: usize = 2;
 
@@ -44,24 +47,26 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         let daemon = home.start()?;
         let mut client = daemon.connect()?;
         client.call("daemon/status", &json!({}))?;
-        first.push(list_ms(&daemon, 1, || Ok(()))?);
-        again.push(list_ms(&daemon, rounds, || Ok(()))?);
+        first.push(list_ms(&daemon, count, 1, || Ok(()))?);
+        all_pages(&daemon, count)?;
+        again.push(list_ms(&daemon, count, rounds, || Ok(()))?);
         // What changes behind a link is not told where it is found, so that every list looks at all files.
         let link = projects.join("-linked");
         std::os::unix::fs::symlink(home.path(), &link)?;
-        list_ms(&daemon, 1, || Ok(()))?;
-        anew.push(list_ms(&daemon, rounds, || Ok(()))?);
+        list_ms(&daemon, count, 1, || Ok(()))?;
+        anew.push(list_ms(&daemon, count, rounds, || Ok(()))?);
+        all_pages(&daemon, count)?;
         fs::remove_file(&link)?;
-        list_ms(&daemon, 1, || Ok(()))?;
+        list_ms(&daemon, count, 1, || Ok(()))?;
         let changed = paths.first().ok_or("there are no transcripts")?;
-        one.push(list_ms(&daemon, rounds, || {
+        one.push(list_ms(&daemon, count, rounds, || {
             let file = fs::OpenOptions::new().append(true).open(changed)?;
             Ok((&file).write_all(b"{}\n")?)
         })?);
         resident.extend(daemon.resident_mb());
         File::options().write(true).open(changed)?.set_len(BYTES)?;
     }
-    let vendors = vendor::list_sessions(&root);
+    let vendors = vendor::list_sessions(&root, count)?;
     let megabytes = count * BYTES / 1_000_000;
     report.add(Row {
         what: format!("transcript/list, first of a life, {count} transcripts, {megabytes} MB"),
@@ -102,16 +107,59 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-fn list_ms(daemon: &Daemon, rounds: u64, mut before: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+/// How long the first page takes. Each is as long as a page of so many transcripts is, and leads on.
+fn list_ms(
+    daemon: &Daemon,
+    count: u64,
+    rounds: u64,
+    mut before: impl FnMut() -> Outcome<()>,
+) -> Outcome<f64> {
     let mut client = daemon.connect()?;
     let mut took_ms = Vec::new();
     for _ in 0..rounds {
         before()?;
         let (answered, took_us) = timed_us(|| client.call("transcript/list", &json!({})));
-        answered?;
+        let page = answered?;
+        let listed = ids(&page).count() as u64;
+        if listed != count.min(PAGE) || page["nextCursor"].is_null() != (count <= PAGE) {
+            return Err(format!("a first page of {listed} from {count} transcripts").into());
+        }
         took_ms.push(took_us / 1_000.0);
     }
     Ok(median(&took_ms))
+}
+
+/// Looks that page after page all are told, each once.
+fn all_pages(daemon: &Daemon, count: u64) -> Outcome<()> {
+    let mut client = daemon.connect()?;
+    let mut told = BTreeSet::new();
+    let mut listed = 0;
+    let mut params = json!({});
+    loop {
+        let page = client.call("transcript/list", &params)?;
+        for id in ids(&page) {
+            listed += 1;
+            told.insert(id.to_owned());
+        }
+        if page["nextCursor"].is_null() {
+            break;
+        }
+        params = json!({"cursor": page["nextCursor"]});
+    }
+    if (listed, told.len() as u64) != (count, count) {
+        return Err(format!(
+            "{listed} of {count} transcripts are listed, {} by name",
+            told.len()
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// The transcripts of a page.
+fn ids(page: &Value) -> impl Iterator<Item = &str> {
+    let all = page["transcripts"].as_array().into_iter().flatten();
+    all.filter_map(|transcript| transcript["upstreamId"].as_str())
 }
 
 /// Makes the transcripts, and gives their paths.
