@@ -3,6 +3,7 @@
 //! Owns nothing that outlives the climb. Dropping the future gives the climb up; the session that it was about to
 //! open is let go of.
 
+mod goal;
 mod loading;
 
 use std::path::Path;
@@ -25,7 +26,7 @@ use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
 use super::growth::Tally;
-use super::recovery::{Climb, Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
+use super::recovery::{Climb, Goal, Inspection, OnDisk, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
 
@@ -60,7 +61,7 @@ pub async fn climb(
         .lineage_all(record.id)
         .map_err(|error| store_error(&error))?;
     let origins = Arc::new(disk::origins(&record, &lineage));
-    let goal = goal(
+    let goal = goal::of(
         &services,
         &entry,
         &lease,
@@ -171,62 +172,6 @@ fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
 /// A failed read of the store, in the terms of a call.
 pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
     ConversationError::StoreFailed(error.into())
-}
-
-fn goal(
-    services: &Services,
-    entry: &AgentEntry,
-    lease: &Lease,
-    record: &ConversationRecord,
-    origins: &Origins,
-    min_fidelity: Fidelity,
-    refused: Vec<(UpstreamId, Via, String)>,
-) -> Goal {
-    let capabilities = &lease.initialized().capabilities;
-    let head = record.chain.head().map(|link| Head {
-        upstream_id: link.upstream_id.clone(),
-        agent: link.agent.clone(),
-        written: link.written,
-        relation: link.relation,
-        turns: link.turns,
-        carried_turns: link.carried_turns,
-    });
-    let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
-    let mut ancestors = Vec::new();
-    for ancestor in disk::ancestors_of_head(record, origins) {
-        // A session of another brand of agent cannot be opened by this one.
-        if ancestor.agent == record.agent {
-            let owners = services
-                .store
-                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()));
-            let shared = match owners {
-                Ok(owners) => owners.iter().any(|owner| *owner != record.id),
-                Err(error) => {
-                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "who owns a session is not known; it is not written to");
-                    true
-                }
-            };
-            ancestors.push(Source {
-                shared,
-                upstream_id: ancestor.upstream_id,
-                agent: ancestor.agent,
-                until: ancestor.cut_at,
-                turns_after,
-            });
-        }
-        turns_after += ancestor.turns;
-    }
-    Goal {
-        head,
-        ancestors,
-        min_fidelity,
-        can_resume: capabilities.resume,
-        can_load: capabilities.load_session,
-        readable: entry.readable_transcripts().is_some(),
-        refused,
-        // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
-        limited: record.limit.is_some(),
-    }
 }
 
 struct Climber {

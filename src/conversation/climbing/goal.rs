@@ -1,0 +1,69 @@
+//! What a climb starts from: the head, its ancestors, and who else holds those.
+
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::{Fidelity, Via};
+
+use crate::agent::catalog::AgentEntry;
+use crate::agent::pool::Lease;
+use crate::chain::Origins;
+use crate::conversation::disk;
+use crate::conversation::recovery::{Goal, Head, Source};
+use crate::conversation::services::{Services, chain_text};
+use crate::store::ConversationRecord;
+
+/// What is asked of a climb from a conversation as it stands.
+pub(super) fn of(
+    services: &Services,
+    entry: &AgentEntry,
+    lease: &Lease,
+    record: &ConversationRecord,
+    origins: &Origins,
+    min_fidelity: Fidelity,
+    refused: Vec<(UpstreamId, Via, String)>,
+) -> Goal {
+    let capabilities = &lease.initialized().capabilities;
+    let head = record.chain.head().map(|link| Head {
+        upstream_id: link.upstream_id.clone(),
+        agent: link.agent.clone(),
+        written: link.written,
+        relation: link.relation,
+        turns: link.turns,
+        carried_turns: link.carried_turns,
+    });
+    let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
+    let mut ancestors = Vec::new();
+    for ancestor in disk::ancestors_of_head(record, origins) {
+        // A session of another brand of agent cannot be opened by this one.
+        if ancestor.agent == record.agent {
+            let owners = services
+                .store
+                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()));
+            let shared = match owners {
+                Ok(owners) => owners.iter().any(|owner| *owner != record.id),
+                Err(error) => {
+                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "who owns a session is not known; it is not written to");
+                    true
+                }
+            };
+            ancestors.push(Source {
+                shared,
+                upstream_id: ancestor.upstream_id,
+                agent: ancestor.agent,
+                until: ancestor.cut_at,
+                turns_after,
+            });
+        }
+        turns_after += ancestor.turns;
+    }
+    Goal {
+        head,
+        ancestors,
+        min_fidelity,
+        can_resume: capabilities.resume,
+        can_load: capabilities.load_session,
+        readable: entry.readable_transcripts().is_some(),
+        refused,
+        // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
+        limited: record.limit.is_some(),
+    }
+}
