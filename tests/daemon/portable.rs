@@ -25,7 +25,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     app.fork(id, true).await.unwrap();
     let mut events = app.events(id).await;
     app.send(id, "two \u{1f600} \"quoted\"").await;
-    let told = events
+    let mut told = events
         .turn()
         .await
         .into_iter()
@@ -33,9 +33,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
             Event::Update { update, .. } => Some(update.read::<Value>().unwrap()),
             _ => None,
         });
-    let usage = told
-        .filter(|update| update["sessionUpdate"] == "usage_update")
-        .last();
+    let usage = told.rfind(|update| update["sessionUpdate"] == "usage_update");
 
     let portable = export(&app, json!({"conversationId": id})).await;
     let history = app
