@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_over_within_half_a_second_shows_nothing() {
-        for (took_ms, expected) in [(499, 0), (501, 1), (601, 2)] {
+        for (took_ms, expected) in [(499, 0), (510, 1), (620, 2)] {
             let mut looks = 0;
             let call = async {
                 for _ in 0..took_ms {
