@@ -11,6 +11,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::daemon::Work;
 use tokio_util::sync::CancellationToken;
 
+use super::error::ConversationError;
 use crate::transcript::meter::{Meter, metered};
 
 /// The calls that run.
@@ -77,11 +78,20 @@ impl Works {
 }
 
 impl Begun {
-    /// Does work that reads transcripts on a blocking thread, and counts what it reads; none when it panicked.
-    pub async fn reading<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// Does work that reads transcripts on a blocking thread, and counts what it reads.
+    ///
+    /// # Errors
+    /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was
+    /// ended early: what it could not read any more looks to it as if that could not be read.
+    pub async fn reading<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
         let meter: Arc<dyn Meter> = self.progress();
         let done = tokio::task::spawn_blocking(move || metered(meter, work)).await;
-        done.ok()
+        let ended = self.progress.step(0);
+        ended.map_err(|EndedEarly| ConversationError::ShuttingDown)?;
+        done.map_err(|_| ConversationError::Lost)?
     }
 
     /// What the thread that does the work counts on.
@@ -203,6 +213,19 @@ mod tests {
         assert!(ended(begun.progress()) && ended(rounds));
     }
 
+    /// What is missing from its result only because it was ended is nothing to go on with.
+    #[tokio::test]
+    async fn what_was_read_until_the_daemon_stopped_is_thrown_away() {
+        let stop = CancellationToken::new();
+        let begun = Arc::new(Works::default()).begin("conversation/adopt", None, stop.clone());
+        let cut_off = move || {
+            stop.cancel();
+            Ok("a past without its beginning")
+        };
+        let read = begun.reading(cut_off).await;
+        assert!(matches!(read, Err(ConversationError::ShuttingDown)), "{read:?}");
+    }
+
     /// Each way of reading a transcript counts, whatever asks for it.
     #[tokio::test]
     async fn what_is_read_is_counted() {
@@ -221,7 +244,7 @@ mod tests {
             let (path, seen) = (path.clone(), Arc::clone(&works));
             let read = move || {
                 way(&path);
-                seen.told()
+                Ok(seen.told())
             };
             let told = begun.reading(read).await.unwrap();
             assert_eq!((told[0].done_bytes, told[0].total_bytes), (bytes, bytes));

@@ -46,6 +46,8 @@ pub(super) fn answer(
         messages.push(message);
         Ok(progress.step(length as u64).map_err(Trouble::from)?)
     });
+    // What was not read because the daemon stops is no gap.
+    progress.step(0).map_err(Trouble::from)?;
     (portable.turns, portable.gaps) = told?;
     add_behind(&mut portable.gaps, behind);
     portable.messages = messages;

@@ -66,8 +66,11 @@ impl Registry {
         .await
     }
 
-    /// Has transcripts read on a blocking thread, once it is this call's turn. A caller that leaves does not end the
-    /// reading, so the turn is over when the reading is.
+    /// Has transcripts read on a blocking thread, once it is this call's turn. The reading ends soon after its caller has
+    /// left, not with it, so the turn is over when the reading is.
+    ///
+    /// # Errors
+    /// As [`Begun::reading`](super::super::work::Begun::reading).
     pub(super) async fn reading<T: Send + 'static>(
         &self,
         method: &'static str,
@@ -80,8 +83,7 @@ impl Registry {
             let _turn = turn;
             read()
         };
-        let done = begun.reading(read).await;
-        done.unwrap_or(Err(ConversationError::Lost))
+        begun.reading(read).await
     }
 }
 

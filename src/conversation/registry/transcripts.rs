@@ -83,10 +83,6 @@ impl Registry {
                         None => shelf.scan(&root.folder, root.format),
                     }
                     unwatched.extend(problem);
-                    // Only a part of the files was looked at, and nobody waits for the answer.
-                    if !shelf.is_scanned() {
-                        return Err(ConversationError::ShuttingDown);
-                    }
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
             }
@@ -103,7 +99,7 @@ impl Registry {
                 unwatched,
             })
         });
-        made.await.unwrap_or(Err(ConversationError::Lost))
+        made.await
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
