@@ -1,6 +1,7 @@
 //! Deleting the transcripts of a conversation that is deleted, when that was asked for.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use bridge_protocol::id::UpstreamId;
@@ -9,19 +10,27 @@ use crate::agent::message::CallError;
 use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
 use crate::store::ConversationRecord;
+use crate::transcript::library::Library;
 
 use super::climbing::acquire;
 use super::disk;
 use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held: by the agent's own method where it has one, else
-/// the file. What cannot be deleted is logged and stays, and so does what came along when another was adopted.
+/// the transcript, without what lies beside that: a fork of it, which is another conversation's, names files there. What
+/// cannot be deleted, or may be another's, is logged and stays, and so does what came along when another was adopted: those
+/// sessions were made elsewhere, and nobody named them.
 pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &ConversationRecord) {
     let Ok(entry) = services.agent(&record.agent) else {
         return;
     };
-    let lineage = services.store.lineage_all(record.id).unwrap_or_default();
-    // These were made elsewhere, and nobody has named them.
+    let lineage = match services.store.lineage_all(record.id) {
+        Ok(lineage) => lineage,
+        Err(error) => {
+            tracing::warn!(conversation = %record.id, error = chain_text(&error), "what the conversation held cannot be read; its transcripts stay");
+            return;
+        }
+    };
     let past = adopted_past(&lineage);
     let held: BTreeSet<UpstreamId> = lineage
         .iter()
@@ -37,12 +46,13 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
         }
     };
     for id in held {
-        let owners = services
-            .store
-            .owners(&id, Some(&entry.transcript_root()))
-            .unwrap_or_default();
-        if owners.iter().any(|owner| *owner != record.id) {
-            continue;
+        match services.store.owners(&id, Some(&entry.transcript_root())) {
+            Ok(owners) if owners.iter().all(|owner| *owner == record.id) => {}
+            Ok(_) => continue,
+            Err(error) => {
+                tracing::warn!(upstream = %id, error = chain_text(&error), "whose a transcript is cannot be known; it stays");
+                continue;
+            }
         }
         let by_agent = match &lease {
             Some(lease) => lease.calls().delete(&Handle::new(id.as_str())).await.map(|_| ()),
@@ -53,10 +63,19 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
             tracing::warn!(upstream = %id, error = chain_text(&error), "a transcript could not be deleted");
             continue;
         };
-        if let Ok(path) = disk::find(&services.library, root, &record.cwd, &id)
-            && let Err(error) = std::fs::remove_file(&path)
-        {
-            tracing::warn!(path = %path.display(), %error, "a transcript could not be deleted");
+        let (services, root, cwd) = (Arc::clone(services), root.to_path_buf(), record.cwd.clone());
+        let work = move || remove(&services.library, &root, &cwd, &id);
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::warn!(%error, "a transcript could not be deleted");
         }
+    }
+}
+
+/// Removes a transcript where there is one. Blocks.
+fn remove(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) {
+    if let Ok(path) = disk::find(library, root, cwd, id)
+        && let Err(error) = std::fs::remove_file(&path)
+    {
+        tracing::warn!(path = %path.display(), %error, "a transcript could not be deleted");
     }
 }
