@@ -147,6 +147,8 @@ impl Actor {
             let mut newest = self.model.record.chain.links().iter().rev();
             match event {
                 Event::TurnEnded { .. } => Some(LookAgain::Ended(newest.next()?.upstream_id.clone())),
+                // A fork beside this one leaves its head where it is.
+                Event::Forked { conversation_id, .. } if *conversation_id != self.model.id() => None,
                 Event::Rolled { .. } | Event::Forked { .. } => {
                     Some(LookAgain::Left(newest.nth(1)?.upstream_id.clone()))
                 }
