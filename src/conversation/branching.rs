@@ -303,7 +303,7 @@ async fn copy(
     let task = tokio::task::spawn_blocking(move || {
         let library = &services.library;
         let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
-        services.turn_ends.note_copied(&new_id, &path);
+        services.old_bytes.note_copied(&new_id, &path);
         let whole = of_source(library, &root, &cwd, &from, carried)?;
         let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until))?;
         let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);

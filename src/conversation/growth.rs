@@ -5,7 +5,6 @@
 //! a transcript be looked at again. What is read of transcripts comes from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::history::Checkpoint;
@@ -76,19 +75,10 @@ impl Tally {
 /// What is asked about transcripts: by session, the conversations that had a turn on it; whether there are more.
 pub type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
 
-/// What was noted of transcripts and not taken yet.
-#[derive(Debug, Default)]
-struct Notes {
-    asked: Asked,
-    /// How many bytes of transcripts were there when they became somebody's that were imported, adopted or copied.
-    old: BTreeMap<UpstreamId, u64>,
-}
-
-/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer, and how much
-/// of others is old.
+/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer.
 #[derive(Debug, Default)]
 pub struct TurnEnds {
-    notes: Mutex<Notes>,
+    asked: Mutex<Asked>,
     wake: Notify,
 }
 
@@ -104,43 +94,19 @@ impl TurnEnds {
     }
 
     fn ask(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
-        let mut notes = self.lock();
-        let (asked, all) = &mut notes.asked;
+        let mut noted = self.lock();
+        let (asked, all) = &mut *noted;
         if asked.len() < ASKED || asked.contains_key(upstream_id) {
             asked.entry(upstream_id.clone()).or_default().extend(ended);
         } else {
             *all = true;
         }
-        drop(notes);
+        drop(noted);
         self.wake.notify_one();
     }
 
-    /// A session is about to be a conversation's whose transcript has so many bytes, none of which is new.
-    pub fn note_old(&self, upstream_id: &UpstreamId, bytes: u64) {
-        let mut notes = self.lock();
-        if notes.old.len() >= ASKED {
-            // One that nobody ever looked at.
-            notes.old.pop_first();
-        }
-        notes.old.insert(upstream_id.clone(), bytes);
-    }
-
-    /// The same of one that was copied just now, as a whole.
-    pub fn note_copied(&self, upstream_id: &UpstreamId, path: &Path) {
-        // One that cannot be looked at has its turns counted.
-        if let Ok(metadata) = path.metadata() {
-            self.note_old(upstream_id, metadata.len());
-        }
-    }
-
-    /// How many bytes of a session are not new; told once.
-    #[must_use]
-    pub fn take_old(&self, upstream_id: &UpstreamId) -> Option<u64> {
-        self.lock().old.remove(upstream_id)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Until there is something to take.
@@ -152,7 +118,7 @@ impl TurnEnds {
     /// whether there were more than that.
     #[must_use]
     pub fn take(&self) -> Asked {
-        std::mem::take(&mut self.lock().asked)
+        std::mem::take(&mut *self.lock())
     }
 }
 

@@ -21,6 +21,7 @@ pub mod growth;
 pub mod history;
 pub mod importing;
 pub mod naming;
+pub mod old_bytes;
 mod page;
 pub mod recovery;
 pub mod registry;

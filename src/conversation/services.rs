@@ -19,6 +19,7 @@ use crate::transcript::library::Library;
 use super::error::ConversationError;
 use super::events::Hub;
 use super::growth::TurnEnds;
+use super::old_bytes::OldBytes;
 use super::state::Rules;
 
 /// The rest of the daemon, as a conversation sees it.
@@ -41,6 +42,8 @@ pub struct Services {
     pub library: Library,
     /// Turns that have ended, for whoever watches transcripts.
     pub turn_ends: TurnEnds,
+    /// How much of transcripts is not new, for the same.
+    pub old_bytes: OldBytes,
 }
 
 /// How long an agent may take to open, fork or close a session. Opening reads the whole transcript: a gigabyte takes

@@ -25,6 +25,7 @@ use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
 use crate::conversation::error::ConversationError;
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
+use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
 use crate::paths::{Environment, Paths, PathsError};
@@ -229,6 +230,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         inbox: InboxLimits::default(),
         library: Library::default(),
         turn_ends: TurnEnds::default(),
+        old_bytes: OldBytes::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;

@@ -126,7 +126,7 @@ impl Registry {
         self.leave_to_others(&entry, &mut past)?;
         let missing = past.missing.take().into_iter().collect();
         if let Some(bytes) = bytes {
-            self.services.turn_ends.note_old(&adoption.upstream_id, bytes);
+            self.services.old_bytes.note(&adoption.upstream_id, bytes);
         }
         let (record, change) = adopted(adoption, &entry, &cwd, past);
         let committed = self.services.store.commit(change).await;

@@ -448,7 +448,7 @@ impl Ears {
         let (mut seen, met) = self.files.take(&changed.path, &id, &metadata);
         if is_owned {
             // Behind the question for owners: an import, an adoption and a copy note their size before it is somebody's.
-            let old = registry.services.turn_ends.take_old(&id);
+            let old = registry.services.old_bytes.take(&id);
             let restored = (met == Met::New && owners.iter().all(|owner| self.is_of_before(owner)))
                 .then_some(seen.bytes);
             seen.judged = old.or(restored).unwrap_or_default().max(seen.judged);

@@ -23,6 +23,7 @@ use crate::agent::wire::WireOptions;
 use crate::chain::NewLink;
 use crate::conversation::events::{Encoded, Hub, RingLimits, Subscriber, Taken};
 use crate::conversation::growth::TurnEnds;
+use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
@@ -192,6 +193,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         inbox: InboxLimits::default(),
         library: Library::default(),
         turn_ends: TurnEnds::default(),
+        old_bytes: OldBytes::default(),
     }))
 }
 

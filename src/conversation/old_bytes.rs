@@ -1,0 +1,73 @@
+//! How much of a transcript was there when its session became a conversation's that was imported, adopted or copied: none
+//! of its turns is new.
+//!
+//! Owns these notes until they are taken by whoever looks at the transcript first.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::UpstreamId;
+
+/// How many are kept: more than become somebody's in the time of one look. Those behind are of transcripts that nobody
+/// ever looked at.
+const KEPT: usize = 1_024;
+
+/// How many bytes of which sessions are old, those that were noted first first.
+#[derive(Debug, Default)]
+pub struct OldBytes {
+    notes: Mutex<VecDeque<(UpstreamId, u64)>>,
+}
+
+impl OldBytes {
+    /// A session is about to be a conversation's whose transcript has so many bytes, none of which is new.
+    pub fn note(&self, upstream_id: &UpstreamId, bytes: u64) {
+        let mut notes = self.lock();
+        notes.retain(|(id, _)| id != upstream_id);
+        if notes.len() >= KEPT {
+            notes.pop_front();
+        }
+        notes.push_back((upstream_id.clone(), bytes));
+    }
+
+    /// The same of one that was copied just now, as a whole.
+    pub fn note_copied(&self, upstream_id: &UpstreamId, path: &Path) {
+        // One that cannot be looked at has its turns counted.
+        if let Ok(metadata) = path.metadata() {
+            self.note(upstream_id, metadata.len());
+        }
+    }
+
+    /// How many bytes of a session are not new; told once.
+    #[must_use]
+    pub fn take(&self, upstream_id: &UpstreamId) -> Option<u64> {
+        let mut notes = self.lock();
+        let place = notes.iter().position(|(id, _)| id == upstream_id)?;
+        notes.remove(place).map(|(_, bytes)| bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(UpstreamId, u64)>> {
+        // Each change is whole after any panic.
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_notes_make_room_for_new_ones() {
+        let old = OldBytes::default();
+        let id = |number: usize| UpstreamId::new(format!("s{:04}", 9_999 - number));
+        for number in 0..KEPT {
+            old.note(&id(number), number as u64);
+        }
+        // Noted again, so that it is not the oldest any more.
+        old.note(&id(0), 7);
+        old.note(&id(KEPT), 8);
+        assert_eq!((old.take(&id(1)), old.take(&id(2))), (None, Some(2)));
+        assert_eq!((old.take(&id(0)), old.take(&id(0))), (Some(7), None));
+        assert_eq!(old.take(&id(KEPT)), Some(8));
+    }
+}
