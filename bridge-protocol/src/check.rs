@@ -46,6 +46,9 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// Whether something is wrong; else it is only good to know.
+    ///
+    /// A kind that a newer bridge tells and this crate does not know counts as something wrong: nearly all are, and it is
+    /// better to look at what the detail says once too often than to take a damaged transcript for whole.
     #[must_use]
     pub fn is_damage(self) -> bool {
         self != Self::UnknownRecord

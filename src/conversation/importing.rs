@@ -36,7 +36,7 @@ use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
-use crate::transcript::relocate::{LINE_LIMIT_BYTES, Relocation};
+use crate::transcript::relocate::{HELD_LINE_LIMIT_BYTES, Relocation};
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
@@ -570,7 +570,7 @@ fn told_unchanged(session: &BundledSession, lines: u64) -> Option<MissingSession
         detail: format!(
             "{lines} of its lines, each longer than {} MiB, went in as they were: they name the session and the folders as they \
              were called where it comes from, and the agent may leave them out",
-            LINE_LIMIT_BYTES >> 20
+            HELD_LINE_LIMIT_BYTES >> 20
         ),
     })
 }

@@ -26,6 +26,10 @@ use noted::{ITEMS_LIMIT, Said, SaidNoted};
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 
+/// What follows where not all of a transcript's calls and results are known.
+pub(super) const CALLS_UNTOLD: &str =
+    "calls without result and results without call are not told of this transcript";
+
 /// How much of a text of the transcript is repeated in a finding.
 const QUOTED_CHARS: usize = 120;
 
@@ -89,13 +93,14 @@ pub fn check(
     Ok(checker.finish())
 }
 
-/// The files that the records of a transcript name, whoever's those are.
+/// The files that the records of a transcript name, whoever's those are; and whether there may be more, in records of more
+/// calls and results than are looked at.
 ///
 /// # Errors
 /// What the reader answers.
-pub(super) fn named_files(mut reader: impl BufRead) -> io::Result<BTreeSet<SideFile>> {
+pub(super) fn named_files(mut reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let mut scanner = Scanner::<SaidNoted>::default();
-    let mut named = BTreeSet::new();
+    let (mut named, mut has_more) = (BTreeSet::new(), false);
     loop {
         let piece = match reader.fill_buf() {
             Ok(piece) => piece,
@@ -109,9 +114,10 @@ pub(super) fn named_files(mut reader: impl BufRead) -> io::Result<BTreeSet<SideF
             && let Scanned::Record(said) = scanner.finish()
         {
             named.extend(said.files);
+            has_more |= said.has_more;
         }
         if is_over {
-            return Ok(named);
+            return Ok((named, has_more));
         }
     }
 }
@@ -130,35 +136,48 @@ struct Call {
     tool: String,
 }
 
-/// Kinds of records that this version does not know: where each stands first, how often it comes, and which version of the
-/// agent wrote the first one.
+/// Kinds of records that this version does not know, by a hash of their names.
 #[derive(Debug, Default)]
-pub(super) struct Unknown(HashMap<String, (u64, u64, Option<String>)>);
+pub(super) struct Unknown(HashMap<u64, UnknownKind>);
+
+#[derive(Debug)]
+struct UnknownKind {
+    /// Where it stands first.
+    line: u64,
+    count: u64,
+    /// Its name, and what is known of who wrote the first one; none of the kinds that are too many to be told.
+    told: Option<(String, Option<String>)>,
+}
 
 impl Unknown {
-    pub(super) fn add(&mut self, line: u64, kind: String, version: Option<&str>) {
-        let version = || version.map(str::to_owned);
-        self.0.entry(kind).or_insert_with(|| (line, 0, version())).1 += 1;
+    pub(super) fn add(&mut self, line: u64, kind: String, writer: impl FnOnce() -> Option<String>) {
+        let is_told = self.0.len() < FINDINGS_OF_A_KIND_LIMIT;
+        let known = self.0.entry(hash_of(&kind)).or_insert_with(|| UnknownKind {
+            line,
+            count: 0,
+            told: is_told.then(|| (kind, writer())),
+        });
+        known.count += 1;
     }
 
-    /// What is told of each, with its line.
+    /// What is told of each, with its line; nothing of those that come behind [`FINDINGS_OF_A_KIND_LIMIT`] others.
     pub(super) fn told(self) -> Vec<(u64, String)> {
-        let detail = |(kind, (line, count, version)): (String, (u64, u64, Option<String>))| {
-            let writer = version.map_or_else(String::new, |version| {
-                format!(", written by version {version} of the agent")
-            });
-            let records = if count == 1 {
-                "1 record"
-            } else {
-                &format!("{count} records")
+        let detail = |unknown: UnknownKind| {
+            let Some((kind, writer)) = unknown.told else {
+                return (unknown.line, String::new());
+            };
+            let writer = writer.map_or_else(String::new, |writer| format!(", {writer}"));
+            let records = match unknown.count {
+                1 => "1 record".to_owned(),
+                count => format!("{count} records"),
             };
             let detail = format!(
                 "{records} of a kind that is not known here, {kind:?}, the first in this line{writer}: left as they are, and \
                  not told as part of the history; what a resume makes of them is for the agent to know"
             );
-            (line, detail)
+            (unknown.line, detail)
         };
-        let mut told: Vec<_> = self.0.into_iter().map(detail).collect();
+        let mut told: Vec<_> = self.0.into_values().map(detail).collect();
         told.sort();
         told
     }
@@ -197,10 +216,11 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         if line.bytes > LINE_LIMIT_BYTES as u64 {
             let detail = format!(
                 "longer than {} MiB and not read here; where it is a record of the conversation, an agent may take long \
-                 or fail to read it",
+                 or fail to read it; {CALLS_UNTOLD}",
                 LINE_LIMIT_BYTES >> 20
             );
             self.find(place.number, FindingKind::OversizedLine, detail);
+            self.are_calls_known = false;
             return;
         }
         match (line.one, line.other) {
@@ -232,13 +252,19 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
         let is_message = note.is_message();
         if let Some(kind) = said.unknown_kind {
-            self.unknown.add(place.number, kind, said.version.as_deref());
+            self.unknown.add(place.number, kind, || {
+                let version = said.version?;
+                Some(format!("written by version {version} of the agent"))
+            });
         }
         self.index.push(place.offset, seen);
         self.chain.push((place.offset, place.number));
         if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
+            // Of those that are too many to be told only the number counts.
+            let is_told = self.foreign.len() < FINDINGS_OF_A_KIND_LIMIT;
+            let name = || if is_told { quoted(&session) } else { String::new() };
             let foreign = self.foreign.entry(hash_of(&session));
-            foreign.or_insert_with(|| (place.number, 0, quoted(&session))).1 += 1;
+            foreign.or_insert_with(|| (place.number, 0, name())).1 += 1;
         }
         if is_message {
             self.messages += 1;
@@ -253,7 +279,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     fn leave_off(&mut self, place: Place) {
         let detail = format!(
             "more than {ITEMS_LIMIT} calls and results of tools in one record, of which those behind are not looked at \
-             here: calls without result and results without call are not told of this transcript"
+             here: {CALLS_UNTOLD}"
         );
         self.find(place.number, FindingKind::OversizedLine, detail);
         self.are_calls_known = false;

@@ -184,9 +184,14 @@ fn fill_temporary<T, E: From<TranscriptError>>(
 fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(TranscriptError::io("sync the folder", folder))
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| {
+        // Who is told of a failure may try again, and would find the name taken.
+        if let Err(error) = fs::remove_file(target) {
+            tracing::warn!(path = %target.display(), %error, "a file that may not last could not be removed");
+        }
+        TranscriptError::io("sync the folder", folder)(error)
+    })
 }
 
 /// Whether two files hold the same; what is no regular file is like no other.

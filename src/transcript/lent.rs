@@ -35,7 +35,8 @@ impl Taken {
     /// Adds a file of a session whose transcript is in this folder.
     pub fn add(&mut self, project: &Path, part: &Part) {
         for name in [Some(&part.name), part.known_as.as_ref()].into_iter().flatten() {
-            if let Some((_, own)) = name.rsplit_once('/') {
+            let own = name.rsplit_once('/').map(|(_, own)| own);
+            if let Some(own) = own.filter(|own| is_subagent(own)) {
                 self.subagents.insert((project.to_owned(), own.to_owned()));
             }
             self.names.insert(name.clone());
@@ -43,10 +44,17 @@ impl Taken {
     }
 }
 
+/// Whether the transcripts of subagents are called so.
+fn is_subagent(name: &str) -> bool {
+    name.strip_prefix("agent-")
+        .is_some_and(|agent| agent.ends_with(".jsonl"))
+}
+
 /// The files of others that the records of a session name and that are not taken yet.
 ///
 /// They are added to `files`, whose first is the session's transcript, and to `taken`. What is named and not to be had is
-/// told in words, where there is any.
+/// told in words, where there is any; so is a subagent's transcript that cannot be read, which is not taken along then, and
+/// a transcript of which not all is known that it names.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when the transcript cannot be read.
@@ -58,10 +66,22 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
     let subagents = Subagents::new(&path);
     let project = path.parent().unwrap_or(Path::new(""));
     let own = path.file_stem().unwrap_or_default().to_string_lossy();
-    let (mut seen, mut gone) = (BTreeSet::new(), Vec::new());
+    let (mut seen, mut gone, mut unsure) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut unread = vec![transcript];
     while let Some(read) = unread.pop() {
-        for file in named(&read)? {
+        let (named, has_more) = match named(&read) {
+            Ok(named) => named,
+            Err(error) if read.path == path => return Err(TranscriptError::io("read", &path)(error)),
+            Err(error) => {
+                files.retain(|part| part.path != read.path);
+                gone.push(format!("{} ({error})", quoted(&read.name)));
+                continue;
+            }
+        };
+        if has_more {
+            unsure.push(quoted(&read.name));
+        }
+        for file in named {
             if !seen.insert(file.clone()) {
                 continue;
             }
@@ -102,16 +122,15 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
             files.push(part);
         }
     }
-    Ok(told(&gone))
+    let told = [told(&gone), told_unsure(&unsure)];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    Ok((!told.is_empty()).then(|| told.join("; ")))
 }
 
-/// The files that the records of a transcript name, as far as it counts.
-fn named(part: &Part) -> Result<BTreeSet<SideFile>, TranscriptError> {
-    let read = || -> io::Result<_> {
-        let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
-        named_files(BufReader::with_capacity(READ_BYTES, file))
-    };
-    read().map_err(TranscriptError::io("read", &part.path))
+/// The files that the records of a transcript name, as far as it counts, and whether there may be more.
+fn named(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
+    let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
+    named_files(BufReader::with_capacity(READ_BYTES, file))
 }
 
 /// Whether no link leads to a file on its way from the project's folder.
@@ -156,25 +175,43 @@ fn result(project: &Path, own: &str, known_as: String, taken: &Taken) -> Option<
 }
 
 fn told(gone: &[String]) -> Option<String> {
-    let shown = gone.get(..NAMED_LIMIT).unwrap_or(gone).join(", ");
+    let names = listed(gone);
     match gone.len() {
         0 => None,
-        1 => Some(format!("1 file that its records name is not to be had: {shown}")),
-        count if count > NAMED_LIMIT => Some(format!(
-            "{count} files that its records name are not to be had: {shown}, and {} more",
-            count - NAMED_LIMIT
-        )),
+        1 => Some(format!("1 file that its records name is not to be had: {names}")),
         count => Some(format!(
-            "{count} files that its records name are not to be had: {shown}"
+            "{count} files that its records name are not to be had: {names}"
         )),
+    }
+}
+
+fn told_unsure(unsure: &[String]) -> Option<String> {
+    let names = listed(unsure);
+    (!unsure.is_empty()).then(|| {
+        format!(
+            "more files may be named in records with more calls and results than are looked at, and those do not go along: \
+             {names}"
+        )
+    })
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names.get(..NAMED_LIMIT).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(NAMED_LIMIT) {
+        0 => shown,
+        more => format!("{shown}, and {more} more"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
     use serde_json::json;
 
     use super::*;
+    use crate::transcript::meter::{Meter, metered};
     use crate::transcript::parts::parts;
 
     fn put(project: &Path, name: &str, text: &str) -> PathBuf {
@@ -275,6 +312,80 @@ mod tests {
         assert_eq!(lent(&first, &mut taken), (Vec::new(), None));
         let borrowed = ("fork/subagents/agent-x1.jsonl".to_owned(), None);
         assert_eq!(lent(&fork, &mut taken), (vec![borrowed], None));
+    }
+
+    /// Fails once, when so much was read.
+    struct OnceBroken {
+        left: AtomicU64,
+        was_told: AtomicBool,
+    }
+
+    impl Meter for OnceBroken {
+        fn expect(&self, _: u64) {}
+
+        fn read(&self, bytes: u64) -> io::Result<()> {
+            let left = self.left.load(Ordering::Relaxed).saturating_sub(bytes);
+            self.left.store(left, Ordering::Relaxed);
+            if left == 0 && bytes > 0 && !self.was_told.swap(true, Ordering::Relaxed) {
+                return Err(io::Error::other("a bad sector"));
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_subagent_that_cannot_be_read_stays_behind_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path();
+        let said = record(&[], &["x1", "x2"]);
+        let fork = put(project, "fork.jsonl", &said);
+        for agent in ["x1", "x2"] {
+            let result = format!("source/tool-results/{agent}.txt");
+            put(project, &result, agent);
+            let name = format!("source/subagents/agent-{agent}.jsonl");
+            put(project, &name, &record(&[&format!("/p/{result}")], &[]));
+        }
+        let names = |meter: OnceBroken| {
+            let mut taken = Taken::default();
+            let (found, told) = metered(Arc::new(meter), || lent(&fork, &mut taken));
+            let names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
+            (names, told)
+        };
+        let broken_after = |bytes: usize| OnceBroken {
+            left: AtomicU64::new(bytes as u64),
+            was_told: AtomicBool::new(false),
+        };
+        let (found, told) = names(broken_after(said.len() + 1));
+        assert_eq!(
+            found,
+            ["fork/subagents/agent-x1.jsonl", "fork/tool-results/x1.txt"]
+        );
+        assert_eq!(
+            told.unwrap(),
+            "1 file that its records name is not to be had: fork/subagents/agent-x2.jsonl (a bad sector)"
+        );
+        assert_eq!(names(broken_after(usize::MAX)).0.len(), 4);
+    }
+
+    #[test]
+    fn more_files_than_are_looked_for_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = vec!["/p/source/tool-results/a.txt"; 10_001];
+        put(folder.path(), "source/tool-results/a.txt", "a");
+        let fork = put(folder.path(), "fork.jsonl", &record(&results, &[]));
+        let (found, told) = lent(&fork, &mut Taken::default());
+        assert_eq!(found.len(), 1);
+        assert!(told.unwrap().ends_with("do not go along: fork.jsonl"));
+    }
+
+    #[test]
+    fn a_result_is_found_by_a_relative_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = "source/tool-results/a.txt";
+        put(folder.path(), path, "a");
+        let fork = put(folder.path(), "fork.jsonl", &record(&[path], &[]));
+        let found = ("fork/tool-results/a.txt".to_owned(), Some(path.to_owned()));
+        assert_eq!(lent(&fork, &mut Taken::default()), (vec![found], None));
     }
 
     #[test]

@@ -259,9 +259,21 @@ impl Library {
         drop(known);
         match bytes {
             Some(bytes) => self.weigh(path, &slot, bytes),
-            None => self.forget(path),
+            None => self.let_go(path, &slot),
         }
         told
+    }
+
+    /// Forgets a transcript that could not be read, unless it has left meanwhile and was put back by another, who may have
+    /// read it.
+    fn let_go(&self, path: &Path, slot: &Arc<Mutex<Option<Volume>>>) {
+        let mut shelf = self.lock();
+        let is_this = |kept: &Kept| Arc::ptr_eq(&kept.slot, slot);
+        if shelf.slots.get(path).is_some_and(is_this)
+            && let Some(kept) = shelf.slots.remove(path)
+        {
+            shelf.bytes = shelf.bytes.saturating_sub(kept.bytes);
+        }
     }
 
     fn slot(&self, path: &Path) -> Arc<Mutex<Option<Volume>>> {

@@ -5,12 +5,13 @@
 //! ends of files; follows no symbolic link. Blocks.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
-use super::codex::unpacked::bounded_decoder;
+use super::codex::unpacked::Unpacked;
 use super::fields::Fields;
+use super::meter::Metered;
 
 /// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
 pub(super) const FILE_LIMIT: usize = 100_000;
@@ -50,7 +51,7 @@ impl Part {
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
         let file = File::open(&self.path)?;
         if self.packed {
-            return Ok(Box::new(bounded_decoder(BufReader::new(file))?));
+            return Ok(Box::new(Unpacked::forwards(file)?));
         }
         Ok(Box::new(file))
     }
@@ -72,10 +73,13 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
     };
     part.bytes = if part.packed {
         // Nobody writes to it any more.
-        let counted = part
-            .open()
-            .and_then(|text| io::copy(&mut BufReader::new(text), &mut io::sink()));
-        counted.map_err(TranscriptError::io("read", rollout))?
+        let count = || -> io::Result<u64> {
+            let file = File::open(rollout)?;
+            let packed_bytes = file.metadata()?.len();
+            let mut text = Unpacked::forwards(Metered::new(file, packed_bytes))?;
+            io::copy(&mut text, &mut io::sink())
+        };
+        count().map_err(TranscriptError::io("read", rollout))?
     } else {
         whole_lines(rollout)?
     };
@@ -261,6 +265,29 @@ mod tests {
             assert_eq!(whole_lines(&path).unwrap(), whole, "{text:.40}");
         }
         assert!(whole_lines(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_rollout_that_takes_much_memory_to_read_is_told_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rollout-1.jsonl.zst");
+        let put = |distance_log| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(distance_log).unwrap();
+            io::Write::write_all(&mut encoder, b"{}\n").unwrap();
+            fs::write(&path, encoder.finish().unwrap()).unwrap();
+        };
+        put(20);
+        let part = rollout_part(&path).unwrap();
+        assert_eq!((part.name.as_str(), part.bytes), ("rollout-1.jsonl", 3));
+        assert_eq!(io::read_to_string(part.open().unwrap()).unwrap(), "{}\n");
+        put(26);
+        let of_count = rollout_part(&path).unwrap_err();
+        let of_count = std::error::Error::source(&of_count).unwrap().to_string();
+        let of_text = io::read_to_string(part.open().unwrap()).unwrap_err().to_string();
+        for words in [of_count, of_text] {
+            assert!(words.contains("zstd -d"), "{words}");
+        }
     }
 
     #[test]

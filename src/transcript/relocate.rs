@@ -14,7 +14,7 @@ use super::lines::trimmed;
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
-pub const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
+pub const HELD_LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a path of a tool's result has behind the folder of its session.
 const RESULTS: &str = "/tool-results/";
@@ -152,10 +152,11 @@ impl Relocation {
     }
 }
 
-/// The name of a tool's result from the folder of its session on.
+/// The name of a tool's result from the folder of its session on, of an absolute path and of one from the transcript's
+/// folder on.
 pub(super) fn result_name(path: &str) -> Option<&str> {
     let (folder, _) = path.split_once(RESULTS)?;
-    let from = folder.rfind('/')? + 1;
+    let from = folder.rfind('/').map_or(0, |slash| slash + 1);
     Some(&path[from..])
 }
 
@@ -179,7 +180,7 @@ fn inner(text: &str) -> String {
 
 /// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how
 /// many bytes were read, and may end it.
-/// Gives how many lines were longer than [`LINE_LIMIT_BYTES`] and went through as they were.
+/// Gives how many lines were longer than [`HELD_LINE_LIMIT_BYTES`] and went through as they were.
 ///
 /// # Errors
 /// What reader, writer or `step` answer.
@@ -189,7 +190,7 @@ pub fn relocate(
     line: impl Fn(&[u8]) -> Cow<'_, [u8]>,
     step: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<u64> {
-    relocate_within(LINE_LIMIT_BYTES, reader, writer, line, step)
+    relocate_within(HELD_LINE_LIMIT_BYTES, reader, writer, line, step)
 }
 
 fn relocate_within(

@@ -94,19 +94,17 @@ impl Changes {
         if self.everything {
             return;
         }
-        if self.folders.len() + self.files.len() >= CHANGES {
+        let is_new = match place {
+            Place::Way => {
+                *self = Self::everything();
+                return;
+            }
+            Place::Folder(path) => self.folders.insert(path.clone()),
+            Place::File(path) => self.files.insert(path.clone()),
+            Place::Nothing => false,
+        };
+        if is_new && self.folders.len() + self.files.len() > CHANGES {
             *self = Self::everything();
-            return;
-        }
-        match place {
-            Place::Way => *self = Self::everything(),
-            Place::Folder(path) => {
-                self.folders.insert(path.clone());
-            }
-            Place::File(path) => {
-                self.files.insert(path.clone());
-            }
-            Place::Nothing => {}
         }
     }
 }

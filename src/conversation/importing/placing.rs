@@ -170,7 +170,7 @@ mod tests {
 
     use super::super::super::work::Works;
     use super::*;
-    use crate::transcript::relocate::LINE_LIMIT_BYTES;
+    use crate::transcript::relocate::HELD_LINE_LIMIT_BYTES;
     use tokio_util::sync::CancellationToken;
 
     /// Three files of an import: one as it was put there, one that was added to, one that is another by now.
@@ -238,7 +238,7 @@ mod tests {
     fn lines_that_are_too_long_to_be_changed_are_counted_where_something_is_to_be() {
         let folder = tempfile::tempdir().unwrap();
         let (source, target) = (folder.path().join("0"), folder.path().join("n.jsonl"));
-        let long = "x".repeat(LINE_LIMIT_BYTES + 2 * BUFFER_BYTES);
+        let long = "x".repeat(HELD_LINE_LIMIT_BYTES + 2 * BUFFER_BYTES);
         fs::write(
             &source,
             format!("{{\"sessionId\":\"s\",\"text\":\"{long}\"}}\n{{}}\n"),

@@ -338,3 +338,59 @@ fn calls_are_not_said_to_have_no_result_where_not_all_results_were_looked_at() {
         "it is said"
     );
 }
+
+#[test]
+fn calls_are_not_judged_where_a_line_was_too_long_to_be_read() {
+    let rest = [
+        prompt("u1", ""),
+        result("r1", "u1", "t1", "", "done"),
+        call("a1", "r1", "t2"),
+    ]
+    .join("\n");
+    let kinds = |letters: u64| {
+        let long = io::Read::take(io::repeat(b'x'), letters);
+        let text = io::Read::chain(long, io::Cursor::new(format!("\n{rest}\n")));
+        let report = check(io::BufReader::with_capacity(64 * 1024, text), ID, |_| false);
+        let findings = report.expect("bytes are read").findings;
+        findings
+            .iter()
+            .map(|finding| (finding.line, finding.kind))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        kinds(10),
+        [
+            (1, FindingKind::GarbageLine),
+            (3, FindingKind::ResultWithoutToolUse),
+            (4, FindingKind::ToolUseWithoutResult),
+        ]
+    );
+    let limit = LINE_LIMIT_BYTES as u64;
+    assert_eq!(kinds(limit + 1), [(1, FindingKind::OversizedLine)]);
+}
+
+#[test]
+fn of_very_many_kinds_and_sessions_the_first_are_told_and_the_others_counted() {
+    let count = FINDINGS_OF_A_KIND_LIMIT + 7;
+    let many = |line: &dyn Fn(&str, usize) -> String| {
+        let mut lines = whole();
+        lines.extend((0..2 * count).map(|number| line(&format!("x{number}"), number % count)));
+        checked(lines.join("\n"))
+    };
+    let of_kinds = many(&|uuid, number| record(&format!("kind-{number}"), uuid, "a3", ""));
+    let of_sessions =
+        many(&|uuid, number| prompt(uuid, "a3").replace(r#":"s1""#, &format!(r#":"other-{number}""#)));
+    for (report, kind, name) in [
+        (of_kinds, FindingKind::UnknownRecord, "\"kind-99\""),
+        (of_sessions, FindingKind::ForeignSessionId, "session other-99:"),
+    ] {
+        let told: Vec<_> = report
+            .findings
+            .iter()
+            .filter(|finding| finding.kind == kind)
+            .collect();
+        assert_eq!((told.len(), report.more), (FINDINGS_OF_A_KIND_LIMIT, 7), "{kind}");
+        assert!(told.iter().all(|finding| finding.detail.contains("2 records")));
+        assert!(told[FINDINGS_OF_A_KIND_LIMIT - 1].detail.contains(name), "{kind}");
+    }
+}

@@ -17,7 +17,7 @@ use bridge_protocol::check::FindingKind;
 use super::line::Meta;
 use super::noted::{LineNoted, RolloutNote, What};
 use crate::transcript::check::lines::{CheckedLine, each_line};
-use crate::transcript::check::{Item, Report, Unknown, quoted};
+use crate::transcript::check::{CALLS_UNTOLD, Item, Report, Unknown, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::Scanned;
 use noted::{Said, SaidNoted};
@@ -64,9 +64,11 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         standing,
         report: ReportBuilder::default(),
         records: 0,
-        prompts: 0,
+        turns: Turns::default(),
         last_ordinal: None,
         calls: HashMap::new(),
+        are_calls_known: true,
+        unasked: Vec::new(),
         version: None,
         unknown: Unknown::default(),
     };
@@ -96,14 +98,81 @@ impl ReportBuilder {
     }
 }
 
+/// The turns that stand, as a book counts them: what a person went back behind is in the file, and no part of the history.
+#[derive(Default)]
+struct Turns {
+    /// The turn that runs, as far as the file says, the line that it began in, and whether somebody has asked by now.
+    current: Option<Box<str>>,
+    pending: u64,
+    asked: bool,
+    /// The lines in which they began.
+    begun: Vec<u64>,
+    /// The first and the last line of each part that was gone back behind; ascending.
+    taken_back: Vec<(u64, u64)>,
+}
+
+impl Turns {
+    fn take(&mut self, line: u64, note: &RolloutNote) {
+        if note.turn_id.is_some() && self.current != note.turn_id {
+            self.current.clone_from(&note.turn_id);
+            self.open(line);
+        }
+        match note.what {
+            What::Prompt if !self.asked || self.current.is_none() => {
+                if self.current.is_none() {
+                    self.pending = line;
+                }
+                self.asked = true;
+                self.begun.push(self.pending);
+            }
+            What::RolledBack(turns) => {
+                self.roll_back(turns, line);
+                self.current = None;
+                self.open(line);
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, line: u64) {
+        self.pending = line;
+        self.asked = false;
+    }
+
+    fn roll_back(&mut self, turns: u64, line: u64) {
+        let turns = usize::try_from(turns).unwrap_or(usize::MAX);
+        let kept = self.begun.len().saturating_sub(turns);
+        let Some(first) = self.begun.get(kept).copied() else {
+            return;
+        };
+        self.begun.truncate(kept);
+        // Earlier ones behind that lie within it.
+        while self.taken_back.pop_if(|(begun, _)| *begun >= first).is_some() {}
+        self.taken_back.push((first, line));
+    }
+
+    /// Whether what stands in a line is part of the history.
+    fn hold(&self, line: u64) -> bool {
+        let begun = self.taken_back.partition_point(|(first, _)| *first <= line);
+        let before = begun
+            .checked_sub(1)
+            .and_then(|before| self.taken_back.get(before));
+        before.is_none_or(|(_, last)| *last < line)
+    }
+}
+
 struct Checker<'a> {
     standing: Standing<'a>,
     report: ReportBuilder,
     records: u64,
-    prompts: u64,
+    turns: Turns,
     last_ordinal: Option<u64>,
     /// The line and the tool of each call, by a hash of its id; none once the result was seen.
     calls: HashMap<u64, Option<(u64, String)>>,
+    /// Whether all calls and results were noted.
+    are_calls_known: bool,
+    /// The lines of results whose calls were not seen before.
+    unasked: Vec<u64>,
     /// The version of Codex that began the session.
     version: Option<String>,
     unknown: Unknown,
@@ -114,10 +183,11 @@ impl Checker<'_> {
         let number = line.place.number;
         if line.bytes > LINE_LIMIT_BYTES as u64 {
             let detail = format!(
-                "longer than {} MiB and not read here; an agent may take long or fail to read it",
+                "longer than {} MiB and not read here; an agent may take long or fail to read it; {CALLS_UNTOLD}",
                 LINE_LIMIT_BYTES >> 20
             );
             self.report.find(number, FindingKind::OversizedLine, detail);
+            self.are_calls_known = false;
             return;
         }
         match (line.one, line.other) {
@@ -156,18 +226,17 @@ impl Checker<'_> {
             self.ordinal(number, ordinal);
         }
         if let Some(kind) = said.unknown_kind {
-            self.unknown.add(number, kind, self.version.as_deref());
+            self.unknown.add(number, kind, || {
+                let version = self.version.as_ref()?;
+                Some(format!("in a session that version {version} of the agent began"))
+            });
         }
-        self.prompts += u64::from(note.what == What::Prompt);
+        self.turns.take(number, note);
         match said.item {
             Some(Item::Call { id, tool }) => drop(self.calls.insert(id, Some((number, tool)))),
             Some(Item::Result { id }) => match self.calls.get_mut(&id) {
                 Some(call) => *call = None,
-                None => self.report.find(
-                    number,
-                    FindingKind::ResultWithoutToolUse,
-                    "a tool's result whose call is not there: a resume leaves it out",
-                ),
+                None => self.unasked.push(number),
             },
             None => {}
         }
@@ -213,11 +282,11 @@ impl Checker<'_> {
     }
 
     fn finish(mut self, sources: &[SourceStanding]) -> Report {
-        if self.records == 0 || (self.prompts == 0 && sources.is_empty()) {
+        if self.records == 0 || (self.turns.begun.is_empty() && sources.is_empty()) {
             let detail = if self.records == 0 {
                 "no record of a session is in it: Codex refuses to resume the session"
             } else {
-                "nobody has asked anything in it: there is nothing to go on with"
+                "nobody has asked anything in it, or all of it was taken back: there is nothing to go on with"
             };
             self.report.find(0, FindingKind::NothingToResume, detail);
         }
@@ -245,7 +314,20 @@ impl Checker<'_> {
             );
             self.report.find(1, FindingKind::MissingSource, detail);
         }
+        if self.are_calls_known {
+            self.judge_calls();
+        }
+        for (line, detail) in std::mem::take(&mut self.unknown).told() {
+            self.report.find(line, FindingKind::UnknownRecord, detail);
+        }
+        let mut report = self.report.report;
+        report.findings.sort_by_key(|finding| finding.line);
+        report
+    }
+
+    fn judge_calls(&mut self) {
         let mut calls: Vec<_> = std::mem::take(&mut self.calls).into_values().flatten().collect();
+        calls.retain(|(line, _)| self.turns.hold(*line));
         calls.sort();
         for (line, tool) in calls {
             let detail = format!(
@@ -254,12 +336,12 @@ impl Checker<'_> {
             );
             self.report.find(line, FindingKind::ToolUseWithoutResult, detail);
         }
-        for (line, detail) in std::mem::take(&mut self.unknown).told() {
-            self.report.find(line, FindingKind::UnknownRecord, detail);
+        for line in std::mem::take(&mut self.unasked) {
+            if self.turns.hold(line) {
+                let detail = "a tool's result whose call is not there: a resume leaves it out";
+                self.report.find(line, FindingKind::ResultWithoutToolUse, detail);
+            }
         }
-        let mut report = self.report.report;
-        report.findings.sort_by_key(|finding| finding.line);
-        report
     }
 }
 

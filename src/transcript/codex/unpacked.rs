@@ -47,6 +47,14 @@ impl<R: Read + Seek> Unpacked<R> {
         Self::with_window(source, WINDOW_BYTES)
     }
 
+    /// As [`Unpacked::new`], for who reads it once from its beginning to its end: hardly anything of it is kept.
+    ///
+    /// # Errors
+    /// As [`Unpacked::new`].
+    pub fn forwards(source: R) -> io::Result<Self> {
+        Self::with_window(source, STEP_BYTES)
+    }
+
     fn with_window(source: R, window_bytes: usize) -> io::Result<Self> {
         Ok(Self {
             decoder: Some(bounded_decoder(BufReader::new(source))?),
@@ -101,7 +109,7 @@ impl<R: Read + Seek> Unpacked<R> {
 ///
 /// # Errors
 /// When the decoder cannot be made.
-pub(in crate::transcript) fn bounded_decoder<R: BufRead>(source: R) -> io::Result<Decoder<'static, R>> {
+fn bounded_decoder<R: BufRead>(source: R) -> io::Result<Decoder<'static, R>> {
     let mut decoder = Decoder::with_buffer(source)?;
     decoder.window_log_max(DISTANCE_LOG)?;
     Ok(decoder)

@@ -183,6 +183,25 @@ fn a_failure_leaves_no_temporary_file() {
 }
 
 #[test]
+fn a_name_that_may_not_last_is_not_left_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("a mode");
+    // Files can be made in it, and it cannot be opened to be synced.
+    mode(0o300);
+    let made = create(&folder.path().join("new"), |writer| {
+        writer
+            .write_all(b"x")
+            .map_err(TranscriptError::io("write", folder.path()))
+    });
+    mode(0o700);
+    // Nothing is closed to root.
+    if !rustix::process::geteuid().is_root() {
+        made.expect_err("the folder is not synced");
+        assert_eq!(names(folder.path()), [] as [String; 0]);
+    }
+}
+
+#[test]
 fn a_copy_can_go_into_a_folder_that_is_not_there_yet() {
     let (folder, source) = transcript(b"{\"a\":1}\n");
     let other = folder.path().join("projects/-home-u-project");

@@ -171,11 +171,12 @@ impl io::Read for LongLine {
 #[test]
 fn a_line_that_is_too_long_is_told_with_its_number() {
     let (first, rest) = ROOT.split_once('\n').expect("lines");
+    let result = r#"{"type":"response_item","payload":{"type":"function_call_output","call_id":"c0"}}"#;
     let long = |letters: u64| {
         let text = LongLine {
             before: br#"{"type":"response_item","payload":{"type":"message","role":"assistant","text":""#,
             letters,
-            behind: format!("\"}}}}\n{rest}").into_bytes(),
+            behind: format!("\"}}}}\n{result}\n{rest}").into_bytes(),
         };
         let text = io::Read::chain(io::Cursor::new(format!("{first}\n")), text);
         let standing = Standing {
@@ -187,6 +188,71 @@ fn a_line_that_is_too_long_is_told_with_its_number() {
         let place = |finding: &bridge_protocol::check::Finding| (finding.line, finding.kind);
         report.findings.iter().map(place).collect::<Vec<_>>()
     };
-    assert_eq!(long(1 << 20), []);
+    assert_eq!(long(1 << 20), [(3, FindingKind::ResultWithoutToolUse)]);
+    // The call may stand in the line that is too long.
     assert_eq!(long(300 << 20), [(2, FindingKind::OversizedLine)]);
+}
+
+#[test]
+fn what_was_taken_back_is_no_part_of_the_history() {
+    let meta = format!(r#"{{"type":"session_meta","payload":{{"id":"{ROOT_ID}","cli_version":"0.100.0"}}}}"#);
+    let event = |payload: &str| format!(r#"{{"type":"event_msg","payload":{payload}}}"#);
+    let item = |payload: &str| format!(r#"{{"type":"response_item","payload":{payload}}}"#);
+    let started = |id: &str| event(&format!(r#"{{"type":"task_started","turn_id":"{id}"}}"#));
+    let prompt =
+        || item(r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"do it"}]}"#);
+    let call = |id: &str| {
+        item(&format!(
+            r#"{{"type":"function_call","call_id":"{id}","name":"exec"}}"#
+        ))
+    };
+    let result = || item(r#"{"type":"function_call_output","call_id":"gone"}"#);
+    let back = |turns: u64| event(&format!(r#"{{"type":"thread_rolled_back","num_turns":{turns}}}"#));
+    let found = |lines: &[String]| found(&format!("{meta}\n{}\n", lines.join("\n")), ROOT_ID, &[]);
+    let broken = |line| (line, FindingKind::ToolUseWithoutResult);
+    let unasked = |line| (line, FindingKind::ResultWithoutToolUse);
+
+    // With names of turns, and without, as older versions wrote.
+    for named in [true, false] {
+        let turn = |id: &str| match named {
+            true => started(id),
+            false => event(r#"{"type":"token_count"}"#),
+        };
+        let one = [turn("1"), prompt(), call("c1"), result()];
+        let two = [turn("2"), prompt(), call("c2"), result()];
+        let both = [one.clone(), two.clone()].concat();
+        let all = [broken(4), unasked(5), broken(8), unasked(9)];
+        assert_eq!(found(&both), all, "{named}");
+        let after = |turns| [both.clone(), vec![back(turns)]].concat();
+        assert_eq!(found(&after(0)), all, "{named}");
+        assert_eq!(found(&after(1)), all[..2], "{named}");
+        for turns in [2, u64::MAX] {
+            assert_eq!(
+                found(&after(turns)),
+                [(0, FindingKind::NothingToResume)],
+                "{named}"
+            );
+        }
+        // One by one, with a turn between that stands.
+        let three = [turn("3"), prompt(), call("c3")];
+        let again = [after(1), three.to_vec()].concat();
+        assert_eq!(found(&again), [broken(4), unasked(5), broken(13)], "{named}");
+        let again = [again, vec![back(2)], three.to_vec()].concat();
+        assert_eq!(found(&again), [broken(17)], "{named}");
+    }
+
+    let text = format!(
+        "{meta}\n{}\n{{\"type\":\"hologram\",\"payload\":{{}}}}\n",
+        prompt()
+    );
+    let standing = Standing {
+        upstream_id: ROOT_ID,
+        archived: false,
+    };
+    let report = check(text.as_bytes(), standing, &[]).expect("bytes are read");
+    let detail = &report.findings[0].detail;
+    assert!(
+        detail.contains("in a session that version 0.100.0 of the agent began"),
+        "{detail}"
+    );
 }

@@ -257,3 +257,15 @@ fn links_and_files_in_the_place_of_folders_do_no_harm() {
     let told = watch.for_list(&root).expect("it is watched");
     assert!(!told.is_empty(), "{told:?}");
 }
+
+#[test]
+fn what_is_known_already_or_is_nothing_does_not_make_changes_too_many() {
+    let mut changes = Changes::default();
+    let place = |number: usize| Place::File(PathBuf::from(format!("/root/{number}.jsonl")));
+    (0..CHANGES).for_each(|number| changes.add(&place(number)));
+    changes.add(&Place::Nothing);
+    changes.add(&place(0));
+    assert!(!changes.everything);
+    changes.add(&place(CHANGES));
+    assert_eq!(changes, Changes::everything());
+}
