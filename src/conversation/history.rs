@@ -205,16 +205,11 @@ impl History {
         session.turns_before = self.turns();
         session.messages_before = self.messages();
         for loss in session.open.losses() {
-            let (kind, detail, of) = match loss {
-                Loss::Damaged(damages) => {
-                    let detail = format!("{damages} of its records are damaged or missing");
-                    (GapKind::Broken, detail, None)
-                }
-                Loss::Compacted => {
-                    let detail = "what was said before its compaction is not in it".to_owned();
-                    (GapKind::Compacted, detail, None)
-                }
-                Loss::Source { upstream_id, detail } => (GapKind::Missing, detail, Some(upstream_id)),
+            let detail = loss.to_string();
+            let (kind, of) = match loss {
+                Loss::Damaged(_) => (GapKind::Broken, None),
+                Loss::Compacted => (GapKind::Compacted, None),
+                Loss::Source { upstream_id, .. } => (GapKind::Missing, Some(upstream_id)),
             };
             self.gaps.push(HistoryGap {
                 upstream_id: of.map_or_else(|| session.upstream_id.clone(), UpstreamId::from),
@@ -572,7 +567,7 @@ fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
     let turns = match last_turn {
         Some(turn) => turn + 1,
         // Somebody went back behind it: what was copied stands before it in the file, and what is new behind it.
-        None => open.book.turns_begun_before(&last)?,
+        None => open.book.turns_begun_by(&last)?,
     };
     Some((source, turns))
 }

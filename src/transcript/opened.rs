@@ -2,6 +2,7 @@
 //!
 //! Owns which format answers. Blocks. Knows neither conversations nor what is made of the messages.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
@@ -35,6 +36,19 @@ pub enum Loss {
         /// What is wrong with it.
         detail: String,
     },
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(1) => formatter.write_str("one of its records is damaged or missing"),
+            Self::Damaged(records) => write!(formatter, "{records} of its records are damaged or missing"),
+            Self::Compacted => formatter.write_str("what was said before its compaction is not in it"),
+            Self::Source { upstream_id, detail } => {
+                write!(formatter, "of {upstream_id}, which it continues: {detail}")
+            }
+        }
+    }
 }
 
 impl Opened {
@@ -159,7 +173,7 @@ impl Opened {
     #[must_use]
     pub fn end_offset(&self, turn: usize) -> Option<u64> {
         match self {
-            Self::Claude(open) => Some(open.book.end_offset(turn)),
+            Self::Claude(open) => open.book.end_offset(turn),
             Self::Codex(open) => open.book.end_offset(turn),
         }
     }

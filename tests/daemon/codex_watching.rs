@@ -181,7 +181,7 @@ async fn a_damaged_rollout_that_codex_resumes_is_partial() {
         (&attempts[0]["via"], &attempts[0]["error"]),
         (
             &json!("load"),
-            &json!("its transcript is not whole: one of its records is damaged")
+            &json!("its transcript is not whole: one of its records is damaged or missing")
         )
     );
     let closed = scripted::heard(&home, "codex");

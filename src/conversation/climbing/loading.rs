@@ -113,15 +113,8 @@ fn count(
 
 /// What is lost, in words; a compaction loses nothing that the agent would have loaded.
 fn lost(losses: &[Loss]) -> Option<String> {
-    let told = losses.iter().filter_map(|loss| match loss {
-        Loss::Damaged(1) => Some("one of its records is damaged".to_owned()),
-        Loss::Damaged(records) => Some(format!("{records} of its records are damaged")),
-        Loss::Source { upstream_id, detail } => {
-            Some(format!("of {upstream_id}, which it continues: {detail}"))
-        }
-        Loss::Compacted => None,
-    });
-    let told: Vec<String> = told.collect();
+    let told = losses.iter().filter(|loss| **loss != Loss::Compacted);
+    let told: Vec<String> = told.map(Loss::to_string).collect();
     (!told.is_empty()).then(|| told.join("; "))
 }
 
@@ -138,14 +131,17 @@ mod tests {
         let table: [(Vec<Loss>, Option<&str>); 5] = [
             (vec![], None),
             (vec![Loss::Compacted], None),
-            (vec![Loss::Damaged(1)], Some("one of its records is damaged")),
+            (
+                vec![Loss::Damaged(1)],
+                Some("one of its records is damaged or missing"),
+            ),
             (
                 vec![Loss::Damaged(3), Loss::Compacted],
-                Some("3 of its records are damaged"),
+                Some("3 of its records are damaged or missing"),
             ),
             (
                 vec![source(), Loss::Damaged(1)],
-                Some("of s1, which it continues: there is no file; one of its records is damaged"),
+                Some("of s1, which it continues: there is no file; one of its records is damaged or missing"),
             ),
         ];
         for (losses, told) in table {

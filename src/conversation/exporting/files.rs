@@ -123,7 +123,7 @@ pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option
             if open.missing.is_some() {
                 return None;
             }
-            let turns = acknowledged.saturating_sub(open.book.turns_at_most());
+            let turns = acknowledged.saturating_sub(open.book.turns_recorded_at_most());
             (turns, "were commands of which Codex keeps no record")
         }
     };

@@ -164,23 +164,22 @@ impl Book {
         Some(self.index.entries.offset(*first as usize))
     }
 
-    /// Where the last record of a turn begins; 0 when there is no such turn.
+    /// Where the last record of a turn begins; none when there is no such turn.
     #[must_use]
-    pub fn end_offset(&self, turn: usize) -> u64 {
-        let last = self.turn(turn).end.checked_sub(1);
-        last.and_then(|last| self.messages.get(last))
-            .map_or(0, |position| self.index.entries.offset(*position as usize))
+    pub fn end_offset(&self, turn: usize) -> Option<u64> {
+        let last = self.messages.get(self.turn(turn).next_back()?)?;
+        Some(self.index.entries.offset(*last as usize))
     }
 
-    /// How many turns begin before a record in the file, on whatever branch that stands; none when there is no such record.
+    /// How many turns begin with a record or before it in the file, on whatever branch that stands; none when there is no such record.
     #[must_use]
-    pub fn turns_begun_before(&self, uuid: &str) -> Option<usize> {
+    pub fn turns_begun_by(&self, uuid: &str) -> Option<usize> {
         let offset = self.index.offset_of(uuid)?;
-        let begins_before = |start: &u32| {
+        let has_begun = |start: &u32| {
             let position = self.messages.get(*start as usize);
             position.is_some_and(|position| self.index.entries.offset(*position as usize) <= offset)
         };
-        Some(self.turns.partition_point(begins_before))
+        Some(self.turns.partition_point(has_begun))
     }
 
     /// The message whose record has this uuid.

@@ -425,9 +425,10 @@ impl Book {
         self.turns.len()
     }
 
-    /// The most turns that may have run: those that were gone back behind count, and each compaction may have been asked for.
+    /// The most turns of which the files have a record: those that were gone back behind count, and each compaction may have
+    /// been asked for. More may have run.
     #[must_use]
-    pub fn turns_at_most(&self) -> u64 {
+    pub fn turns_recorded_at_most(&self) -> u64 {
         let compactions = self
             .entries
             .iter()
@@ -453,7 +454,7 @@ impl Book {
     /// Where the last record of a turn begins in the file of the last part; none when it is in another one.
     #[must_use]
     pub fn end_offset(&self, turn: usize) -> Option<u64> {
-        let last = self.entries.get(self.turn(turn).end.checked_sub(1)?)?;
+        let last = self.entries.get(self.turn(turn).next_back()?)?;
         (usize::from(last.part) + 1 == self.parts.len()).then_some(last.offset)
     }
 
