@@ -12,6 +12,7 @@ use serde_json::Map;
 use tokio::time::Instant;
 
 use crate::agent::message::CallError;
+use crate::conversation::answer::Answer;
 use crate::conversation::branching::{self, BranchRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::effect::{Effect, Input, Ledger, Milestone, Opened};
@@ -38,6 +39,11 @@ impl Actor {
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
+                let result = match result {
+                    // What is told of the rest of it may not be on disk yet.
+                    Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
+                    other => other,
+                };
                 // A caller that hung up is not an error: its turn went on without it.
                 let _gone = reply.send(result);
             }

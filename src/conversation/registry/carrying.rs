@@ -126,7 +126,7 @@ impl Registry {
             importing::still_free(&services, &imported)?;
             // No turn that came with it is new, whoever had it.
             if let Some((id, bytes)) = head_size(&services, &imported.record) {
-                services.turn_ends.note_old(&id, bytes);
+                services.old_bytes.note(&id, bytes);
             }
             Ok::<_, ConversationError>(imported)
         };
