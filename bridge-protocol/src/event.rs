@@ -181,8 +181,9 @@ events! {
         upstream_id: UpstreamId,
         /// The number of the turn behind which it goes on, as checkpoints count them; 0 before the first.
         step: u64,
-        /// How many messages the agent goes on with: those on the branch that goes on, and of one that was compacted the
-        /// summary and what follows it, though `conversation/history` tells what stands before it too.
+        /// How many messages the agent goes on with: those on the branch that goes on, and of one that was compacted what that
+        /// left for the model (a summary, and what it kept of the messages before) and what follows, though
+        /// `conversation/history` tells what stands before it too.
         messages: u64,
     },
     /// Another program writes to the transcript of the open session: prompts stand in it that were not sent from here, or

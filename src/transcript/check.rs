@@ -382,7 +382,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         calls.sort_by_key(|call| call.line);
         for call in calls {
             let effect = if selection.contains(call.offset) {
-                "a resume goes on, and the agent fills in that the call was broken off"
+                "a resume goes on: at the end of the history the agent fills in that the call was broken off, before \
+                 that it may leave the call out"
             } else {
                 "it is on a branch that a resume does not follow"
             };

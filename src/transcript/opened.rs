@@ -83,12 +83,15 @@ impl Opened {
         }
     }
 
-    /// How many messages an agent loads when it goes on: those that no compaction has replaced, and its summary.
-    #[must_use]
-    pub fn loaded_messages(&self) -> usize {
+    /// How many messages an agent loads when it goes on: those that no compaction has replaced, and what that put in their
+    /// place.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
         match self {
-            Self::Claude(open) => open.book.loaded_messages(),
-            Self::Codex(open) => open.book.loaded_messages(),
+            Self::Claude(open) => open.loaded_messages(),
+            Self::Codex(open) => open.loaded_messages(),
         }
     }
 

@@ -186,6 +186,15 @@ impl OpenBook {
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
+    /// How many messages an agent goes on with.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+        let read = self.book.loaded_messages(&mut self.reader);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
+
     /// As [`OpenBook::message`], but what a tool answered is not decoded.
     ///
     /// # Errors

@@ -357,6 +357,21 @@ impl OpenRollout {
         let read = self.book.message(text, message);
         read.map_err(TranscriptError::io("read", path))
     }
+
+    /// How many messages an agent goes on with.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn loaded_messages(&self) -> Result<usize, TranscriptError> {
+        let Some(compaction) = self.book.last_compaction() else {
+            return Ok(self.book.sent_from(0));
+        };
+        let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
+            return Ok(self.book.sent_from(compaction));
+        };
+        let kept = self.book.kept_messages(Text::open(path)?.0, compaction);
+        Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
+    }
 }
 
 /// The files in which the history of a session stands, with the sessions that they are of: the oldest first, its own last.

@@ -72,7 +72,7 @@ fn count(
 ) -> Result<Option<Counted>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
     let library = &services.library;
-    let (own, prompts, lost) = match format {
+    let (mut own, prompts, lost) = match format {
         Format::Claude => {
             let path = match disk::find(library, root, &record.cwd, id) {
                 Err(TranscriptError::NotFound { .. }) => return Ok(None),
@@ -102,7 +102,7 @@ fn count(
     };
     let loaded = Loaded {
         step: turns as u64,
-        messages: own.loaded_messages() as u64,
+        messages: own.loaded_messages().map_err(damaged)? as u64,
     };
     Ok(Some(Counted {
         loaded,

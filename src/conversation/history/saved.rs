@@ -18,7 +18,7 @@ pub(in super::super) struct Saved {
     pub(in super::super) checkpoints: Vec<Checkpoint>,
     /// Where the last record of the last of these turns begins.
     pub(in super::super) behind: Option<u64>,
-    /// The record of the last one's prompt.
+    /// The record of the last one's prompt, or the turn's own name.
     pub(in super::super) last_prompt: Option<String>,
     /// Whether there are newer ones.
     pub(in super::super) has_more: bool,
@@ -64,7 +64,11 @@ impl History {
         let behind = next.checked_sub(1).filter(|_| is_judged);
         saved.behind = behind.and_then(|turn| own.open.end_offset(turn));
         saved.has_more = next < end;
-        let prompt = |turn| own.open.record_id(own.open.turn(turn).start);
+        let prompt = |turn| match own.open.end_of_turn(turn) {
+            // Codex gives turns names of their own.
+            (name, Some(_)) => name,
+            (_, None) => own.open.record_id(own.open.turn(turn).start),
+        };
         let begins_behind = |turn| own.open.begin_offset(turn).is_some_and(|at| at >= offset);
         let turns: Vec<usize> = (end - new..next)
             .filter(|turn| *turn >= carried || begins_behind(*turn))

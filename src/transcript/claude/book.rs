@@ -8,9 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use memchr::memmem;
+use serde_json::value::RawValue;
 
 use super::Index;
+use super::entries::Parent;
 use super::note::{IdRef, Role};
+use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
 use crate::transcript::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text};
 
@@ -114,12 +117,34 @@ impl Book {
         self.messages.len()
     }
 
-    /// How many messages of the live branch an agent loads: those that no compaction has replaced.
-    #[must_use]
-    pub fn loaded_messages(&self) -> usize {
-        let walk = self.index.walk(None, false);
-        let is_message = |position: &usize| self.index.entries.role(*position) != Role::Other;
-        walk.map_or(0, |walk| walk.positions().filter(is_message).count())
+    /// How many messages of the live branch an agent loads: those that no compaction has replaced, and those before it that
+    /// its record says to be kept.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn loaded_messages<R: BufRead + Seek>(&self, reader: R) -> io::Result<usize> {
+        let Some(walk) = self.index.walk(None, false) else {
+            return Ok(0);
+        };
+        let entries = &self.index.entries;
+        let is_message = |position: &usize| entries.role(*position) != Role::Other;
+        let behind = walk.positions().filter(is_message).count();
+        let first = walk.positions().next().unwrap_or_default();
+        if matches!(entries.logical_parent(first), Parent::None) {
+            return Ok(behind);
+        }
+        let kept = self.line_at(reader, first, |line| {
+            let text = line_text(line);
+            let metadata = Fields::parse(&text)?.object("compactMetadata")?;
+            let uuids = metadata.object("preservedMessages")?.array("uuids")?;
+            let place = |uuid: &&RawValue| {
+                let uuid: String = serde_json::from_str(uuid.get()).ok()?;
+                entries.find(IdRef::new(&uuid))
+            };
+            let places = uuids.iter().filter_map(place);
+            Some(places.filter(|place| *place < first && is_message(place)).count())
+        })?;
+        Ok(behind + kept.unwrap_or(0))
     }
 
     /// How many turns there are.
@@ -227,18 +252,27 @@ impl Book {
     /// Reads the line of a message, and has it told by its position in the index.
     fn line<R: BufRead + Seek, T>(
         &self,
-        mut reader: R,
+        reader: R,
         message: usize,
         tell: impl FnOnce(u32, &[u8]) -> Option<T>,
     ) -> io::Result<Option<T>> {
-        let Some(position) = self.messages.get(message).copied() else {
-            return Ok(None);
-        };
-        let offset = self.index.entries.offset(position as usize);
+        match self.messages.get(message).copied() {
+            Some(position) => self.line_at(reader, position as usize, |line| tell(position, line)),
+            None => Ok(None),
+        }
+    }
+
+    fn line_at<R: BufRead + Seek, T>(
+        &self,
+        mut reader: R,
+        position: usize,
+        tell: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let offset = self.index.entries.offset(position);
         reader.seek(SeekFrom::Start(offset))?;
         let mut lines = Lines::new(reader, offset);
         let line = lines.next_line()?;
-        Ok(line.and_then(|line| tell(position, line.bytes)))
+        Ok(line.and_then(|line| tell(line.bytes)))
     }
 
     fn decoded(&self, position: u32, line: &[u8]) -> Option<BookMessage> {

@@ -411,12 +411,33 @@ impl Book {
         self.entries.len()
     }
 
-    /// How many messages an agent loads: the last compaction and what follows it.
+    /// The last message that is a compaction.
     #[must_use]
-    pub fn loaded_messages(&self) -> usize {
+    pub fn last_compaction(&self) -> Option<usize> {
         let is_summary = |entry: &Entry| entry.sort == EntrySort::Summary;
-        let compacted = self.entries.iter().rposition(is_summary).unwrap_or(0);
-        self.entries.len() - compacted
+        self.entries.iter().rposition(is_summary)
+    }
+
+    /// How many messages an agent sends of those from `first` on: errors in place of replies are none of the model's.
+    #[must_use]
+    pub fn sent_from(&self, first: usize) -> usize {
+        let entries = self.entries.iter().skip(first);
+        entries.filter(|entry| entry.sort != EntrySort::Failure).count()
+    }
+
+    /// How many messages a compaction left for the model, its summary among them; read from the file of its part.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn kept_messages<R: BufRead + Seek>(&self, reader: R, compaction: usize) -> io::Result<usize> {
+        let kept = self.record(reader, compaction, |record, _| {
+            item::kept_messages(&record.payload)
+        })?;
+        Ok(kept.flatten().unwrap_or_else(|| {
+            // Of versions that did not write it down the prompts and the summary are sent.
+            let before = self.entries.iter().take(compaction);
+            before.filter(|entry| entry.sort == EntrySort::Prompt).count() + 1
+        }))
     }
 
     /// How many turns there are.
@@ -522,9 +543,30 @@ impl Book {
     /// What the reader answers.
     pub fn message<R: BufRead + Seek>(
         &self,
-        mut reader: R,
+        reader: R,
         message: usize,
     ) -> io::Result<Option<TranscriptMessage>> {
+        let Some(entry) = self.entries.get(message) else {
+            return Ok(None);
+        };
+        let read = self.record(reader, message, |record, bytes| {
+            let read = item::message(record, entry.sort)?;
+            Some(TranscriptMessage {
+                record_id: entry.record_id(),
+                bytes,
+                ..read
+            })
+        });
+        read.map(Option::flatten)
+    }
+
+    /// Reads what is wanted of a message's record and its length in bytes; none when something else stands there.
+    fn record<R: BufRead + Seek, T>(
+        &self,
+        mut reader: R,
+        message: usize,
+        wanted: impl FnOnce(&RolloutLine<'_>, u64) -> T,
+    ) -> io::Result<Option<T>> {
         let Some(entry) = self.entries.get(message) else {
             return Ok(None);
         };
@@ -541,12 +583,7 @@ impl Book {
         if record.ordinal != ordinal {
             return Ok(None);
         }
-        let read = item::message(&record, entry.sort);
-        Ok(read.map(|read| TranscriptMessage {
-            record_id: entry.record_id(),
-            bytes: line.bytes.len() as u64,
-            ..read
-        }))
+        Ok(Some(wanted(&record, line.bytes.len() as u64)))
     }
 }
 

@@ -121,6 +121,20 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<Transc
     })
 }
 
+/// How many messages a compaction kept for the model, its summary among them; none where the version does not say so.
+pub(super) fn kept_messages(compacted: &Fields<'_>) -> Option<usize> {
+    let kept = compacted.array("replacement_history")?;
+    // As `noted` decides it of the items of a history.
+    let is_message = |json: &&&serde_json::value::RawValue| {
+        Fields::parse(json.get()).is_some_and(|item| match item.text("type").as_deref() {
+            Some("message") => matches!(item.text("role").as_deref(), Some("user" | "assistant")),
+            None | Some("ghost_snapshot" | "compaction_trigger") => false,
+            Some(_) => true,
+        })
+    };
+    Some(kept.iter().filter(is_message).count())
+}
+
 fn speaker(item: &Fields<'_>) -> Option<Speaker> {
     let kind = item.text("type")?;
     Some(match kind.as_str() {

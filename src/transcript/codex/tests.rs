@@ -102,6 +102,53 @@ fn model(text: &str) -> String {
     item(json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}))
 }
 
+fn loaded(book: &Book, text: &str) -> usize {
+    match book.last_compaction() {
+        Some(at) => {
+            book.kept_messages(Cursor::new(text), at).expect("bytes are read") + book.sent_from(at + 1)
+        }
+        None => book.sent_from(0),
+    }
+}
+
+/// What the agent goes on with: what the compaction wrote down, else as older versions did it; instructions and errors are
+/// no messages.
+#[test]
+fn what_is_loaded_is_what_the_model_is_sent() {
+    let role = |role: &str| json!({"type": "message", "role": role, "content": []});
+    let compacted = |kept: Option<Value>| match kept {
+        Some(kept) => line(
+            None,
+            "compacted",
+            json!({"message": "so far", "replacement_history": kept}),
+        ),
+        None => line(None, "compacted", json!({"message": "so far"})),
+    };
+    let failure = line(None, "event_msg", json!({"type": "error", "message": "no"}));
+    let before = [user("one"), model("ok"), user("two"), failure, model("ok")].concat();
+    let kept = json!([role("user"), role("developer"), role("user"), {"type": "ghost_snapshot"}, {"type": "compaction"}, 7]);
+    for (text, expected) in [
+        (before.clone(), 4),
+        (format!("{before}{}", compacted(None)), 3),
+        (
+            format!("{before}{}{}{}", compacted(None), user("three"), model("ok")),
+            5,
+        ),
+        (format!("{before}{}", compacted(Some(kept.clone()))), 3),
+        (
+            format!(
+                "{before}{}{}{}",
+                compacted(Some(json!([]))),
+                compacted(Some(kept)),
+                user("three")
+            ),
+            4,
+        ),
+    ] {
+        assert_eq!(loaded(&whole(&text), &text), expected, "{text}");
+    }
+}
+
 #[test]
 fn a_rollout_of_today() {
     let book = whole(ROOT);
@@ -128,7 +175,11 @@ fn a_rollout_of_today() {
             "reply: six",
         ]
     );
-    assert_eq!(book.loaded_messages(), 3, "the summary and what follows it");
+    assert_eq!(
+        loaded(&book, ROOT),
+        3,
+        "the prompt that was kept and what follows"
+    );
     // What was compacted belongs to the turn before, since nobody asked anything.
     let turns: Vec<_> = (0..6).map(|turn| book.turn(turn)).collect();
     assert_eq!(turns, [0..3, 3..7, 7..9, 9..11, 11..15, 15..17]);

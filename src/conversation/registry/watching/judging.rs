@@ -153,10 +153,7 @@ pub(super) fn judge(
                 break;
             };
             judgement.upto = judgement.upto.max(saved.behind.map_or(0, |offset| offset + 1));
-            // Only Claude's records have names of their own; Codex' turns end where they say so.
-            if format == Format::Claude {
-                judgement.told = saved.last_prompt.or(judgement.told);
-            }
+            judgement.told = saved.last_prompt.or(judgement.told);
             growth.saved = saved.checkpoints;
             if !saved.has_more {
                 // A turn that ended a moment ago may not even have begun in the file.
