@@ -1,43 +1,18 @@
 //! Bundles with sessions of Codex, whose histories begin in other sessions' files. No process of it is ever started.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::Fidelity;
 use serde_json::{Value, json};
 
 use crate::carrying::{bundle, files_below, import};
+use crate::codex::{DEEP_FORK, DEEP_ID, EARLY_FORK, EARLY_ID, ROOT, ROOT_ID, home, rollout, write};
 use crate::home::Home;
 use crate::support::{App, refused};
 
-const ROOT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
-const EARLY_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
-const DEEP_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-fork-of-fork.jsonl");
-const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
-const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
-const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
 const FAMILY: [(&str, &str); 3] = [(ROOT_ID, ROOT), (EARLY_ID, EARLY_FORK), (DEEP_ID, DEEP_FORK)];
-
-/// A home with a Codex whose program is not there.
-fn home() -> Home {
-    let home = Home::new();
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
-        home.path().join("codex").display()
-    ));
-    home
-}
-
-fn rollout(home: &Home, id: &str) -> PathBuf {
-    let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{id}.jsonl");
-    home.path().join(name)
-}
-
-fn write(path: &Path, text: &[u8]) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
 
 /// A fork of a fork: the first of the three was compressed since, the second put away.
 fn written(home: &Home) {

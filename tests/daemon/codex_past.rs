@@ -4,9 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::codex_rollouts::{
-    DEEP_ID, EARLY_FORK, EARLY_ID, FIRST_TURN, ROOT_ID, adopt, history, home, rollout, said,
-};
+use crate::codex::{DEEP_ID, EARLY_FORK, EARLY_ID, ROOT_ID, rollout};
+use crate::codex_rollouts::{FIRST_TURN, adopt, history, home, said};
 
 /// A fork of a fork is adopted with the one that ended where it was forked. The one before went on, and is named with the
 /// last turn that was taken along; when it is not there, that is told.

@@ -3,33 +3,21 @@
 mod long_lines;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
+use crate::codex::{
+    self, DEEP_FORK, DEEP_ID, EARLY_FORK, EARLY_ID, HEAD_FORK, HEAD_FORK_ID, ROOT, ROOT_ID, rollout, write,
+};
 use crate::home::Home;
 use crate::support::{App, refused};
 
-const ROOT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
-const HEAD_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-fork.jsonl");
-pub(crate) const EARLY_FORK: &str =
-    include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
-const DEEP_FORK: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-fork-of-fork.jsonl");
-pub(crate) const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
-const HEAD_FORK_ID: &str = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
-pub(crate) const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
-pub(crate) const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
 pub(crate) const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
 
 /// A home with a Codex whose program is not there, and what it wrote before.
 pub(crate) fn home() -> Home {
-    let home = Home::new();
-    let root = home.path().join("codex");
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
-        root.display()
-    ));
+    let home = codex::home();
     for (id, text) in [
         (ROOT_ID, ROOT),
         (HEAD_FORK_ID, HEAD_FORK),
@@ -39,16 +27,6 @@ pub(crate) fn home() -> Home {
         write(&rollout(&home, id), text);
     }
     home
-}
-
-pub(crate) fn rollout(home: &Home, id: &str) -> PathBuf {
-    let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{id}.jsonl");
-    home.path().join(name)
-}
-
-fn write(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
 }
 
 pub(crate) async fn adopt(app: &App, home: &Home, id: &str) -> Value {

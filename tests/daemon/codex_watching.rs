@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
@@ -12,14 +11,12 @@ use bridge_protocol::history::Checkpoint;
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 
+use crate::codex::{ROOT, ROOT_ID, rollout, write};
 use crate::home::Home;
 use crate::scripted;
 use crate::support::{App, Events, refused, within};
 
-const ROLLOUT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
-const ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
-
-/// The last turn of it, of six.
+/// The last turn of the root, of six.
 const LAST_TURN: &str = "01a1fcbf-e9e8-7521-8543-749c58e4d408";
 
 /// A home with a Codex that has had five turns.
@@ -31,33 +28,30 @@ fn home() -> Home {
     let kind = format!("kind = \"codex\"\ntranscripts = \"{}\"", transcripts.display());
     let agent = agent.replace("kind = \"generic\"", &kind);
     home.configure(&format!("default_agent = \"loopback\"\n{agent}"));
-    fs::create_dir_all(rollout(&home).parent().unwrap()).unwrap();
-    fs::write(rollout(&home), five_turns()).unwrap();
+    write(&rollout(&home, ROOT_ID), five_turns());
     home
 }
 
-fn rollout(home: &Home) -> PathBuf {
-    let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{ID}.jsonl");
-    home.path().join(name)
-}
-
 fn five_turns() -> &'static str {
-    let (head, _) = ROLLOUT.split_once(LAST_TURN).unwrap();
+    let (head, _) = ROOT.split_once(LAST_TURN).unwrap();
     &head[..=head.rfind('\n').unwrap()]
 }
 
 /// The sixth turn, under another name.
 fn turn(number: u8) -> String {
-    ROLLOUT[five_turns().len()..].replace(LAST_TURN, &format!("01a1fcbf-e9e8-7521-8543-{number:012}"))
+    ROOT[five_turns().len()..].replace(LAST_TURN, &format!("01a1fcbf-e9e8-7521-8543-{number:012}"))
 }
 
 fn append(home: &Home, text: &str) {
-    let mut file = fs::OpenOptions::new().append(true).open(rollout(home)).unwrap();
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(rollout(home, ROOT_ID))
+        .unwrap();
     file.write_all(text.as_bytes()).unwrap();
 }
 
 async fn adopt(app: &App, home: &Home) -> ConversationId {
-    let params = json!({"upstreamId": ID, "cwd": home.project()});
+    let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
 }
@@ -137,9 +131,9 @@ async fn what_codex_loads_is_told_with_its_size() {
     assert_eq!(page["messages"].as_array().unwrap().len(), 15);
     let mut events = app.events(id).await;
     within(app.client.resume(id.into(), None, None)).await.unwrap();
-    // It ends with a compaction.
+    // It ends with a compaction, which kept one prompt.
     let expected = Event::CheckpointLoaded {
-        upstream_id: ID.into(),
+        upstream_id: ROOT_ID.into(),
         step: 5,
         messages: 1,
     };
@@ -169,7 +163,7 @@ async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let mut lines: Vec<&str> = five_turns().lines().collect();
     let reply = lines.iter().rposition(|line| line.contains("\"assistant\""));
     lines[reply.unwrap()] = "{\"timestamp\":";
-    fs::write(rollout(&home), lines.join("\n") + "\n").unwrap();
+    fs::write(rollout(&home, ROOT_ID), lines.join("\n") + "\n").unwrap();
     let error = refused(
         app.call("conversation/resume", resume("full")).await,
         ErrorKind::NotResumable,
@@ -192,5 +186,5 @@ async fn a_damaged_rollout_that_codex_resumes_is_partial() {
         (&resumed["via"], &resumed["fidelity"], &resumed["missingTurns"]),
         (&json!("load"), &json!("partial"), &json!(0))
     );
-    assert_eq!(app.get(id).await.head.unwrap().as_str(), ID);
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
 }

@@ -21,6 +21,7 @@ mod bad_transcripts;
 mod cancel;
 mod carrying;
 mod checking;
+mod codex;
 mod codex_bundles;
 mod codex_past;
 mod codex_rollouts;

@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::{Map, Value, json};
 use session_bridge::agent::failure::{Evidence, FailureKind, TurnSigns, classify};
 use session_bridge::agent::profile::{AgentKind, RAW_EVENT_METHOD, announced_transcript};
+use session_bridge::transcript::locate::{own_folder, project_folder};
 
 use crate::support::acp_client::AcpClient;
 use crate::support::claude::{Account, ClaudeLab};
@@ -463,4 +464,48 @@ fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
             1
         );
     }
+}
+
+/// The agent finds a session again by the folder's name alone.
+#[test]
+#[ignore = "installs the real adapter"]
+fn the_folder_of_a_transcript_is_named_as_we_name_it() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let folder = |name: &str| {
+        let folder = lab.scratch().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        folder
+    };
+    let linked = lab.scratch().join("linked");
+    std::os::unix::fs::symlink(folder("where it leads"), &linked).expect("a link");
+    for cwd in [
+        folder("a.b_c-d e"),
+        folder("Größe 🦀 \u{65e5}\u{672c}"),
+        linked,
+        folder(&format!("{}/{}", "long".repeat(30), "longer".repeat(20))),
+        folder(&format!("{}/{}", "🦀".repeat(60), "é".repeat(60))),
+    ] {
+        let mut opening = opening(&lab);
+        opening["cwd"] = json!(cwd);
+        let made = adapter.call("session/new", opening).expect("session/new");
+        let session = made["sessionId"].as_str().expect("an id");
+        prompted(&adapter, session, "here");
+        let transcript = lab.transcript(session).expect("a transcript");
+        let parent = transcript.parent().and_then(|folder| folder.file_name());
+        let expected = project_folder(&cwd.canonicalize().expect("a folder"));
+        assert_eq!(
+            parent.expect("a folder").to_str(),
+            Some(&*expected),
+            "{}",
+            cwd.display()
+        );
+        assert_eq!(
+            own_folder(&lab.transcript_root(), &cwd),
+            transcript.parent().expect("a folder")
+        );
+    }
+    adapter.stop();
 }

@@ -2,13 +2,18 @@
 
 use std::fs;
 
+use bridge_protocol::check::FindingKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::history::GapKind;
 use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::rpc::ConversationRpcClient;
+use serde_json::{Value, json};
 
 use crate::bridge::Bridge;
+use crate::reading::said;
 use crate::support::claude::Account;
-use crate::support::model_server::What;
+use crate::support::model_server::{Said, What, model, tool_use, user};
 
 /// Makes a conversation of three turns, closes it, and hands the lines of its transcript to `change`.
 fn three_turns(bridge: &Bridge, change: impl FnOnce(&mut Vec<String>)) -> bridge_protocol::ConversationId {
@@ -155,5 +160,202 @@ fn an_empty_transcript_is_not_resumed() {
                 .is_some_and(|text| text.contains("not found")),
             "{error:?}"
         );
+    }
+}
+
+const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
+
+/// The conversation of a session that was damaged: the turns "number one", [`WITH_TOOL`] and "number two".
+fn whole() -> Vec<Said> {
+    let tool_result = Said {
+        role: "user".into(),
+        what: What::ToolResult("hi".into()),
+    };
+    vec![
+        user("number one"),
+        model("ok: number one"),
+        user(WITH_TOOL),
+        model("calling"),
+        tool_use("Bash"),
+        tool_result,
+        model("done"),
+        user("number two"),
+        model("ok: number two"),
+    ]
+}
+
+const ALL: [usize; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+struct Damage {
+    what: &'static str,
+    change: fn(&mut Vec<String>),
+    found: &'static [FindingKind],
+    gaps: &'static [GapKind],
+    /// What a history tells of the [`whole`] conversation.
+    told: &'static [usize],
+    /// What the model is sent of it.
+    sent: &'static [usize],
+    fidelity: Fidelity,
+}
+
+fn result_in(lines: &[String]) -> usize {
+    let found = lines
+        .iter()
+        .position(|line| line.contains(r#""type":"tool_result""#));
+    found.expect("the result's record")
+}
+
+/// Names another parent in the record of a prompt.
+fn unknown_parent(lines: &mut [String], prompt: &str) {
+    let asked = |line: &&mut String| line.contains(r#""role":"user""#) && line.contains(prompt);
+    let line = lines.iter_mut().find(asked).expect("the prompt's record");
+    let mut record: Value = serde_json::from_str(line).expect("a record");
+    record["parentUuid"] = json!("6f1a1f5e-0000-4000-8000-000000000000");
+    *line = record.to_string();
+}
+
+/// What the agent says of a call that was broken off: in place of its result, and of a reply to it.
+fn is_filled_in(said: &Said) -> bool {
+    match &said.what {
+        What::ToolResult(text) => text.starts_with("[Tool call interrupted"),
+        What::Text(text) => text == "No response requested.",
+        _ => false,
+    }
+}
+
+const DAMAGES: [Damage; 7] = [
+    Damage {
+        what: "nothing",
+        change: |_| {},
+        found: &[],
+        gaps: &[],
+        told: &ALL,
+        sent: &ALL,
+        fidelity: Fidelity::Full,
+    },
+    Damage {
+        what: "a parent that is not there",
+        change: |lines| unknown_parent(lines, "number two"),
+        found: &[FindingKind::BrokenParent],
+        gaps: &[GapKind::Broken],
+        told: &ALL,
+        sent: &ALL,
+        fidelity: Fidelity::Partial,
+    },
+    Damage {
+        what: "a call at the end",
+        change: |lines| lines.truncate(result_in(lines)),
+        found: &[FindingKind::ToolUseWithoutResult],
+        gaps: &[],
+        told: &[0, 1, 2, 3, 4],
+        sent: &[0, 1, 2, 3, 4],
+        fidelity: Fidelity::Full,
+    },
+    Damage {
+        what: "a record twice",
+        change: |lines| {
+            let reply = reply_to(lines, "number one");
+            lines.insert(reply + 1, lines[reply].clone());
+        },
+        found: &[FindingKind::DuplicateUuid],
+        gaps: &[],
+        // A history tells both.
+        told: &[0, 1, 1, 2, 3, 4, 5, 6, 7, 8],
+        sent: &ALL,
+        fidelity: Fidelity::Full,
+    },
+    Damage {
+        what: "records of another session",
+        change: |lines| {
+            let reply = reply_to(lines, "number one");
+            let mut record: Value = serde_json::from_str(&lines[reply]).expect("a record");
+            record["sessionId"] = json!("6f1a1f5e-0000-4000-8000-000000000000");
+            lines[reply] = record.to_string();
+        },
+        found: &[FindingKind::ForeignSessionId],
+        gaps: &[],
+        told: &ALL,
+        sent: &ALL,
+        fidelity: Fidelity::Full,
+    },
+    Damage {
+        what: "a line that breaks off",
+        change: |lines| lines.push(r#"{"type":"user","uuid":"6f1a1f5e-00"#.to_owned()),
+        found: &[FindingKind::TornLine],
+        gaps: &[],
+        told: &ALL,
+        sent: &ALL,
+        fidelity: Fidelity::Full,
+    },
+    Damage {
+        what: "garbage in place of a reply",
+        change: |lines| {
+            let reply = reply_to(lines, "number one");
+            lines[reply] = "@@@".to_owned();
+        },
+        found: &[FindingKind::GarbageLine, FindingKind::BrokenParent],
+        gaps: &[GapKind::Broken],
+        told: &[0, 2, 3, 4, 5, 6, 7, 8],
+        sent: &[0, 2, 3, 4, 5, 6, 7, 8],
+        fidelity: Fidelity::Partial,
+    },
+];
+
+/// What a check finds, what a history tells and what the model is sent agree, of sessions that the bare adapter has made.
+#[test]
+#[ignore = "installs the real adapter"]
+fn each_damage_is_found_and_read_as_the_agent_reads_it() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let adapter = bridge.lab.adapter();
+    let opening = json!({"cwd": bridge.lab.project(), "mcpServers": []});
+    let sessions = DAMAGES.each_ref().map(|_| {
+        let made = adapter.call("session/new", opening.clone()).expect("session/new");
+        let id = made["sessionId"].as_str().expect("an id").to_owned();
+        for text in ["number one", WITH_TOOL, "number two"] {
+            adapter.prompt(&id, text).expect("a turn");
+        }
+        id
+    });
+    adapter.stop();
+    for (damage, session) in DAMAGES.iter().zip(&sessions) {
+        let what = damage.what;
+        let path = bridge.lab.transcript(session).expect("the transcript");
+        let text = fs::read_to_string(&path).expect("the transcript");
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (damage.change)(&mut lines);
+        // The last one may break off.
+        let end = if damage.found == [FindingKind::TornLine] {
+            ""
+        } else {
+            "\n"
+        };
+        fs::write(&path, lines.join("\n") + end).expect("the transcript");
+        assert_eq!(bridge.found(session), damage.found, "{what}");
+
+        let adopted = bridge.adopt(session).expect("conversation/adopt").id;
+        let client = bridge.client();
+        let page = bridge
+            .call(async move { client.history(adopted.into(), None, None, None).await })
+            .expect("conversation/history");
+        let of_whole =
+            |places: &[usize]| -> Vec<Said> { places.iter().map(|place| whole()[*place].clone()).collect() };
+        assert_eq!(said(&page.messages), of_whole(damage.told), "{what}");
+        let gaps: Vec<GapKind> = page.gaps.iter().map(|gap| gap.kind).collect();
+        assert_eq!(gaps, damage.gaps, "{what}");
+        let text = format!("go on {session}");
+        let turn = bridge.prompt(adopted, &text).expect("a turn");
+        assert_eq!(
+            turn.resumed.expect("a resume").fidelity,
+            damage.fidelity,
+            "{what}"
+        );
+        let sent = [of_whole(damage.sent), vec![user(&text)]].concat();
+        let (filled_in, asked): (Vec<Said>, Vec<Said>) =
+            bridge.lab.model.asked(&text).into_iter().partition(is_filled_in);
+        assert_eq!(asked, sent, "{what}");
+        let ends_with_call = damage.told.last() == Some(&4);
+        assert_eq!(filled_in.len(), if ends_with_call { 2 } else { 0 }, "{what}");
     }
 }

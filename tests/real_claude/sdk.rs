@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::claude::ClaudeLab;
+use crate::support::model_server::{What, conversation_of};
 
 /// What the library reads.
 #[derive(Debug)]
@@ -31,9 +32,25 @@ impl Told {
 
     /// The uuids of the messages that it reads in a session, in its order.
     pub(crate) fn message_uuids(&self, id: &str) -> Vec<String> {
-        let messages = self.0["messages"][id].as_array().expect("messages");
         let uuid = |message: &Value| message["uuid"].as_str().expect("a uuid").to_owned();
-        messages.iter().map(uuid).collect()
+        self.messages(id).iter().map(uuid).collect()
+    }
+
+    fn messages(&self, id: &str) -> &[Value] {
+        self.0["messages"][id].as_array().expect("messages")
+    }
+
+    /// The texts that it reads in a session, each with who said it, trimmed.
+    pub(crate) fn texts(&self, id: &str) -> Vec<(String, String)> {
+        let said = conversation_of(
+            &json!({"messages": self.messages(id).iter().map(|told| &told["message"]).collect::<Vec<_>>()}),
+        )
+        .into_iter();
+        let texts = said.filter_map(|said| match said.what {
+            What::Text(text) => Some((said.role, text)),
+            _ => None,
+        });
+        texts.collect()
     }
 
     /// The subagents that it finds in a session.

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::FindingKind;
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::history::{Message, MessageKind};
+use bridge_protocol::history::{Message, MessageKind, Role};
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
 use crate::bridge::Bridge;
-use crate::reading::{said, uuid_of};
+use crate::reading::{forks_of_forks, said, uuid_of};
 use crate::sdk::{self, Told};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
@@ -53,6 +53,7 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
 
     let told = Told::of(&bridge.lab);
     assert_eq!(of_library(&history), told.message_uuids(&head));
+    assert_eq!(texts(&history), told.texts(&head));
     assert_eq!(bridge.findings(&head), []);
 
     let checkpoints = bridge.checkpoints(id);
@@ -100,6 +101,13 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     assert_eq!(session["firstPrompt"], listed.title.as_str());
     assert_eq!(session["cwd"], listed.cwd.as_str());
     assert_eq!(session["fileSize"], listed.bytes);
+    // The library tells when the file was changed, which is right after its last record was made.
+    let changed = session["lastModified"].as_i64().expect("a time");
+    let last = listed.updated_at.as_millisecond();
+    assert!((changed - 5000..=changed).contains(&last), "{last} {changed}");
+    let records = fs::read_to_string(&listed.path).expect("the transcript");
+    assert!(records.contains(&format!("\"timestamp\":\"{}\"", listed.updated_at)));
+    assert_eq!(listed.turns, Some(expected.len() as u64));
     assert_eq!(
         listed.cwd,
         bridge.lab.project().to_str().expect("a path in UTF-8")
@@ -202,6 +210,11 @@ fn what_was_compacted_away_stays_readable() {
     let mut told = Told::of(&bridge.lab).message_uuids(&head);
     assert_eq!(told.remove(1), uuid_of(before.last().expect("a message")));
     assert_eq!(of_library(behind), told);
+
+    // What is told to be loaded is what the model is sent before the next prompt: each message is one block here.
+    let loaded = bridge.loaded_for(id, "loaded");
+    let sent = bridge.lab.model.asked("loaded").len() as u64 - 1;
+    assert_eq!(loaded, (5, sent));
 }
 
 #[test]
@@ -320,6 +333,25 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
     }
 }
 
+/// Made by the bare adapter, and nobody went on with what was forked: all of it is the conversation's past.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let adapter = bridge.lab.adapter();
+    let sessions = forks_of_forks(&adapter, &bridge.lab.project());
+    adapter.stop();
+    let id = bridge.adopts_with_its_past(&sessions);
+    let before = said(&bridge.history(id));
+    bridge.prompted(id, "taken up");
+    assert_eq!(
+        bridge.lab.model.asked("taken up"),
+        [&before[..], &[user("taken up")]].concat()
+    );
+}
+
 /// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what is read of it is
 /// what the model is sent.
 #[test]
@@ -377,6 +409,19 @@ fn as_of_today(mut said: Vec<Said>) -> Vec<Said> {
         }
     }
     said
+}
+
+/// The texts of a history, each with who said it; those in place of replies too.
+fn texts(history: &[Message]) -> Vec<(String, String)> {
+    let parts = history
+        .iter()
+        .flat_map(|message| message.content.iter().map(move |part| (message.role, part)));
+    let texts = parts.filter(|(_, part)| part.kind == "text").map(|(role, part)| {
+        let role = if role == Role::User { "user" } else { "assistant" };
+        let text = part.text.as_deref().unwrap_or_default().trim();
+        (role.to_owned(), text.to_owned())
+    });
+    texts.collect()
 }
 
 /// The uuids of the messages that the library tells too: it leaves out a remark that the agent makes to the model.

@@ -1,6 +1,5 @@
 //! What is told of the real agent's transcripts while it writes them.
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
@@ -8,44 +7,13 @@ use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
 use crate::bridge::Bridge;
+use crate::reading::prompts;
 use crate::support::claude::Account;
 
 const TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
 
 /// Messages with words before a call, one after the other, as the other writer has them.
 const THERE: &str = r#"there [[tool Bash {"command":"echo 1","description":"count"}]] [[tool Bash {"command":"echo 2","description":"count"}]] [[text done]]"#;
-
-/// The checkpoints that were told so far, and a wait for the one of this prompt.
-fn saved_until(bridge: &Bridge, id: ConversationId, prompt: &str) -> Vec<Checkpoint> {
-    bridge.wait_event("the turn in the transcript", |event| match &event.event {
-        Event::CheckpointSaved { checkpoint }
-            if event.conversation_id == id && checkpoint.prompt == prompt =>
-        {
-            Some(())
-        }
-        _ => None,
-    });
-    let events = bridge.events(id).into_iter();
-    let saved = events.filter_map(|event| match event {
-        Event::CheckpointSaved { checkpoint } => Some(checkpoint),
-        _ => None,
-    });
-    saved.collect()
-}
-
-fn prompts(saved: &[Checkpoint]) -> Vec<&str> {
-    saved
-        .iter()
-        .map(|checkpoint| checkpoint.prompt.as_str())
-        .collect()
-}
-
-fn foreign_writers(bridge: &Bridge, id: ConversationId) -> usize {
-    let events = bridge.events(id).into_iter();
-    events
-        .filter(|event| matches!(event, Event::ForeignWriter { .. }))
-        .count()
-}
 
 /// No turn is told before its end: what was told last holds the whole reply.
 #[test]
@@ -66,7 +34,7 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
     let cancelled = running.wait().expect("a turn result");
     assert_eq!(cancelled.stop_reason, StopReason::Cancelled);
     bridge.prompted(id, "after the cancel");
-    let saved = saved_until(&bridge, id, "after the cancel");
+    let saved = bridge.saved_until(id, "after the cancel");
     assert_eq!(
         prompts(&saved),
         [
@@ -88,15 +56,15 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
         bridge.checkpoints(id),
         "as they are told when they are asked for"
     );
-    assert_eq!(foreign_writers(&bridge, id), 0);
+    assert_eq!(bridge.foreign_writers(id), 0);
 
     // Another life of the daemon tells nothing of before.
     bridge.stop_daemon();
     bridge.start_daemon();
     bridge.prompted(id, "in the next life");
-    let saved = saved_until(&bridge, id, "in the next life");
+    let saved = bridge.saved_until(id, "in the next life");
     assert_eq!(prompts(&saved), ["in the next life"]);
-    assert_eq!(foreign_writers(&bridge, id), 0);
+    assert_eq!(bridge.foreign_writers(id), 0);
 }
 
 #[test]
@@ -119,8 +87,8 @@ fn compactions_clears_and_branches_are_no_foreign_writing() {
     bridge.prompted(id, "in place");
     bridge.close(id);
     bridge.prompted(id, "opened again");
-    let saved = saved_until(&bridge, id, "opened again");
-    let of_branch = saved_until(&bridge, branch, "on the branch");
+    let saved = bridge.saved_until(id, "opened again");
+    let of_branch = bridge.saved_until(branch, "on the branch");
     let mine = |saved: &[Checkpoint]| -> Vec<String> {
         let prompts = prompts(saved).into_iter();
         let commands = |prompt: &&str| !prompt.starts_with('/');
@@ -140,7 +108,7 @@ fn compactions_clears_and_branches_are_no_foreign_writing() {
     );
     assert_eq!(mine(&of_branch), ["on the branch"]);
     assert_eq!(
-        (foreign_writers(&bridge, id), foreign_writers(&bridge, branch)),
+        (bridge.foreign_writers(id), bridge.foreign_writers(branch)),
         (0, 0)
     );
 }
@@ -154,21 +122,21 @@ fn a_second_writer_is_noticed_and_its_turn_is_saved() {
     };
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "here");
-    saved_until(&bridge, id, "here");
+    bridge.saved_until(id, "here");
     let head = bridge.head(id);
     let other = bridge.lab.adapter();
     let opening = json!({"sessionId": head, "cwd": bridge.lab.project(), "mcpServers": []});
     other.call("session/resume", opening).expect("session/resume");
-    assert_eq!(foreign_writers(&bridge, id), 0, "opening it is no writing");
+    assert_eq!(bridge.foreign_writers(id), 0, "opening it is no writing");
     other.prompt(&head, THERE).expect("session/prompt");
     let told = bridge.wait_event("the other writer", |event| match &event.event {
         Event::ForeignWriter { upstream_id } if event.conversation_id == id => Some(upstream_id.clone()),
         _ => None,
     });
     assert_eq!(told.as_str(), head);
-    let saved = saved_until(&bridge, id, THERE);
+    let saved = bridge.saved_until(id, THERE);
     assert_eq!(prompts(&saved), ["here", THERE]);
-    assert_eq!(foreign_writers(&bridge, id), 1);
+    assert_eq!(bridge.foreign_writers(id), 1);
     // Its messages begin with words, each a record of its own before the call's.
     assert_eq!(saved[1].reply, "calling\n\ncalling\n\ndone", "not before its end");
     let events = bridge.events(id);

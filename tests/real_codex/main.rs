@@ -22,3 +22,4 @@ mod passing;
 #[path = "../support/reading.rs"]
 mod reading;
 mod transcripts;
+mod watching;

@@ -1,7 +1,7 @@
 //! Conversations through the daemon, and the transcripts that the real agent wrote of them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::FindingKind;
@@ -13,7 +13,7 @@ use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
 use crate::bridge::Bridge;
-use crate::reading::said;
+use crate::reading::{forks_of_forks, said};
 use crate::support::model_server::{Said, What, model, tool_use, user};
 
 pub(crate) const WITH_TOOL: &str =
@@ -212,6 +212,12 @@ fn what_is_read_is_what_the_model_was_sent() {
         );
     }
 
+    // What is told to be loaded is what is sent: of a history with errors, of one in three files, and of a compacted one.
+    for (conversation, text, turns) in [(id, "loaded", 5), (second, "loaded in parts", 4)] {
+        let loaded = bridge.loaded_for(conversation, text);
+        assert_eq!(loaded, (turns, sent_before(&bridge, text)));
+    }
+
     // A compaction leaves the model with the prompts and a summary; what was said stays readable.
     let before = bridge.history(id);
     bridge.prompted(id, "/compact");
@@ -222,6 +228,21 @@ fn what_is_read_is_what_the_model_was_sent() {
     asked.push(model("ok: at last"));
     assert_eq!(asked, as_sent(&history));
     assert_eq!(bridge.findings(&bridge.head(id)), []);
+    let loaded = bridge.loaded_for(id, "loaded after all");
+    assert_eq!(loaded, (7, sent_before(&bridge, "loaded after all")));
+}
+
+/// How many messages the model was sent before a prompt; instructions to it are none.
+fn sent_before(bridge: &Bridge, text: &str) -> u64 {
+    let requests = bridge.lab.model.requests();
+    let items = requests.iter().rev().find_map(|request| {
+        let items = request["input"].as_array().expect("the input");
+        let asks = |item: &Value| item["role"] == "user" && item["content"][0]["text"] == text;
+        Some(&items[..items.iter().position(asks)?])
+    });
+    let items = items.expect("a request with the prompt");
+    let is_message = |item: &&Value| item["type"] != "message" || item["role"] != "developer";
+    items.iter().filter(is_message).count() as u64
 }
 
 /// Made by the bare adapter, as an editor does: the daemon has no part in it.
@@ -280,29 +301,56 @@ fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
     assert_eq!(bridge.findings(&fork), []);
 }
 
+/// Made by the bare adapter, and nobody went on with what was forked: all of it is the conversation's past.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let adapter = bridge.lab.adapter();
+    let sessions = forks_of_forks(&adapter, &bridge.lab.project());
+    adapter.stop();
+    let id = bridge.adopts_with_its_past(&sessions);
+    let before = conversed(&bridge.history(id));
+    bridge.prompted(id, "taken up");
+    assert_eq!(
+        bridge.lab.model.asked("taken up"),
+        [&before[..], &[user("taken up")]].concat()
+    );
+}
+
 /// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what is read of it is
 /// what the model is sent.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_other_versions_wrote_goes_on_whole() {
     // As the fixtures call theirs.
+    let mut tried = 0;
     for provider in ["scripted", "fake"] {
-        goes_on_whole(provider);
+        let Some(bridge) = Bridge::start() else {
+            return;
+        };
+        tried += goes_on_whole(&bridge, provider);
     }
+    assert_eq!(tried, fixtures().len(), "each is tried");
 }
 
-/// Those whose model is of this provider, and those that name none with the first.
-fn goes_on_whole(provider: &str) {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+fn fixtures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts/codex");
+    let entries = fs::read_dir(folder).expect("the fixtures");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Those whose model is of this provider, and those that name none with the first; how many they are.
+fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
     bridge.lab.name_provider(provider);
     let folder = bridge.lab.transcript_root().join("sessions/2026/11/21");
     fs::create_dir_all(&folder).expect("a folder");
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts/codex");
     let mut sessions = Vec::new();
-    for entry in fs::read_dir(fixtures).expect("the fixtures") {
-        let fixture = entry.expect("an entry").path();
+    for fixture in fixtures() {
         let content = fs::read_to_string(&fixture).expect("a fixture");
         let first: Value = serde_json::from_str(content.lines().next().expect("a line")).expect("a record");
         let id = first["payload"]["id"]
@@ -320,35 +368,36 @@ fn goes_on_whole(provider: &str) {
         .expect("a rollout");
         sessions.push((fixture, id));
     }
-    sessions.sort();
-    assert!(!sessions.is_empty());
     let project = bridge.lab.project();
-    for (fixture, id) in sessions {
+    for (fixture, id) in &sessions {
         let adopted = bridge
-            .adopt_into(&id, Some(&project))
+            .adopt_into(id, Some(&project))
             .expect("conversation/adopt")
             .id;
         let history = bridge.history(adopted);
         let text = format!("taken up {id}");
         if fixture.ends_with("0.29.0.jsonl") {
             // As the check says: it can be read, and Codex will not have it.
-            assert_eq!(bridge.found(&id), [FindingKind::NothingToResume]);
+            assert_eq!(bridge.found(id), [FindingKind::NothingToResume]);
             assert_eq!(conversed(&history).last(), Some(&model("greeted")));
             let error = bridge.prompt(adopted, &text).expect_err("a refusal");
             assert_eq!(error.kind, ErrorKind::NotResumable);
             continue;
         }
         bridge.prompted(adopted, &text);
-        let expected = only_output([&as_sent(&history)[..], &[user(&text)]].concat());
-        let asked = asked(&bridge, &text);
+        let mut expected = only_output([&as_sent(&history)[..], &[user(&text)]].concat());
         if fixture.ends_with("0.166.0-limit.jsonl") {
-            // What its compaction kept for the model was cut down to the first prompt.
-            assert_eq!((asked.first(), asked.last()), (expected.first(), expected.last()));
-        } else {
-            assert_eq!(asked, expected, "{}", fixture.display());
+            // What its compaction kept for the model was cut down to the first prompt: neither the others nor the summary.
+            let summary = history
+                .iter()
+                .rposition(|message| message.kind == Some(MessageKind::Summary));
+            let behind = conversed(&history[summary.expect("a summary") + 1..]);
+            expected = [&expected[..1], &behind, &[user(&text)]].concat();
         }
-        assert_eq!(bridge.findings(&id), [], "{}", fixture.display());
+        assert_eq!(asked(bridge, &text), expected, "{}", fixture.display());
+        assert_eq!(bridge.findings(id), [], "{}", fixture.display());
     }
+    sessions.len()
 }
 
 /// What Codex sends of a history: where it was compacted, the prompts before the last summary and all from there on.

@@ -4,13 +4,17 @@ use std::path::Path;
 
 use bridge_protocol::check::{Finding, FindingKind};
 use bridge_protocol::conversation::Conversation;
+use bridge_protocol::event::Event;
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
-use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
+use bridge_protocol::link::{LinkReason, Relation};
+use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{BridgeError, ConversationId, UpstreamId};
+use serde_json::json;
 use session_bridge::transcript::checkpoint::MessageRef;
 
 use crate::bridge_of::{Bridge, Lab};
+use crate::support::acp_client::AcpClient;
 use crate::support::model_server::{Said, What};
 
 impl<L: Lab> Bridge<L> {
@@ -59,6 +63,100 @@ impl<L: Lab> Bridge<L> {
         checkpoints
     }
 
+    /// Closes the session, goes on with a prompt and returns what was told to be loaded for it: the turn and the messages.
+    pub(crate) fn loaded_for(&self, id: ConversationId, text: &str) -> (u64, u64) {
+        let loads = || {
+            let events = self.events(id).into_iter();
+            let loads = events.filter_map(|event| match event {
+                Event::CheckpointLoaded { step, messages, .. } => Some((step, messages)),
+                _ => None,
+            });
+            loads.collect::<Vec<_>>()
+        };
+        self.close(id);
+        let before = loads().len();
+        self.prompted(id, text);
+        // It comes before the turn's end.
+        self.saved_until(id, text);
+        let loads = loads();
+        assert_eq!(loads.len(), before + 1, "each load is told once: {loads:?}");
+        loads[before]
+    }
+
+    /// The checkpoints that were told to be saved so far, and a wait for the one of this prompt.
+    pub(crate) fn saved_until(&self, id: ConversationId, prompt: &str) -> Vec<Checkpoint> {
+        self.wait_event("the turn in the transcript", |event| match &event.event {
+            Event::CheckpointSaved { checkpoint }
+                if event.conversation_id == id && checkpoint.prompt == prompt =>
+            {
+                Some(())
+            }
+            _ => None,
+        });
+        let events = self.events(id).into_iter();
+        let saved = events.filter_map(|event| match event {
+            Event::CheckpointSaved { checkpoint } => Some(checkpoint),
+            _ => None,
+        });
+        saved.collect()
+    }
+
+    /// How many times another writer was told.
+    pub(crate) fn foreign_writers(&self, id: ConversationId) -> usize {
+        let events = self.events(id).into_iter();
+        events
+            .filter(|event| matches!(event, Event::ForeignWriter { .. }))
+            .count()
+    }
+
+    /// Adopts the last of three sessions that [`forks_of_forks`] has made: all three are its chain, and each names the place in
+    /// the one before from which it goes on.
+    pub(crate) fn adopts_with_its_past(&self, sessions: &[String; 3]) -> ConversationId {
+        let (client, last) = (self.client(), UpstreamId::new(sessions[2].as_str()));
+        let answer = self
+            .call(async move { client.adopt(last, None, None, None, None).await })
+            .expect("conversation/adopt");
+        assert_eq!(answer.missing, []);
+        let id = answer.conversation.id;
+        let checkpoints = self.checkpoints(id);
+        assert_eq!(prompts(&checkpoints), FORKED_TURNS);
+        let links = self.chain(id);
+        let ids: Vec<&str> = links.iter().map(|link| link.upstream_id.as_str()).collect();
+        assert_eq!(ids, *sessions);
+        let carried: Vec<u64> = links.iter().map(|link| link.carried_turns).collect();
+        assert_eq!(carried, [2, 3, 4]);
+        assert!(links.iter().all(|link| link.reason == LinkReason::Adopted));
+        assert_eq!(
+            (links[0].relation, &links[0].from_checkpoint_id),
+            (Relation::Fresh, &None)
+        );
+        for (link, before) in links[1..].iter().zip(&links) {
+            assert_eq!(link.relation, Relation::Carries);
+            assert_eq!(link.from_upstream_id.as_ref(), Some(&before.upstream_id));
+            let place = link.from_checkpoint_id.clone().expect("a place");
+            let client = self.client();
+            let answer = self.call(async move { client.get_checkpoint(place, None).await });
+            let place = answer.expect("checkpoint/get").checkpoint;
+            assert_eq!(
+                (&place.upstream_id, place.step),
+                (&before.upstream_id, before.carried_turns)
+            );
+        }
+        // Each turn is in the session that it was had in, or is a copy of what is.
+        for (number, turn) in checkpoints.iter().enumerate() {
+            let origin = turn.origin.as_ref().map(ToString::to_string);
+            let (holder, origin_holder) = (turn.upstream_id.as_str(), &sessions[1]);
+            let had_in = sessions[number.saturating_sub(1)].as_str();
+            match origin {
+                Some(origin) => {
+                    assert!(origin.contains(origin_holder) && holder == sessions[2] && number < 3)
+                }
+                None => assert_eq!(holder, had_in, "{turn:?}"),
+            }
+        }
+        id
+    }
+
     /// What is wrong with a transcript.
     pub(crate) fn findings(&self, upstream_id: &str) -> Vec<Finding> {
         let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
@@ -90,6 +188,30 @@ impl<L: Lab> Bridge<L> {
     }
 }
 
+/// The turns of the last of three sessions: one that was forked after its second turn, and that fork after its own.
+const FORKED_TURNS: [&str; 4] = ["the first words", "the second", "on the branch", "on its branch"];
+
+/// The three, made by the adapter alone, as an editor does.
+pub(crate) fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
+    let made = |method: &str, of: Option<&str>| {
+        let mut params = json!({"cwd": cwd, "mcpServers": []});
+        if let Some(session) = of {
+            params["sessionId"] = session.into();
+        }
+        let result = adapter.call(method, params).expect(method);
+        result["sessionId"].as_str().expect("an id").to_owned()
+    };
+    let [first, second, on_branch, on_its_branch] = FORKED_TURNS;
+    let source = made("session/new", None);
+    adapter.prompt(&source, first).expect("a turn");
+    adapter.prompt(&source, second).expect("a turn");
+    let fork = made("session/fork", Some(&source));
+    adapter.prompt(&fork, on_branch).expect("a turn");
+    let of_fork = made("session/fork", Some(&fork));
+    adapter.prompt(&of_fork, on_its_branch).expect("a turn");
+    [source, fork, of_fork]
+}
+
 /// A history block by block, as a model server tells of a request: without errors in place of replies, which no model is
 /// told.
 pub(crate) fn said(messages: &[Message]) -> Vec<Said> {
@@ -115,6 +237,14 @@ fn said_by(role: Role, part: &MessagePart) -> Said {
         role: role.into(),
         what,
     }
+}
+
+/// The prompts of checkpoints.
+pub(crate) fn prompts(checkpoints: &[Checkpoint]) -> Vec<&str> {
+    checkpoints
+        .iter()
+        .map(|checkpoint| checkpoint.prompt.as_str())
+        .collect()
 }
 
 /// The uuid of a message's record.
