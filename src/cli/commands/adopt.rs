@@ -23,35 +23,12 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let daemon = context.connect().await?;
     let Adopt { id, agent, title, .. } = options;
-    let adopting = |id: UpstreamId| {
+    let adopting = async |id: UpstreamId| {
         let agent = agent.as_deref().map(Into::into);
-        daemon.adopt(id, agent, folder.clone(), title.clone(), None)
+        let call = daemon.adopt(id, agent, folder.clone(), title.clone(), None);
+        watched(context.output, &daemon, "conversation/adopt", call).await
     };
-    let mut id = UpstreamId::new(id);
-    let mut adopted = watched(
-        context.output,
-        &daemon,
-        "conversation/adopt",
-        adopting(id.clone()),
-    )
-    .await;
-    if let Err(error) = &adopted
-        && is(error, ErrorKind::NotFound)
-        && let Some(whole) = that_begins(&daemon, id.as_str(), agent.as_deref()).await?
-    {
-        id = whole;
-        adopted = watched(
-            context.output,
-            &daemon,
-            "conversation/adopt",
-            adopting(id.clone()),
-        )
-        .await;
-    }
-    let answer = adopted.map_err(|error| match Problem::from(error) {
-        problem if problem.exit == Exit::NotFound => problem.hint(SHOWN),
-        problem => problem,
-    })?;
+    let (id, answer) = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting).await?;
     if context.output.json {
         context.answer(&daemon, "conversation/adopt")?;
     } else {
@@ -132,20 +109,38 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         Ok(_) => None,
         Err(error) => Some(error),
     };
-    let by_id = |id: UpstreamId| daemon.check(Some(id), None, named(), None);
-    let error = match by_id(UpstreamId::new(target.as_str())).await {
-        Ok(answer) => return Ok(answer),
-        Err(error) if !is(&error, ErrorKind::NotFound) => return Err(error.into()),
+    let by_id = async |id: UpstreamId| daemon.check(Some(id), None, named(), None).await;
+    // A beginning that fits several conversations is no transcript's id.
+    if let Some(several) = unknown.filter(|error| is(error, ErrorKind::Ambiguous)) {
+        return match by_id(UpstreamId::new(target.as_str())).await {
+            Err(error) if is(&error, ErrorKind::NotFound) => Err(several.into()),
+            checked => Ok(checked?),
+        };
+    }
+    let (_, answer) = by_id_or_beginning(daemon, &target, agent.as_deref(), by_id).await?;
+    Ok(answer)
+}
+
+/// Does a call for the transcript of this id, else for the only one whose id begins so, and gives that one's id too.
+async fn by_id_or_beginning<T>(
+    daemon: &Daemon,
+    id: &str,
+    agent: Option<&str>,
+    mut call: impl AsyncFnMut(UpstreamId) -> Result<T, ClientError>,
+) -> Outcome<(UpstreamId, T)> {
+    let whole = UpstreamId::new(id);
+    let error = match call(whole.clone()).await {
+        Ok(answer) => return Ok((whole, answer)),
         Err(error) => error,
     };
-    match unknown {
-        // A beginning that fits several conversations is no transcript's id.
-        Some(several) if is(&several, ErrorKind::Ambiguous) => Err(several.into()),
-        _ => match that_begins(daemon, &target, agent.as_deref()).await? {
-            Some(whole) => Ok(by_id(whole).await?),
-            None => Err(Problem::from(error).hint(SHOWN)),
-        },
+    if !is(&error, ErrorKind::NotFound) {
+        return Err(error.into());
     }
+    let Some(whole) = that_begins(daemon, id, agent).await? else {
+        return Err(Problem::from(error).hint(SHOWN));
+    };
+    let answer = call(whole.clone()).await?;
+    Ok((whole, answer))
 }
 
 fn is(error: &ClientError, kind: ErrorKind) -> bool {
