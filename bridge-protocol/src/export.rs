@@ -63,6 +63,19 @@ pub struct MissingSession {
     pub detail: String,
 }
 
+/// A session that was imported with lines that could not be fitted in: they name sessions and folders as those were called
+/// where the file comes from, and the agent may leave them out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnchangedLines {
+    /// The session, as it is called here.
+    pub upstream_id: UpstreamId,
+    /// The agent that holds it.
+    pub agent: AgentName,
+    /// How many lines.
+    pub lines: u64,
+}
+
 /// A conversation as plain JSON, for other programs. Of each MCP server it has `name`, `type`, `command`, and the names
 /// in `env` and `headers`, but no values, arguments or URLs, which may hold keys; a bundle has those too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,10 +112,12 @@ pub struct PortableConversation {
 pub struct ImportAnswer {
     /// The conversation as it stands here now.
     pub conversation: Conversation,
-    /// The sessions whose transcripts were not in the file, not with all that belongs to them, or not to be fitted in here;
-    /// absent when none is missing.
+    /// The sessions whose transcripts were not in the file, or not with all that belongs to them; absent when none is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
+    /// The sessions of which lines went in as they were, each too long to be changed; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchanged: Vec<UnchangedLines>,
     /// The settings that were in the file and were not taken over, by their names; absent when all were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{ConversationState, Parent, Settings};
-use bridge_protocol::export::MissingSession;
+use bridge_protocol::export::{MissingSession, UnchangedLines};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
@@ -36,7 +36,7 @@ use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
-use crate::transcript::relocate::{HELD_LINE_LIMIT_BYTES, Relocation};
+use crate::transcript::relocate::Relocation;
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
@@ -61,6 +61,7 @@ pub(super) struct Imported {
     pub(super) record: ConversationRecord,
     pub(super) change: Change,
     pub(super) missing: Vec<MissingSession>,
+    pub(super) unchanged: Vec<UnchangedLines>,
     /// The settings that were left out, by their names.
     pub(super) left_out: Vec<String>,
 }
@@ -91,7 +92,7 @@ pub(super) fn import(
         check_free(services, &manifest, &plan)?;
     }
     let (settings, left_out) = settings::taken(relocated(&manifest, &plan), import.trust_settings);
-    let (record, change) = written(services, &manifest, &plan, settings)?;
+    let links = chain(&manifest, &plan)?;
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
     // What lies there is of imports that did not come to their end: one runs at a time.
@@ -106,11 +107,12 @@ pub(super) fn import(
     let bases = rollout::bases(&manifest, &files)?;
     let mut files = files.as_slice();
     let missing = manifest.missing.iter().map(|gone| translated(gone, &plan));
-    let mut missing: Vec<MissingSession> = missing.collect();
+    let missing: Vec<MissingSession> = missing.collect();
+    let mut unchanged = Vec::new();
     for session in &manifest.sessions {
         let (own, rest) = files.split_at(session.files.len().min(files.len()));
         files = rest;
-        let unchanged = put(
+        let lines = put(
             &mut placed,
             &manifest,
             session,
@@ -118,13 +120,25 @@ pub(super) fn import(
             (&plan, import.new_ids, &results, &bases),
             progress,
         )?;
-        missing.extend(told_unchanged(session, unchanged).map(|gone| translated(&gone, &plan)));
+        if lines > 0 {
+            unchanged.push(UnchangedLines {
+                upstream_id: plan.translation.session(&session.upstream_id),
+                agent: plan.translation.agent(&session.agent),
+                lines,
+            });
+        }
     }
+    let fidelity = fidelity(&manifest, |session| {
+        let id = plan.translation.session(session);
+        unchanged.iter().any(|lines| lines.upstream_id == id)
+    });
+    let (record, change) = written(services, &manifest, &plan, links, settings, fidelity);
     Ok(Imported {
         placed,
         record,
         change,
         missing,
+        unchanged,
         left_out,
     })
 }
@@ -440,7 +454,7 @@ fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
                 // Where its owner is here too the session is left as it was: it may be here already.
                 let lent = folder.join(known_as);
                 let is_here = new_id == session.upstream_id
-                    && fs::symlink_metadata(&lent).is_ok_and(|at| at.is_file() && at.len() == file.bytes);
+                    && plan::holds(&lent, file.bytes, &file.sha256).unwrap_or(false);
                 let lent = if is_here {
                     lent.into_os_string().into_string().ok()
                 } else {
@@ -472,23 +486,31 @@ fn moved(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, String)> 
     }
 }
 
+/// The chain and its lineage as they are here.
+fn chain(manifest: &Manifest, plan: &Plan) -> Result<(Chain, Vec<LineageEntry>), ConversationError> {
+    let words = &plan.translation;
+    let links = manifest.chain.iter().map(|link| words.link(link)).collect();
+    let lineage: Vec<LineageEntry> = manifest.lineage.iter().map(|entry| words.entry(entry)).collect();
+    let chain = Chain::from_parts(links, &lineage);
+    let chain = chain.map_err(|fault| {
+        ConversationError::TranscriptDamaged(format!("the bundle cannot be used: {fault}"))
+    })?;
+    Ok((chain, lineage))
+}
+
 /// The conversation as it is written down here.
 fn written(
     services: &Services,
     manifest: &Manifest,
     plan: &Plan,
+    (mut chain, mut lineage): (Chain, Vec<LineageEntry>),
     settings: Settings,
-) -> Result<(ConversationRecord, Change), ConversationError> {
+    fidelity: Fidelity,
+) -> (ConversationRecord, Change) {
     let at = now();
     let (there, words) = (&manifest.conversation, &plan.translation);
-    let links = manifest.chain.iter().map(|link| words.link(link)).collect();
-    let mut lineage: Vec<LineageEntry> = manifest.lineage.iter().map(|entry| words.entry(entry)).collect();
-    let chain = Chain::from_parts(links, &lineage);
-    let mut chain = chain.map_err(|fault| {
-        ConversationError::TranscriptDamaged(format!("the bundle cannot be used: {fault}"))
-    })?;
     // It comes from a copy that was kept elsewhere. It was not adopted: chain and lineage came along.
-    lineage.extend(chain.note_restored(fidelity(manifest), at));
+    lineage.extend(chain.note_restored(fidelity, at));
     let mut record = ConversationRecord::new(plan.id, words.agent(&there.agent), plan.cwd.clone(), at);
     record.namespace.clone_from(&there.namespace);
     record.title.clone_from(&there.title);
@@ -526,18 +548,26 @@ fn written(
         conversation: Some(record.clone()),
         ..Change::default()
     };
-    Ok((record, change))
+    (record, change)
 }
 
-/// How much of the history came along.
-fn fidelity(manifest: &Manifest) -> Fidelity {
+/// How much of the history came along; `is_unchanged` says of a session whether lines went in that the agent may leave out.
+fn fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> Fidelity {
     let Some(head) = manifest.chain.last() else {
         return Fidelity::Full;
     };
     let mut sessions = manifest.sessions.iter();
     let of_head = sessions.find(|session| session.upstream_id == head.upstream_id);
     // A fork of Codex is nothing without the files that it continues.
-    let is_cut = of_head.is_some_and(|head| head.form == BundledForm::Codex) && !manifest.missing.is_empty();
+    let is_codex = of_head.is_some_and(|head| head.form == BundledForm::Codex);
+    let has_unchanged = match is_codex {
+        true => manifest
+            .sessions
+            .iter()
+            .any(|session| is_unchanged(&session.upstream_id)),
+        false => is_unchanged(&head.upstream_id),
+    };
+    let is_cut = has_unchanged || is_codex && !manifest.missing.is_empty();
     match (of_head.is_some(), manifest.sessions.is_empty()) {
         _ if !head.written => Fidelity::Full,
         (true, _) if is_cut => Fidelity::Partial,
@@ -560,19 +590,6 @@ fn relocated(manifest: &Manifest, plan: &Plan) -> Settings {
         }
     }
     settings
-}
-
-/// What the lines of a session that were too long to be changed mean, where there are some.
-fn told_unchanged(session: &BundledSession, lines: u64) -> Option<MissingSession> {
-    (lines > 0).then(|| MissingSession {
-        upstream_id: session.upstream_id.clone(),
-        agent: session.agent.clone(),
-        detail: format!(
-            "{lines} of its lines, each longer than {} MiB, went in as they were: they name the session and the folders as they \
-             were called where it comes from, and the agent may leave them out",
-            HELD_LINE_LIMIT_BYTES >> 20
-        ),
-    })
 }
 
 fn translated(gone: &MissingSession, plan: &Plan) -> MissingSession {

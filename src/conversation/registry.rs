@@ -58,7 +58,8 @@ const SEARCHES_AT_ONCE: usize = 1;
 pub struct Registry {
     services: Arc<Services>,
     live: Mutex<HashMap<ConversationId, Entry>>,
-    /// Held by a call that makes a conversation and has an idempotency key.
+    /// Held by a call that makes a conversation and has an idempotency key, and by an adoption or an import from its last
+    /// look at who has the session until it is written down.
     creating: tokio::sync::Mutex<()>,
     /// Calls with an idempotency key that run now and that no conversation keeps track of itself.
     underway: Underway,
@@ -72,7 +73,7 @@ pub struct Registry {
     is_watching: AtomicBool,
     /// Held by whoever reads transcripts for a caller.
     readings: Arc<Semaphore>,
-    /// Held by an export or an import.
+    /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
     /// Calls that take long because of the files that they read or write.
     works: Arc<Works>,

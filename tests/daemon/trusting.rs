@@ -30,11 +30,11 @@ async fn settings_that_start_or_grant_something_are_taken_only_when_trusted() {
     assert_eq!(
         answer["leftOut"],
         json!([
-            "mode",
+            "additionalDirectories",
             "config",
-            "systemPrompt",
             "mcpServers",
-            "additionalDirectories"
+            "mode",
+            "systemPrompt"
         ])
     );
     assert_eq!(answer["conversation"]["settings"], json!({"model": "a"}));

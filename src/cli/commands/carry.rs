@@ -88,6 +88,13 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
     }
     context.output.line(&answer.conversation.id.to_string())?;
     tell_missing(context, &answer.missing)?;
+    for session in &answer.unchanged {
+        let lines = words::count(session.lines, "line is", "lines are");
+        let detail = format!(
+            "{lines} too long to be changed and went in unchanged: the agent may leave that out of what it resumes"
+        );
+        tell(context, session.upstream_id.as_str(), &detail)?;
+    }
     if !answer.left_out.is_empty() {
         let mark = context.output.note_look.paint(ATTENTION, "left out:");
         let names = one_line(&answer.left_out.join(", "));

@@ -241,11 +241,23 @@ fn is_it(planned: &PlannedFile) -> io::Result<bool> {
     if !is_same {
         return Ok(false);
     }
+    holds(Path::new(&planned.path), planned.bytes, &planned.sha256)
+}
+
+/// Whether a file is a regular one of this size and hash. No link is followed.
+///
+/// # Errors
+/// What the system answers.
+pub(super) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_file() || found.len() != bytes {
+        return Ok(false);
+    }
     let mut nowhere = io::sink();
     let mut hashed = Hashed::new(&mut nowhere);
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, File::open(&planned.path)?.take(planned.bytes));
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?.take(bytes));
     io::copy(&mut reader, &mut hashed)?;
-    Ok(hashed.digest() == planned.sha256)
+    Ok(hashed.digest().eq_ignore_ascii_case(sha256))
 }
 
 /// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it, but for [`Staging::keep`].

@@ -1,6 +1,9 @@
 //! Which settings of a bundle are taken over: somebody else may have written it. Pure.
 
+use std::collections::BTreeMap;
+
 use bridge_protocol::conversation::Settings;
+use bridge_protocol::raw::RawJson;
 
 /// The settings that an import takes over, and the names of those that it leaves out.
 ///
@@ -11,34 +14,18 @@ pub(super) fn taken(given: Settings, trusted: bool) -> (Settings, Vec<String>) {
     if trusted {
         return (given, Vec::new());
     }
-    // Each by its name: of a setting that comes to be it has to be said here what it may do.
-    let Settings {
-        model,
-        mode,
-        config,
-        system_prompt,
-        mcp_servers,
-        additional_directories,
-    } = given;
-    let left_out = [
-        ("mode", mode.is_some()),
-        ("config", config.is_some_and(|config| !config.is_empty())),
-        ("systemPrompt", system_prompt.is_some()),
-        (
-            "mcpServers",
-            mcp_servers.is_some_and(|servers| !servers.is_empty()),
-        ),
-        (
-            "additionalDirectories",
-            additional_directories.is_some_and(|folders| !folders.is_empty()),
-        ),
-    ];
-    let left_out = left_out.into_iter().filter(|(_, is_given)| *is_given);
     let settings = Settings {
-        model,
+        model: given.model,
         ..Settings::default()
     };
-    (settings, left_out.map(|(name, _)| name.to_owned()).collect())
+    let rest = Settings { model: None, ..given };
+    // A setting that comes to be is left out too until it is said here what it may do. Its types rule an error out.
+    let rest = serde_json::to_string(&rest).unwrap_or_default();
+    let rest: BTreeMap<String, RawJson> = serde_json::from_str(&rest).unwrap_or_default();
+    let left_out = rest
+        .into_iter()
+        .filter(|(_, value)| !matches!(value.get(), "null" | "[]" | "{}"));
+    (settings, left_out.map(|(name, _)| name).collect())
 }
 
 #[cfg(test)]
@@ -58,11 +45,11 @@ mod tests {
         let (settings, left_out) = taken(all.clone(), false);
         assert_eq!(settings, read(r#"{"model":"m"}"#));
         let names = [
-            "mode",
-            "config",
-            "systemPrompt",
-            "mcpServers",
             "additionalDirectories",
+            "config",
+            "mcpServers",
+            "mode",
+            "systemPrompt",
         ];
         assert_eq!(left_out, names);
         assert_eq!(taken(all.clone(), true), (all, Vec::new()));

@@ -136,6 +136,7 @@ impl Registry {
             record,
             change,
             missing,
+            unchanged,
             left_out,
         } = imported.map_err(|_| ConversationError::Lost)??;
         let committed = self.services.store.commit(change).await;
@@ -152,6 +153,7 @@ impl Registry {
         Ok(Answer::Imported(Box::new(ImportAnswer {
             conversation,
             missing,
+            unchanged,
             left_out,
         })))
     }
