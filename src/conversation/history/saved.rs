@@ -4,7 +4,6 @@ use std::path::Path;
 
 use bridge_protocol::history::Checkpoint;
 
-use super::super::error::ConversationError;
 use super::History;
 
 /// How many checkpoints are told at once of a transcript to which much was added; the others are told behind them. Each
@@ -22,6 +21,8 @@ pub(in super::super) struct Saved {
     pub(in super::super) last_prompt: Option<String>,
     /// Whether there are newer ones.
     pub(in super::super) has_more: bool,
+    /// Why the turn behind these cannot be read, where that is what ends them.
+    pub(in super::super) unreadable: Option<String>,
 }
 
 impl History {
@@ -38,8 +39,7 @@ impl History {
     /// yet: the agent may write them when it likes. Later the bytes tell, since a branch on which somebody went back has fewer
     /// turns than were carried over, and new ones among them.
     ///
-    /// # Errors
-    /// As [`History::checkpoints`].
+    /// They end before the first turn that cannot be read, so that it is told once it can be.
     pub(in super::super) fn saved_since(
         &mut self,
         path: &Path,
@@ -47,10 +47,10 @@ impl History {
         carried: u64,
         told: Option<&str>,
         with_last: bool,
-    ) -> Result<Saved, ConversationError> {
+    ) -> Saved {
         let mut saved = Saved::default();
         let Some(own) = self.sessions.last().filter(|own| own.open.path() == path) else {
-            return Ok(saved);
+            return saved;
         };
         let before = own.turns_before;
         let end = own.open.turns().saturating_sub(usize::from(!with_last));
@@ -74,13 +74,22 @@ impl History {
             .filter(|turn| *turn >= carried || begins_behind(*turn))
             .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
             .collect();
-        saved.last_prompt = turns.last().map(|turn| prompt(*turn));
-        for turn in turns {
-            let checkpoint = self.checkpoint(before + turn)?;
+        let prompts: Vec<String> = turns.iter().map(|turn| prompt(*turn)).collect();
+        for (turn, prompt) in turns.into_iter().zip(prompts) {
+            let Ok(Some(checkpoint)) = self.checkpoint(before + turn) else {
+                let own = self.sessions.last();
+                let last = turn.checked_sub(1).filter(|_| is_judged);
+                saved.behind = last.and_then(|last| own?.open.end_offset(last));
+                saved.has_more = true;
+                let why = self.gaps.last().map(|gap| gap.detail.clone());
+                saved.unreadable = Some(why.unwrap_or_default());
+                break;
+            };
+            saved.last_prompt = Some(prompt);
             saved
                 .checkpoints
-                .extend(checkpoint.filter(|told| told.origin.is_none()));
+                .extend(Some(checkpoint).filter(|told| told.origin.is_none()));
         }
-        Ok(saved)
+        saved
     }
 }

@@ -141,20 +141,22 @@ pub(super) fn judge(
         let acknowledged = link.turns.saturating_add(link.carried_turns);
         let with_last = may_be_over && stands.has_ended(&again, turns, acknowledged);
         loop {
-            let Ok(saved) = history.saved_since(
+            let saved = history.saved_since(
                 path,
                 judgement.upto,
                 link.carried_turns,
                 judgement.told.as_deref(),
                 with_last,
-            ) else {
-                // The rest is told when it is looked at again.
-                judgement.is_final = false;
-                break;
-            };
+            );
             judgement.upto = judgement.upto.max(saved.behind.map_or(0, |offset| offset + 1));
             judgement.told = saved.last_prompt.or(judgement.told);
             growth.saved = saved.checkpoints;
+            if let Some(error) = saved.unreadable {
+                tracing::warn!(path = %path.display(), error, "a turn cannot be read; it and those behind it are told when it can be");
+                judgement.prompts = seen.prompts;
+                judgement.is_final = false;
+                break;
+            }
             if !saved.has_more {
                 // A turn that ended a moment ago may not even have begun in the file.
                 let anywhere = stands.prompts.unwrap_or(0).max(turns);
