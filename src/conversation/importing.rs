@@ -91,7 +91,9 @@ pub(super) fn import(
     if !import.new_ids {
         check_free(services, &manifest, &plan)?;
     }
-    let (settings, left_out) = settings::taken(relocated(&manifest, &plan), import.trust_settings);
+    let given = manifest.settings.clone();
+    let given = settings::relocated(given, &manifest.conversation.cwd, &plan.cwd);
+    let (settings, left_out) = settings::taken(given, import.trust_settings);
     let links = chain(&manifest, &plan)?;
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
@@ -575,21 +577,6 @@ fn fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> 
         (false, false) => Fidelity::Partial,
         (false, true) => Fidelity::None,
     }
-}
-
-/// The settings with the folders that they name where those are now.
-fn relocated(manifest: &Manifest, plan: &Plan) -> Settings {
-    let mut settings = manifest.settings.clone();
-    let relocation = Relocation {
-        folders: vec![(manifest.conversation.cwd.clone(), plan.cwd.clone())],
-        ..Relocation::default()
-    };
-    for folder in settings.additional_directories.iter_mut().flatten() {
-        if let Some(moved) = relocation.folder(folder) {
-            *folder = moved;
-        }
-    }
-    settings
 }
 
 fn translated(gone: &MissingSession, plan: &Plan) -> MissingSession {

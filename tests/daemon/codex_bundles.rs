@@ -17,7 +17,7 @@ const FAMILY: [(&str, &str); 3] = [(ROOT_ID, ROOT), (EARLY_ID, EARLY_FORK), (DEE
 /// A fork of a fork: the first of the three was compressed since, the second put away.
 fn written(home: &Home) {
     let packed = rollout(home, ROOT_ID).with_extension("jsonl.zst");
-    write(&packed, &zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
+    write(&packed, zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
     let name = rollout(home, EARLY_ID);
     let archive = home.path().join("codex/archived_sessions");
     write(&archive.join(name.file_name().unwrap()), EARLY_FORK.as_bytes());
@@ -177,7 +177,7 @@ async fn a_rollout_that_is_continued_and_compressed_here_is_shared() {
     let (there, here) = (home(), home());
     let (path, told, made) = exported(&there).await;
     let packed = rollout(&here, ROOT_ID).with_extension("jsonl.zst");
-    write(&packed, &zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
+    write(&packed, zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
     let daemon = here.start();
     let app = daemon.app().await;
     import(&app, json!({"path": path, "cwd": here.project()}))

@@ -149,7 +149,7 @@ impl<L: Lab> Bridge<L> {
             let had_in = sessions[number.saturating_sub(1)].as_str();
             match origin {
                 Some(origin) => {
-                    assert!(origin.contains(origin_holder) && holder == sessions[2] && number < 3)
+                    assert!(origin.contains(origin_holder) && holder == sessions[2] && number < 3);
                 }
                 None => assert_eq!(holder, had_in, "{turn:?}"),
             }

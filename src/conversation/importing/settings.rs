@@ -1,9 +1,11 @@
-//! Which settings of a bundle are taken over: somebody else may have written it. Pure.
+//! Which settings of a bundle are taken over, since somebody else may have written it, and the folders that they name. Pure.
 
 use std::collections::BTreeMap;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::raw::RawJson;
+
+use crate::transcript::relocate::Relocation;
 
 /// The settings that an import takes over, and the names of those that it leaves out.
 ///
@@ -26,6 +28,21 @@ pub(super) fn taken(given: Settings, trusted: bool) -> (Settings, Vec<String>) {
         .into_iter()
         .filter(|(_, value)| !matches!(value.get(), "null" | "[]" | "{}"));
     (settings, left_out.map(|(name, _)| name).collect())
+}
+
+/// The settings with the folders that they name where those are now: below the conversation's new folder what was below its
+/// old one.
+pub(super) fn relocated(mut settings: Settings, old_cwd: &str, new_cwd: &str) -> Settings {
+    let relocation = Relocation {
+        folders: vec![(old_cwd.to_owned(), new_cwd.to_owned())],
+        ..Relocation::default()
+    };
+    for folder in settings.additional_directories.iter_mut().flatten() {
+        if let Some(moved) = relocation.folder(folder) {
+            *folder = moved;
+        }
+    }
+    settings
 }
 
 #[cfg(test)]
