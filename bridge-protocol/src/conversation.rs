@@ -135,6 +135,9 @@ pub struct Conversation {
     /// The limit that it has run into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
+    /// Why it is `failed`, in words, with the end of what the agent's program said where that could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// The questions that wait for a person.
     #[serde(default)]
     pub interrupts: Vec<Interrupt>,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bridge_protocol::AgentName;
 
+use super::policy::InterruptPolicy;
 use super::pool::{Launch, PoolKey};
 use super::profile::{AgentKind, Profile, TranscriptFormat};
 use crate::transcript::shelf::Format;
@@ -25,6 +26,8 @@ pub struct AgentEntry {
     pub launch: Launch,
     /// The folder under which its transcripts are; `None`: unknown, or not files.
     pub transcripts: Option<PathBuf>,
+    /// What is done with its questions.
+    pub interrupts: InterruptPolicy,
 }
 
 impl AgentEntry {

@@ -16,6 +16,7 @@ pub mod failure;
 pub mod inbox;
 pub mod loopback;
 pub mod message;
+pub mod policy;
 pub mod pool;
 pub mod process;
 pub mod profile;

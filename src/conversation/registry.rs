@@ -41,7 +41,7 @@ use super::events::Subscriber;
 use super::folder::usable_folder;
 use super::naming::{check_namespace, check_title};
 use super::services::{Services, chain_text, now};
-use super::state::{Model, view_of_record};
+use super::state::{Model, Rules, view_of_record};
 use super::work::Works;
 
 pub use adopting::Adoption;
@@ -341,12 +341,13 @@ impl Registry {
     /// Starts a conversation's task: registered first, then run.
     fn start(self: &Arc<Self>, record: ConversationRecord) -> mpsc::Sender<Message> {
         let id = record.id;
-        let kind = self
-            .services
-            .catalog
-            .get(&record.agent)
-            .map_or(crate::agent::profile::AgentKind::Generic, |entry| entry.kind);
-        let model = Model::new(record, kind, self.services.rules.clone());
+        let entry = self.services.catalog.get(&record.agent);
+        let kind = entry.map_or(crate::agent::profile::AgentKind::Generic, |entry| entry.kind);
+        let rules = Rules {
+            interrupts: entry.map(|entry| entry.interrupts).unwrap_or_default(),
+            ..self.services.rules.clone()
+        };
+        let model = Model::new(record, kind, rules);
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (published, watched) = watch::channel(Arc::new(model.view()));
         let actor = Actor::new(ActorParts {

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::agent::failure::TurnSigns;
+use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, RequestRecord, Resting};
 
@@ -36,6 +37,8 @@ pub struct Rules {
     pub accept_grace_ms: u64,
     /// After how long without a turn the session is closed, in milliseconds; 0: never.
     pub idle_ms: u64,
+    /// What is done with the questions of its agent.
+    pub interrupts: InterruptPolicy,
     /// The zone in which an agent that names none tells a reset time.
     ///
     /// Asked for when it is needed: to find the system's own means to walk its database of zones.
@@ -447,6 +450,10 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         parent: record.parent.clone(),
         settings: shown_settings(record),
         limit: record.limit.clone(),
+        failure: record
+            .failure
+            .clone()
+            .filter(|_| record.resting == Resting::Failed),
         interrupts: record.interrupts.clone(),
         queue: Vec::new(),
         continuation: record.continuation.clone(),

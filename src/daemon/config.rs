@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::agent::catalog::{AgentEntry, Catalog, LOOPBACK, find_program};
 use crate::agent::loopback;
+use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::Launch;
 use crate::agent::process::AgentCommand;
 use crate::agent::profile::AgentKind;
@@ -50,6 +51,7 @@ struct AgentConfig {
     env: BTreeMap<String, String>,
     kind: Option<String>,
     transcripts: Option<String>,
+    interrupts: InterruptPolicy,
 }
 
 /// Limits and deadlines.
@@ -189,6 +191,7 @@ impl Config {
             cancel_grace_ms: self.limits.cancel_grace_ms,
             accept_grace_ms: 500,
             idle_ms: milliseconds(self.limits.idle_minutes),
+            interrupts: InterruptPolicy::Ask,
             zone,
         }
     }
@@ -267,7 +270,10 @@ impl Config {
                 let text = "it takes no args and no transcripts: it runs over the daemon's own data folder";
                 return Err(problem(text.to_owned()));
             }
-            return Ok(self.loopback(&agent_name, agent.env, around));
+            return Ok(AgentEntry {
+                interrupts: agent.interrupts,
+                ..self.loopback(&agent_name, agent.env, around)
+            });
         }
         let profile = kind.profile();
         let program = match agent.command.as_deref().map(str::trim) {
@@ -316,6 +322,7 @@ impl Config {
             kind,
             launch: self.launch(command),
             transcripts,
+            interrupts: agent.interrupts,
         })
     }
 
@@ -339,6 +346,7 @@ impl Config {
             kind,
             launch: self.launch(command),
             transcripts,
+            interrupts: InterruptPolicy::Ask,
         })
     }
 
@@ -362,6 +370,7 @@ impl Config {
             kind: AgentKind::Loopback,
             launch: self.launch(command),
             transcripts,
+            interrupts: InterruptPolicy::Ask,
         }
     }
 

@@ -206,6 +206,8 @@ async fn an_agent_that_cannot_be_started_is_told_with_what_is_wrong_with_it() {
         refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable, words);
         let conversation = app.get(id).await;
         assert_eq!(conversation.state, ConversationState::Failed, "{agent}");
+        let failure = conversation.failure.expect("why it failed");
+        assert!(failure.contains(words), "{agent}: {failure}");
         assert_eq!(conversation.head, None, "{agent}");
         let again = app
             .call("conversation/resume", json!({"conversationId": id}))

@@ -250,3 +250,78 @@ async fn an_elicitation_is_answered_in_the_words_of_acp() {
         ]
     );
 }
+
+/// A question of the scripted agent about a tool of this kind; it says what it was answered.
+fn scripted_question(kind: &str) -> String {
+    let options = r#"[{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]"#;
+    let call = format!(r#"{{"toolCallId":"t","title":"Look","kind":"{kind}"}}"#);
+    let params = format!(r#"{{"sessionId":$S,"toolCall":{call},"options":{options}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{params}}}"#)
+        + "\nawait 7"
+}
+
+/// What the scripted agent was answered, by its question's id.
+fn answers_to(home: &Home) -> Vec<Value> {
+    let heard = scripted::heard(home, "careful").into_iter();
+    let answers = heard.filter(|line| line["id"] == 7 && line["method"].is_null());
+    answers.map(|line| line["result"]["outcome"].clone()).collect()
+}
+
+/// The configuration of a scripted agent with this policy.
+fn with_policy(home: &Home, policy: &str) {
+    let agent = scripted::configured("careful", None);
+    let kind = format!("kind = \"generic\"\ninterrupts = \"{policy}\"");
+    let agent = agent.replace("kind = \"generic\"", &kind);
+    home.configure(&format!("default_agent = \"careful\"\n{agent}"));
+}
+
+#[tokio::test]
+async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_asked() {
+    let home = Home::new();
+    with_policy(&home, "allowReads");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    // Nobody is there to answer, and the turn ends.
+    app.send(id, &scripted_question("read")).await;
+    assert_eq!(answers_to(&home), [selected("yes")]);
+    let Event::InterruptRaised { interrupt } = events.until("interruptRaised").await else {
+        unreachable!()
+    };
+    let Event::InterruptResolved {
+        interrupt_id,
+        by,
+        outcome,
+    } = events.until("interruptResolved").await
+    else {
+        unreachable!()
+    };
+    assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "policy"));
+    assert_eq!(outcome.read::<Value>().unwrap(), selected("yes"));
+    let late = app.call("conversation/respond", answer(id, &interrupt, selected("no")));
+    let late = refused(late.await, ErrorKind::InterruptResolved, "already answered");
+    assert_eq!(late.detail("by"), "policy");
+    // What writes is asked.
+    let mut raw = daemon.raw().await;
+    let (request, _) = raw.run(id, &scripted_question("edit")).await;
+    raw.event("interruptRaised").await;
+    let asked = app.get(id).await.interrupts.remove(0);
+    app.call("conversation/respond", answer(id, &asked, selected("no")))
+        .await
+        .unwrap();
+    raw.answer(request).await;
+    assert_eq!(answers_to(&home), [selected("yes"), selected("no")]);
+}
+
+#[tokio::test]
+async fn everything_is_refused_where_that_was_said() {
+    let home = Home::new();
+    home.configure("[agents.loopback]\ninterrupts = \"deny\"\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, PROMPT).await;
+    assert!(!was_written(&home));
+    assert_eq!(app.get(id).await.interrupts, []);
+}

@@ -164,6 +164,7 @@ mod tests {
             limit: None,
             interrupts: Vec::new(),
             queue: Vec::new(),
+            failure: None,
             continuation: None,
             created_at: updated_at.parse().unwrap(),
             updated_at: updated_at.parse().unwrap(),

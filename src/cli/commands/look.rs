@@ -75,6 +75,9 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
     if let Some(parent) = &conversation.parent {
         facts.push(("parent", parent.conversation_id.to_string()));
     }
+    if let Some(failure) = &conversation.failure {
+        facts.push(("failure", one_line(failure)));
+    }
     if let Some(limit) = &conversation.limit {
         let until = limit.resets_at.map_or_else(String::new, |at| {
             format!(", lifted at {}", words::moment(at, now, zone))

@@ -28,6 +28,7 @@ fn conversation(digit: char, title: &str) -> Conversation {
         limit: None,
         interrupts: Vec::new(),
         queue: Vec::new(),
+        failure: None,
         continuation: None,
         created_at: at(),
         updated_at: at(),

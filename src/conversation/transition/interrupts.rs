@@ -18,6 +18,9 @@ use crate::store::{AnsweredInterrupt, RequestRecord};
 /// How many answered questions are remembered, so that a late answer is told who was first.
 const REMEMBERED_ANSWERS: usize = 64;
 
+/// Who settles a question by the agent's configuration.
+const BY_POLICY: &str = "policy";
+
 impl<R> Model<R> {
     /// The agent asks: the question is written down before anyone is asked.
     pub(super) fn question(
@@ -47,7 +50,8 @@ impl<R> Model<R> {
             Ok(members) => (owned(members.tool_call), owned(members.options)),
             Err(_) => (None, None),
         };
-        self.record.interrupts.push(Interrupt {
+        let outcome = self.rules.interrupts.outcome(kind, &params);
+        let interrupt = Interrupt {
             id: id.clone(),
             kind,
             tool_call,
@@ -55,9 +59,38 @@ impl<R> Model<R> {
             request: params,
             raised_at: now,
             orphaned: false,
-        });
+        };
+        if let Some(outcome) = outcome {
+            self.answered_by_policy(interrupt, outcome, now, effects);
+            return;
+        }
+        self.record.interrupts.push(interrupt);
         self.touch(now);
         self.write(Ledger::default(), Milestone::QuestionRaised(id), effects);
+    }
+
+    /// Nobody is asked, but everybody sees what was asked and what was answered.
+    fn answered_by_policy(
+        &mut self,
+        interrupt: Interrupt,
+        outcome: RawJson,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let id = interrupt.id.clone();
+        effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
+        self.remember_answer(id.clone(), BY_POLICY);
+        self.touch(now);
+        let resolved = Event::InterruptResolved {
+            interrupt_id: id,
+            by: BY_POLICY.to_owned(),
+            outcome,
+        };
+        let ledger = Ledger {
+            events: vec![Event::InterruptRaised { interrupt }, resolved],
+            ..Ledger::default()
+        };
+        self.write(ledger, Milestone::Nothing, effects);
     }
 
     /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{Config, Surroundings};
 use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 
 /// A machine: a folder on `PATH`, and the variables that are set.
@@ -96,6 +97,26 @@ fn what_is_not_named_keeps_its_default() {
     let rules = config.rules(|| TimeZone::UTC);
     assert_eq!((rules.idle_ms, rules.cancel_grace_ms), (0, 250));
     assert_eq!(rules.prompt_queue, 32);
+}
+
+#[test]
+fn what_is_done_with_questions_is_said_of_each_agent() {
+    let machine = Machine::with(&[]);
+    let of = |value: &str, name: &str| {
+        let text = format!("[agents.{name}]\n{value}");
+        machine.agent(&text, name).interrupts
+    };
+    let claude = |value| of(&format!("command = \"/bin/claude\"\n{value}"), "claude");
+    assert_eq!(claude(""), InterruptPolicy::Ask);
+    assert_eq!(claude("interrupts = \"ask\""), InterruptPolicy::Ask);
+    assert_eq!(claude("interrupts = \"deny\""), InterruptPolicy::Deny);
+    assert_eq!(claude("interrupts = \"allowReads\""), InterruptPolicy::AllowReads);
+    assert_eq!(of("interrupts = \"deny\"", "loopback"), InterruptPolicy::Deny);
+    let said = refusal("[agents.claude]\ncommand = \"/bin/claude\"\ninterrupts = \"allow\"");
+    assert!(
+        said.contains("claude") && said.contains("allow") && said.contains("allowReads"),
+        "{said}"
+    );
 }
 
 #[test]

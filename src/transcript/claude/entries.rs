@@ -225,6 +225,14 @@ impl Entries {
         Some(self.last(first))
     }
 
+    /// Where the last record stands that has the same id as this one, where that is another.
+    pub(super) fn replaced_by(&self, position: usize) -> Option<usize> {
+        if !self.has_duplicates() {
+            return None;
+        }
+        self.find(self.id(position)).filter(|last| *last != position)
+    }
+
     pub(super) fn offset(&self, position: usize) -> u64 {
         self.entries[position].place & ((1 << OFFSET_BITS) - 1)
     }

@@ -158,6 +158,23 @@ fn parallel_calls_belong_to_the_turn_although_the_chain_passes_one() {
     );
 }
 
+/// As the agent reads it (Claude Code 2.1.316): of several records with one id the last is meant.
+#[test]
+fn a_record_that_stands_there_twice_is_told_once() {
+    let script = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .text("a1", "u1", "1")
+        .prompt("u2", "a1", "two")
+        .text("a2", "u2", "2");
+    assert_eq!(said(&script.live()), [("one", "1"), ("two", "2")]);
+    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
+    let records = index
+        .select(None, false)
+        .map(|selection| selection.offsets().len());
+    assert_eq!(records, Some(4));
+}
+
 #[test]
 fn a_compaction_ends_the_history_unless_one_asks_for_what_was_before() {
     let script = Script::default()

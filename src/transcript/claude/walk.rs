@@ -115,6 +115,13 @@ impl Walk {
             let Parent::Found(parent) = entries.parent(position) else {
                 continue;
             };
+            // Of several with one id the last is meant, and it is on the branch already.
+            if entries
+                .replaced_by(position)
+                .is_some_and(|last| self.on_branch[last])
+            {
+                continue;
+            }
             self.on_branch[position] = self.on_branch[parent]
                 && match entries.role(position) {
                     Role::Assistant => holds(entries.message(position)),

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::inbox::InboxLimits;
+use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::{Launch, Pool, PoolSettings};
 use crate::agent::process::{AgentCommand, Instance, RecordError, SpawnMark, SpawnRecord, SpawnRecorder};
 use crate::agent::profile::AgentKind;
@@ -171,6 +172,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         kind: AgentKind::Claude,
         launch,
         transcripts: Some(root.to_owned()),
+        interrupts: InterruptPolicy::Ask,
     };
     let pool = Pool::new(
         Instance::new("test"),
@@ -187,6 +189,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
             cancel_grace_ms: 1,
             accept_grace_ms: 1,
             idle_ms: 0,
+            interrupts: InterruptPolicy::Ask,
             zone: || jiff::tz::TimeZone::UTC,
         },
         data: data.to_owned(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::outside::agent_error;
 use super::world::World;
+use crate::agent::policy::InterruptPolicy;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input};
 use crate::conversation::error::ConversationError;
@@ -39,6 +40,24 @@ fn a_question_is_on_disk_before_anyone_is_asked() {
         "Run make"
     );
     assert!(!interrupt.orphaned);
+}
+
+#[test]
+fn what_the_configuration_answers_is_seen_by_all_and_asked_of_nobody() {
+    let mut world = World::running();
+    world.model.rules.interrupts = InterruptPolicy::Deny;
+    world.hold_writes = true;
+    world.asks("q1");
+    // The agent need not wait for the disk.
+    world.expect(&["tell agent q1 no", "write ledger"]);
+    world.write_ends();
+    world.expect(&["event raised q1", "event resolved q1 by policy"]);
+    world.release_writes();
+    assert!(world.model.record.interrupts.is_empty());
+    let late = world.respond("q1", json!({"outcome": "selected", "optionId": "yes"}));
+    assert_eq!(resolved_by(&world, late), "policy");
+    world.ends("end_turn");
+    assert_eq!(world.model.state(), ConversationState::Idle);
 }
 
 #[test]

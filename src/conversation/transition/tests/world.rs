@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
+use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone};
@@ -77,6 +78,7 @@ impl World {
             cancel_grace_ms: 5_000,
             accept_grace_ms: 2_000,
             idle_ms: 600_000,
+            interrupts: InterruptPolicy::Ask,
             zone: || TimeZone::UTC,
         };
         Self {

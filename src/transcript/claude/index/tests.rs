@@ -122,6 +122,13 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
         let (Some(parent), false) = (parent, made.is_sidechain) else {
             continue;
         };
+        // Of several with one id the last is meant.
+        if last
+            .get(&made.uuid)
+            .is_some_and(|last| *last != line && on.contains(last))
+        {
+            continue;
+        }
         let of_message = match made.role {
             Role::Assistant => message(line),
             Role::ToolResult => message(*parent),
