@@ -582,6 +582,8 @@ impl SlotProcess {
 
 impl Slot {
     fn is_worth_keeping(&self, now: Instant) -> bool {
-        !matches!(self.process, SlotProcess::None) || !self.backoff.retry_in(now).is_zero()
+        !matches!(self.process, SlotProcess::None)
+            || !self.backoff.retry_in(now).is_zero()
+            || self.earlier.iter().any(|earlier| earlier.strong_count() > 0)
     }
 }

@@ -302,10 +302,11 @@ async fn copy(
     let services = Arc::clone(services);
     let task = tokio::task::spawn_blocking(move || {
         let library = &services.library;
-        let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
-        services.old_bytes.note_copied(&new_id, &path);
+        // Before the copy is made, which would else be left behind.
         let whole = of_source(library, &root, &cwd, &from, carried)?;
         let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until))?;
+        let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
+        services.old_bytes.note_copied(&new_id, &path);
         let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);
         let file = disk::on_disk(library, &root, &cwd, &new_id, None);
         Ok((new_id, Look::at(file, expected)))

@@ -466,7 +466,8 @@ impl Climber {
             let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
             services.old_bytes.note_copied(&new_id, &path);
             let place = cut.or_else(|| disk::last_checkpoint(library, &root, &cwd, agent.as_str(), &id));
-            let turns = disk::on_disk(library, &root, &cwd, &new_id, None)?.map_or(0, |file| file.turns);
+            let turns =
+                disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None)).map_or(0, |file| file.turns);
             Ok::<_, TranscriptError>((new_id, path, place, turns))
         });
         let (new_id, path, place, turns) = match copied.await {

@@ -10,6 +10,7 @@ use crate::agent::message::CallError;
 use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
 use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
 use crate::transcript::library::Library;
 
 use super::climbing::acquire;
@@ -73,9 +74,13 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
 
 /// Removes a transcript where there is one. Blocks.
 fn remove(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) {
-    if let Ok(path) = disk::find(library, root, cwd, id)
-        && let Err(error) = std::fs::remove_file(&path)
+    let removed = match disk::find(library, root, cwd, id) {
+        Ok(path) => std::fs::remove_file(&path).map_err(TranscriptError::io("remove", &path)),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = removed
+        && !disk::is_absence(&error)
     {
-        tracing::warn!(path = %path.display(), %error, "a transcript could not be deleted");
+        tracing::warn!(upstream = %id, error = chain_text(&error), "a transcript could not be deleted");
     }
 }

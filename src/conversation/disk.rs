@@ -16,7 +16,7 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
 use crate::transcript::library::Library;
-use crate::transcript::locate::{locate, own_folder};
+use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
@@ -137,15 +137,7 @@ pub(super) fn on_disk(
     });
     let (path, branch) = match read {
         Ok(read) => read,
-        Err(
-            TranscriptError::NotFound { .. }
-            | TranscriptError::RecordNotFound { .. }
-            | TranscriptError::InvalidId { .. },
-        ) => return Ok(None),
-        // It went between the look and the reading.
-        Err(TranscriptError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(None);
-        }
+        Err(error) if is_absence(&error) || !is_in_own_folder(root, cwd, id) => return Ok(None),
         Err(error) => return Err(error),
     };
     let turns = branch.total_turns as u64;
@@ -172,6 +164,28 @@ pub(super) fn on_disk(
         turns_anywhere,
         breaks: branch.breaks as u64,
     }))
+}
+
+/// Whether an error says that there is no such transcript, or none that reaches so far.
+pub(super) fn is_absence(error: &TranscriptError) -> bool {
+    match error {
+        TranscriptError::NotFound { .. }
+        | TranscriptError::RecordNotFound { .. }
+        | TranscriptError::InvalidId { .. } => true,
+        // It went between the look and the reading.
+        TranscriptError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// Whether a transcript is where the agent looks first, or may be: what is in a folder that nobody here can look into the
+/// agent cannot read either.
+fn is_in_own_folder(root: &Path, cwd: &str, id: &UpstreamId) -> bool {
+    let Ok(name) = file_name(id.as_str()) else {
+        return false;
+    };
+    let path = own_folder(root, Path::new(cwd)).join(name);
+    !matches!(std::fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// For those to whom a transcript that cannot be read is as good as none: the log says why.
@@ -227,6 +241,8 @@ fn history(
         let mut turns: Vec<PastTurn> = Vec::new();
         let mut total = 0;
         let mut own_is_readable = false;
+        // Whether all that was retold to the next of them stands before it here, in its own words.
+        let mut is_whole = true;
         for source in &sources {
             let Ok(branch) = read(
                 library,
@@ -236,11 +252,12 @@ fn history(
                 source.until.as_ref(),
                 last,
             ) else {
+                is_whole = false;
                 continue;
             };
             own_is_readable |= source.upstream_id == id && branch.total_turns > 0;
-            // What was retold to a session stands before it here in its own words.
-            let is_told_before = total > 0;
+            let is_told_before = is_whole && total > 0;
+            is_whole &= !branch.cut_by_compaction;
             total += branch.total_turns as u64;
             turns.extend(
                 branch

@@ -139,7 +139,8 @@ impl Climb {
     pub fn inspected(&mut self, inspection: Inspection) {
         self.current = None;
         let head_file = inspection.head.clone();
-        if let Some(why) = &inspection.unread {
+        let expected = self.head_written() || self.turns_of_head() > 0;
+        if let Some(why) = inspection.unread.as_ref().filter(|_| expected) {
             // Nobody knows what it holds: to leave it for an older state might be to leave all of it for nothing.
             self.attempts.push(Attempt {
                 upstream_id: self.goal.head.as_ref().map(|head| head.upstream_id.clone()),
@@ -147,6 +148,9 @@ impl Climb {
                 error: Some(format!("its transcript cannot be read: {why}")),
             });
             self.inspection = Some(inspection);
+            if self.goal.min_fidelity == Fidelity::None {
+                self.rest = self.plan_rest();
+            }
             self.stage = Stage::Rest;
             return;
         }
@@ -520,14 +524,7 @@ impl Climb {
             .as_ref()
             .and_then(|found| found.head.as_ref())
             .is_some_and(|file| file.turns > 0);
-        let unread = self
-            .inspection
-            .as_ref()
-            .is_some_and(|found| found.unread.is_some());
-        head.written
-            || on_disk
-            || unread
-            || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
+        head.written || on_disk || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
     }
 }
 

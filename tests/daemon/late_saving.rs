@@ -218,7 +218,10 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
     let ways: [(bool, Way); 3] = [
         (true, |aside, path| fs::rename(aside, path).unwrap()),
         (true, |aside, path| {
-            fs::copy(aside, path).unwrap();
+            // At once: of one that is there and empty for a moment all is new.
+            let copy = path.with_extension("copy");
+            fs::copy(aside, &copy).unwrap();
+            fs::rename(copy, path).unwrap();
         }),
         (false, |aside, path| fs::rename(aside, path).unwrap()),
     ];

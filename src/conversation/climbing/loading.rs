@@ -52,14 +52,19 @@ impl Climber {
         id: &UpstreamId,
     ) -> Result<Option<Counted>, String> {
         let loading = loading.unwrap_or_else(|| self.load(id));
-        let counted = loading.await.unwrap_or(Err(ConversationError::Lost));
-        counted.map_err(|error| {
-            tracing::warn!(
-                conversation = %self.record.id, upstream_id = %id, error = chain_text(&error),
-                "the agent has loaded a transcript that cannot be read here; how much it holds is not told"
-            );
-            format!("it cannot be read here: {}", chain_text(&error))
-        })
+        let error = match loading.await.unwrap_or(Err(ConversationError::Lost)) {
+            Ok(counted) => return Ok(counted),
+            Err(error) => error,
+        };
+        tracing::warn!(
+            conversation = %self.record.id, upstream_id = %id, error = chain_text(&error),
+            "the agent has loaded a transcript that cannot be read here; how much it holds is not told"
+        );
+        match error {
+            ConversationError::TranscriptDamaged(why) => Err(format!("it cannot be read here: {why}")),
+            // Nothing that says anything about the transcript.
+            _ => Ok(None),
+        }
     }
 }
 
@@ -75,7 +80,7 @@ fn count(
     let (mut own, prompts, lost) = match format {
         Format::Claude => {
             let path = match disk::find(library, root, &record.cwd, id) {
-                Err(TranscriptError::NotFound { .. }) => return Ok(None),
+                Err(error) if disk::is_absence(&error) => return Ok(None),
                 found => found.map_err(damaged)?,
             };
             let own = Opened::claude(library, &path, None).map_err(damaged)?;
@@ -84,7 +89,7 @@ fn count(
         }
         Format::Codex => {
             let own = match Opened::codex(library, root, id.as_str(), None) {
-                Err(TranscriptError::NotFound { .. }) => return Ok(None),
+                Err(error) if disk::is_absence(&error) => return Ok(None),
                 opened => opened.map_err(damaged)?,
             };
             let lost = lost(&own.losses());

@@ -39,7 +39,8 @@ impl History {
     /// yet: the agent may write them when it likes. Later the bytes tell, since a branch on which somebody went back has fewer
     /// turns than were carried over, and new ones among them.
     ///
-    /// They end before the first turn that cannot be read, so that it is told once it can be.
+    /// Those at the end that cannot be read are left, so that they are told once they can be; one with others behind it is
+    /// passed over, since those would else never be told.
     pub(in super::super) fn saved_since(
         &mut self,
         path: &Path,
@@ -75,20 +76,25 @@ impl History {
             .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
             .collect();
         let prompts: Vec<String> = turns.iter().map(|turn| prompt(*turn)).collect();
+        let mut unread = None;
         for (turn, prompt) in turns.into_iter().zip(prompts) {
             let Ok(Some(checkpoint)) = self.checkpoint(before + turn) else {
-                let own = self.sessions.last();
-                let last = turn.checked_sub(1).filter(|_| is_judged);
-                saved.behind = last.and_then(|last| own?.open.end_offset(last));
-                saved.has_more = true;
-                let why = self.gaps.last().map(|gap| gap.detail.clone());
-                saved.unreadable = Some(why.unwrap_or_default());
-                break;
+                unread.get_or_insert(turn);
+                continue;
             };
+            unread = None;
             saved.last_prompt = Some(prompt);
             saved
                 .checkpoints
                 .extend(Some(checkpoint).filter(|told| told.origin.is_none()));
+        }
+        if let Some(turn) = unread.filter(|_| next == end) {
+            let own = self.sessions.last();
+            let last = turn.checked_sub(1).filter(|_| is_judged);
+            saved.behind = last.and_then(|last| own?.open.end_offset(last));
+            saved.has_more = true;
+            let why = self.gaps.last().map(|gap| gap.detail.clone());
+            saved.unreadable = Some(why.unwrap_or_default());
         }
         saved
     }

@@ -1,11 +1,12 @@
 //! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `gone_back`
 //! has turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
-//! before it.
+//! before it, `unread` what the disk cannot tell.
 
 mod gone_back;
 mod ladder;
 mod properties;
 mod refusals;
+mod unread;
 
 use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
 
@@ -475,51 +476,6 @@ fn a_head_that_is_opened_but_damaged_is_partial() {
         &older,
         &["resume h"],
         Some((Via::Resume, Fidelity::Partial, 1)),
-    );
-}
-
-/// What is on a disk that does not answer now may be there tomorrow: nothing is left for an older state.
-#[test]
-fn a_head_that_cannot_be_read_is_not_left() {
-    let unread = Inspection {
-        unread: Some("Input/output error".to_owned()),
-        ..disk(None, &[on_disk(6)], 6)
-    };
-    let climbed = check(
-        goal_with_ancestor(),
-        &facts(unread.clone(), &[("resume h", unknown())]),
-        &["resume h", "inspect", "give up"],
-        None,
-    );
-    let attempts = climbed.end.unwrap_err();
-    assert_eq!(
-        attempts[1].error.as_deref(),
-        Some("its transcript cannot be read: Input/output error")
-    );
-    let anything = Goal {
-        min_fidelity: Fidelity::None,
-        ..goal_with_ancestor()
-    };
-    check(
-        anything,
-        &facts(unread, &[("resume h", unknown())]),
-        &["resume h", "inspect", "fresh"],
-        Some((Via::Fresh, Fidelity::None, 10)),
-    );
-}
-
-/// The ancestor's own history may be longer than what the head was seen to take along.
-#[test]
-fn turns_behind_what_is_retold_are_missing_however_long_that_is() {
-    let gone = Inspection {
-        turns_after_readable: 4,
-        ..disk(None, &[None], 19)
-    };
-    check(
-        goal_with_ancestor(),
-        &facts(gone, &[("resume h", unknown())]),
-        &["resume h", "inspect", "text"],
-        Some((Via::Text, Fidelity::Text, 4)),
     );
 }
 

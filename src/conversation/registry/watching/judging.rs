@@ -152,7 +152,7 @@ pub(super) fn judge(
             judgement.told = saved.last_prompt.or(judgement.told);
             growth.saved = saved.checkpoints;
             if let Some(error) = saved.unreadable {
-                tracing::warn!(path = %path.display(), error, "a turn cannot be read; it and those behind it are told when it can be");
+                tracing::warn!(path = %path.display(), error, "the last turns cannot be read; they are told when they can be");
                 judgement.prompts = seen.prompts;
                 judgement.is_final = false;
                 break;
