@@ -213,14 +213,21 @@ pub(crate) fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
 }
 
 /// A history block by block, as a model server tells of a request: without errors in place of replies, which no model is
-/// told.
+/// told, and calls that are made together before their results: a result is written as soon as it is there, and that may be
+/// before the next call is.
 pub(crate) fn said(messages: &[Message]) -> Vec<Said> {
     let of_conversation = messages
         .iter()
         .filter(|message| message.kind != Some(MessageKind::Error));
-    of_conversation
+    let mut said: Vec<Said> = of_conversation
         .flat_map(|message| message.content.iter().map(|part| said_by(message.role, part)))
-        .collect()
+        .collect();
+    let is_of_call = |said: &Said| matches!(said.what, What::ToolUse(_) | What::ToolResult(_));
+    let runs = said.chunk_by_mut(|one, next| is_of_call(one) && is_of_call(next));
+    for run in runs {
+        run.sort_by_key(|said| matches!(said.what, What::ToolResult(_)));
+    }
+    said
 }
 
 fn said_by(role: Role, part: &MessagePart) -> Said {
