@@ -106,7 +106,8 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     let last = listed.updated_at.as_millisecond();
     assert!((changed - 5000..=changed).contains(&last), "{last} {changed}");
     let records = fs::read_to_string(&listed.path).expect("the transcript");
-    assert!(records.contains(&format!("\"timestamp\":\"{}\"", listed.updated_at)));
+    // With the milliseconds in full, as the agent writes them.
+    assert!(records.contains(&format!("\"timestamp\":\"{:.3}\"", listed.updated_at)));
     assert_eq!(listed.turns, Some(expected.len() as u64));
     assert_eq!(
         listed.cwd,
