@@ -20,6 +20,7 @@ use bridge_protocol::{AgentName, UpstreamId};
 
 use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
 use super::error::ConversationError;
+use super::history::behind;
 use super::registry::end_unfinished;
 use super::services::{Services, now};
 use super::state::view_of_record;
@@ -137,7 +138,15 @@ fn gather(
     // What is looked at for this counts by itself.
     missing.extend(files::lend(&mut found));
     progress.expect(bytes_of(&found).saturating_sub(own));
-    missing.extend(files::behind(services, &record));
+    let head = record.chain.head();
+    missing.extend(head.and_then(|head| {
+        let gone = behind(services, head)?;
+        Some(MissingSession {
+            upstream_id: gone.upstream_id,
+            agent: head.agent.clone(),
+            detail: gone.detail,
+        })
+    }));
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
     for (number, session) in (1..).zip(found) {
         sessions.push(BundledSession {

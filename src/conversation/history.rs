@@ -4,6 +4,7 @@
 //! Owns which transcripts count and in which order, by the references of the chain, and the numbering over them. What
 //! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
 
+mod behind;
 mod saved;
 mod telling;
 mod whole;
@@ -26,6 +27,7 @@ use crate::transcript::locate::locate;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, Opened};
 use crate::transcript::shelf::Format;
+pub(super) use behind::behind;
 use telling::{Digest, checkpoint_id, message_ref};
 
 /// Which part of the history a page tells.
@@ -118,18 +120,8 @@ impl History {
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own));
             match opened {
                 Some(Ok(session)) => {
-                    // What somebody went back behind still stands in the file, and no branch is a loss.
-                    let ran = head.turns.saturating_add(head.carried_turns);
-                    let gone = ran.saturating_sub(session.open.turns_at_most());
-                    if head.upstream_id == id && gone > 0 {
-                        history.gaps.push(HistoryGap {
-                            upstream_id: id,
-                            kind: GapKind::Behind,
-                            detail: format!(
-                                "{gone} of the {ran} turns that ran on it are not in its file: they are not \
-                                 written yet, or lost"
-                            ),
-                        });
+                    if head.upstream_id == id {
+                        history.gaps.extend(behind(services, head));
                     }
                     for source in sources {
                         match open_source(services, known(&source.upstream_id), &source) {

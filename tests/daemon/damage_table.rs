@@ -286,7 +286,7 @@ async fn what_each_method_says_of_each_damage_to_a_rollout() {
     let expected = "\
 none | true |  | 2 | 4 | 2 | yes | 4 | true
 empty | true | 0:nothingToResume | 0 behind | 0 behind | CheckpointNotFound | TranscriptDamaged | 0 behind | true
-shrunk | true |  | 1 | 2 | CheckpointNotFound | yes | 2 behind | true
+shrunk | true |  | 1 behind | 2 behind | CheckpointNotFound | yes | 2 behind | true
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 another's | true | 1:foreignSessionId | 2 | 4 | CheckpointNotFound | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false

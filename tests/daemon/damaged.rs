@@ -228,11 +228,15 @@ async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
         let mut again = read(&lines[second]);
         again["uuid"] = json!("again");
         again["message"]["content"] = json!("again");
-        lines.push(again.to_string());
+        let mut reply = read(&lines[second + 1]);
+        assert_eq!(reply["type"], "assistant");
+        reply["uuid"] = json!("reply");
+        reply["parentUuid"] = json!("again");
+        lines.extend([again.to_string(), reply.to_string()]);
     });
     let told = history().await;
     assert_eq!(told.get("gaps"), None);
-    assert!(told.to_string().contains("again") && !told.to_string().contains("echo: two"));
+    assert!(told.to_string().contains("again") && !told.to_string().contains("\"two\""));
     rewrite(&home, &head, |lines| {
         let third = lines.iter().position(|line| line.contains("three")).unwrap();
         lines.truncate(third);
@@ -243,7 +247,7 @@ async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
         json!([{
             "upstreamId": head,
             "kind": "behind",
-            "detail": "1 of the 3 turns that ran on it are not in its file: they are not written yet, or lost"
+            "detail": "1 of the 3 turns that ran on it are not in its file: they are lost, not whole, or not written yet"
         }])
     );
     // Told once, in an export too.

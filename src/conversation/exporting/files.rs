@@ -10,11 +10,10 @@ use super::HeldSession;
 use crate::conversation::bundle::BundledForm;
 use crate::conversation::disk;
 use crate::conversation::services::{Services, chain_text};
-use crate::store::ConversationRecord;
 use crate::transcript::lent::{self, Taken};
 use crate::transcript::library::Library;
 use crate::transcript::parts::{Part, parts, rollout_part};
-use crate::transcript::rollouts::{self, OpenRollout};
+use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
 /// A session that goes into a bundle.
@@ -102,37 +101,6 @@ fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
     Ok(Found {
         sessions,
         missing: missing.into_iter().collect(),
-    })
-}
-
-/// What the head's file lacks of the turns that were acknowledged on it: nothing waits for an agent that is still writing.
-pub(super) fn behind(services: &Services, record: &ConversationRecord) -> Option<MissingSession> {
-    let head = record.chain.head()?;
-    let (root, format) = services.catalog.get(&head.agent)?.listed_transcripts()?;
-    let library = &services.library;
-    let acknowledged = head.turns.saturating_add(head.carried_turns);
-    let (turns, why) = match format {
-        Format::Claude => {
-            let file = disk::seen(disk::on_disk(library, root, &head.cwd, &head.upstream_id, None))?;
-            let file = file.with_carried(head.carried_turns);
-            (file.missing_turns(acknowledged), "not whole")
-        }
-        Format::Codex => {
-            let open = OpenRollout::open(&library.rollouts, root, head.upstream_id.as_str(), None).ok()?;
-            // What is missing before it is told for itself, and nobody knows how many turns that were.
-            if open.missing.is_some() {
-                return None;
-            }
-            let turns = acknowledged.saturating_sub(open.book.turns_recorded_at_most());
-            (turns, "were commands of which Codex keeps no record")
-        }
-    };
-    (turns > 0).then(|| MissingSession {
-        upstream_id: head.upstream_id.clone(),
-        agent: head.agent.clone(),
-        detail: format!(
-            "{turns} of the {acknowledged} turns that ran on it are not in its file, or not yet, or {why}"
-        ),
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
-use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::history::HistoryGap;
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Export, exported, files};
+use super::{Export, exported};
 use crate::conversation::bundle::Trouble;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::History;
@@ -34,7 +34,6 @@ pub(super) fn answer(
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::of_conversation(services, &export.record, &export.lineage)?;
-    let behind = behind(services, &export);
     let mut portable = begun(export);
     let mut room = ANSWER_LIMIT_BYTES
         .checked_sub(length(&portable))
@@ -49,7 +48,6 @@ pub(super) fn answer(
     // What was not read because the daemon stops is no gap.
     progress.step(0).map_err(Trouble::from)?;
     (portable.turns, portable.gaps) = told?;
-    add_behind(&mut portable.gaps, behind);
     portable.messages = messages;
     Ok(ExportAnswer::Json(Box::new(portable)))
 }
@@ -65,7 +63,6 @@ pub(super) fn file(
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::of_conversation(services, &export.record, &export.lineage)?;
-    let behind = behind(services, &export);
     let mut portable = begun(export);
     copy::create(target, |writer| -> Result<(), Failure> {
         let mut output = Output {
@@ -84,7 +81,6 @@ pub(super) fn file(
             output.write(&text_of(&message)?)
         });
         (portable.turns, portable.gaps) = told?;
-        add_behind(&mut portable.gaps, behind);
         output.write("\n],")?;
         let tail = text_of(&Tail::of(&portable))?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
@@ -198,26 +194,6 @@ impl From<Failure> for ConversationError {
 fn text_of(value: &impl Serialize) -> Result<String, Failure> {
     // Its types rule an error out.
     serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
-}
-
-/// What was acknowledged and is not in the head's file, as a gap.
-fn behind(services: &Services, export: &Export) -> Option<HistoryGap> {
-    let gone = files::behind(services, &export.record)?;
-    Some(HistoryGap {
-        upstream_id: gone.upstream_id,
-        kind: GapKind::Behind,
-        detail: gone.detail,
-    })
-}
-
-/// Adds it, unless the history says so already.
-fn add_behind(gaps: &mut Vec<HistoryGap>, behind: Option<HistoryGap>) {
-    let is_told = |behind: &HistoryGap| {
-        let is_it = |gap: &HistoryGap| gap.kind == GapKind::Behind && gap.upstream_id == behind.upstream_id;
-        gaps.iter().any(is_it)
-    };
-    let untold = behind.filter(|behind| !is_told(behind));
-    gaps.extend(untold);
 }
 
 /// A conversation without its messages.

@@ -1,0 +1,44 @@
+//! What the transcript of a session lacks of the turns that were acknowledged on it.
+
+use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::link::Link;
+
+use crate::conversation::disk;
+use crate::conversation::services::Services;
+use crate::transcript::rollouts::OpenRollout;
+use crate::transcript::shelf::Format;
+
+/// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
+/// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.
+/// None where there is no file that could be read: that is told for itself.
+///
+/// Of a command that its adapter answers by itself Codex may keep no record, so that a rollout never proves a loss.
+pub(in crate::conversation) fn behind(services: &Services, link: &Link) -> Option<HistoryGap> {
+    let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
+    let library = &services.library;
+    let ran = link.turns.saturating_add(link.carried_turns);
+    let (gone, why) = match format {
+        Format::Claude => {
+            let file = disk::seen(disk::on_disk(library, root, &link.cwd, &link.upstream_id, None))?;
+            let gone = file.with_carried(link.carried_turns).missing_turns(ran);
+            (gone, "are lost, not whole, or not written yet")
+        }
+        Format::Codex => {
+            let open = OpenRollout::open(&library.rollouts, root, link.upstream_id.as_str(), None).ok()?;
+            // What is missing before it is told for itself, and nobody knows how many turns that were.
+            if open.missing.is_some() {
+                return None;
+            }
+            let gone = ran.saturating_sub(open.book.turns_recorded_at_most());
+            (
+                gone,
+                "are lost, not written yet, or were commands of which Codex keeps no record",
+            )
+        }
+    };
+    (gone > 0).then(|| HistoryGap {
+        upstream_id: link.upstream_id.clone(),
+        kind: GapKind::Behind,
+        detail: format!("{gone} of the {ran} turns that ran on it are not in its file: they {why}"),
+    })
+}
