@@ -2,7 +2,8 @@
 //!
 //! One pass over the bytes, in the memory of an index and however long the lines are; changes nothing. What a resume
 //! makes of damage was seen with Claude Code 2.1.316: a record whose parent is not there is joined to the one that
-//! stands before it in the file, and one without a parent begins the history anew. No final newline, blank lines, a
+//! stands before it in the file, unless the agent noted a place (`last-prompt`) that the parents do not lead to: then it
+//! goes on from that place. One without a parent begins the history anew. No final newline, blank lines, a
 //! byte order mark, carriage returns, NUL bytes at the end and bytes that are not UTF-8 are harmless and are not told;
 //! neither are a tool's result that stands there twice, of which the model is sent one, and records without a uuid,
 //! whatever they are: they are notes of the agent's own, of which each version has others. Pure; whether a file beside
@@ -29,6 +30,10 @@ pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 /// What follows where not all of a transcript's calls and results are known.
 pub(super) const CALLS_UNTOLD: &str =
     "calls without result and results without call are not told of this transcript";
+
+/// What a resume makes of messages whose parents do not lead to the place that the agent noted last.
+const LEFT_OUT: &str = "a resume goes on from the place that the agent noted last in the file, to which no parents lead \
+                        from here, and leaves out this record and what follows it";
 
 /// How much of a text of the transcript is repeated in a finding.
 const QUOTED_CHARS: usize = 120;
@@ -241,7 +246,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     }
 
     fn record(&mut self, place: Place, seen: Seen, said: Said) {
-        let Some(note) = &seen.chain else { return };
+        let Some(note) = &seen.chain else {
+            return self.index.push(place.offset, seen);
+        };
         if self.index.holds(note) {
             let detail = format!(
                 "a record with the uuid {} stood before: the later one is taken for both, so that a resume may lack the \
@@ -353,9 +360,15 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     /// What can only be told at the end, when it is known which records a resume follows.
     fn judge(&mut self, selection: &Selection) {
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
+        let left = selection.left_offset().unwrap_or(0);
         let mut joined = 0;
         for (offset, parent) in &missing {
-            let effect = if !selection.contains(*offset) {
+            let effect = if selection.left_offset() == Some(*offset) {
+                joined += 1;
+                LEFT_OUT
+            } else if !selection.contains(*offset) && (selection.leaf_offset()..left).contains(offset) {
+                "a resume does not come by it, as it leaves out the newest messages of the file"
+            } else if !selection.contains(*offset) {
                 "it is on a branch that a resume does not follow, which loses nothing"
             } else if selection.offsets().first() == Some(offset) {
                 "nothing stands before it that a resume could go on with: the history begins here"
@@ -369,8 +382,12 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         if let Some(first) = selection.offsets().first() {
             let begins_broken = missing.iter().any(|(offset, _)| offset == first);
             if selection.breaks() > joined + usize::from(begins_broken) {
-                let detail = "the parents form a ring: the history begins within it, and all before is lost";
-                self.find(self.line_of(*first), FindingKind::BrokenParent, detail);
+                let (offset, effect) = match selection.left_offset() {
+                    Some(left) => (left, LEFT_OUT),
+                    None => (*first, "the history begins within it, and all before is lost"),
+                };
+                let detail = format!("the parents form a ring: {effect}");
+                self.find(self.line_of(offset), FindingKind::BrokenParent, detail);
             } else if !begins_broken && !selection.cut_by_compaction() {
                 self.judge_beginning(*first);
             }

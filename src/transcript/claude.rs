@@ -1,7 +1,8 @@
 //! The history that a Claude transcript holds: its live branch, cut into turns.
 //!
 //! A transcript is a tree in a file that is only ever appended to. The live branch leads from the last message
-//! back through the parents; siblings are abandoned branches, side chains belong to subagents. Two passes over
+//! back through the parents, or from the place that the agent noted last in the file, where that is not on the way;
+//! siblings are abandoned branches, side chains belong to subagents. Two passes over
 //! the bytes: the first notes each chain record in some tens of bytes (`index`), the second decodes those that
 //! were asked for. Pure over any buffered reader; knows neither files nor conversations.
 

@@ -25,6 +25,7 @@ fn three_turns(bridge: &Bridge, change: impl FnOnce(&mut Vec<String>)) -> bridge
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
     let text = fs::read_to_string(&path).expect("the transcript");
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    note_end(&mut lines);
     change(&mut lines);
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(&path, text).expect("the transcript");
@@ -40,6 +41,29 @@ fn reply_to(lines: &[String], prompt: &str) -> usize {
         .skip(prompt)
         .position(|line| line.contains(r#""type":"assistant""#));
     prompt + reply.expect("the reply's record")
+}
+
+fn uuid_in(line: &str) -> Option<String> {
+    let record: Value = serde_json::from_str(line).ok()?;
+    Some(record["uuid"].as_str()?.to_owned())
+}
+
+/// Where the agent noted that the conversation stands: in this record and no other. By itself it notes that when it likes,
+/// mostly at the end of its process.
+fn note(lines: &mut Vec<String>, place: &str) {
+    lines.retain(|line| !line.contains(r#""type":"last-prompt""#));
+    lines.push(json!({"type": "last-prompt", "lastPrompt": "x", "leafUuid": place}).to_string());
+}
+
+fn note_end(lines: &mut Vec<String>) {
+    let last = lines.iter().rev().find_map(|line| uuid_in(line));
+    note(lines, &last.expect("a record with a uuid"));
+}
+
+/// The same, in the reply to a prompt.
+fn note_reply(lines: &mut Vec<String>, prompt: &str) {
+    let place = uuid_in(&lines[reply_to(lines, prompt)]);
+    note(lines, &place.expect("the reply's uuid"));
 }
 
 /// What the model is sent of the three turns, behind a prompt that goes on.
@@ -205,12 +229,16 @@ fn result_in(lines: &[String]) -> usize {
     found.expect("the result's record")
 }
 
-/// Names another parent in the record of a prompt.
+/// Names a parent that is not there in the record of a prompt.
 fn unknown_parent(lines: &mut [String], prompt: &str) {
+    other_parent(lines, prompt, "6f1a1f5e-0000-4000-8000-000000000000");
+}
+
+fn other_parent(lines: &mut [String], prompt: &str, parent: &str) {
     let asked = |line: &&mut String| line.contains(r#""role":"user""#) && line.contains(prompt);
     let line = lines.iter_mut().find(asked).expect("the prompt's record");
     let mut record: Value = serde_json::from_str(line).expect("a record");
-    record["parentUuid"] = json!("6f1a1f5e-0000-4000-8000-000000000000");
+    record["parentUuid"] = json!(parent);
     *line = record.to_string();
 }
 
@@ -223,7 +251,7 @@ fn is_filled_in(said: &Said) -> bool {
     }
 }
 
-const DAMAGES: [Damage; 7] = [
+const DAMAGES: [Damage; 13] = [
     Damage {
         what: "nothing",
         change: |_| {},
@@ -241,6 +269,80 @@ const DAMAGES: [Damage; 7] = [
         told: &ALL,
         sent: &ALL,
         fidelity: Fidelity::Partial,
+    },
+    Damage {
+        what: "a result that is gone, before the place that was noted last",
+        change: |lines| {
+            lines.remove(result_in(lines));
+        },
+        found: &[FindingKind::ToolUseWithoutResult, FindingKind::BrokenParent],
+        gaps: &[GapKind::Broken],
+        told: &[0, 1, 2, 3, 4, 6, 7, 8],
+        sent: &[0, 1, 2, 3, 6, 7, 8],
+        fidelity: Fidelity::Partial,
+    },
+    Damage {
+        what: "a result that is gone, and no place noted",
+        change: |lines| {
+            lines.remove(result_in(lines));
+            lines.retain(|line| !line.contains(r#""type":"last-prompt""#));
+        },
+        found: &[FindingKind::ToolUseWithoutResult, FindingKind::BrokenParent],
+        gaps: &[GapKind::Broken],
+        told: &[0, 1, 2, 3, 4, 6, 7, 8],
+        sent: &[0, 1, 2, 3, 6, 7, 8],
+        fidelity: Fidelity::Partial,
+    },
+    Damage {
+        what: "a result that is gone, behind the place that was noted last",
+        change: |lines| {
+            lines.remove(result_in(lines));
+            note_reply(lines, "number one");
+        },
+        found: &[FindingKind::ToolUseWithoutResult, FindingKind::BrokenParent],
+        gaps: &[GapKind::Broken],
+        told: &[0, 1],
+        sent: &[0, 1],
+        fidelity: Fidelity::Partial,
+    },
+    Damage {
+        what: "a parent that is not there, behind the call that was noted last",
+        change: |lines| {
+            unknown_parent(lines, "number two");
+            note_reply(lines, "echo hi");
+        },
+        found: &[FindingKind::BrokenParent],
+        gaps: &[GapKind::Broken],
+        told: &[0, 1, 2, 3, 4, 5],
+        sent: &[0, 1, 2, 3, 4, 5],
+        fidelity: Fidelity::Partial,
+    },
+    Damage {
+        what: "a branch that is newer than the one that was noted last",
+        change: |lines| {
+            let parent = uuid_in(&lines[reply_to(lines, "number one")]);
+            other_parent(lines, "number two", &parent.expect("a uuid"));
+            let done = lines.iter().find(|line| line.contains(r#""text":"done""#));
+            let done = done.and_then(|line| uuid_in(line)).expect("the last reply");
+            note(lines, &done);
+        },
+        found: &[],
+        gaps: &[],
+        told: &[0, 1, 2, 3, 4, 5, 6],
+        sent: &[0, 1, 2, 3, 4, 5, 6],
+        fidelity: Fidelity::Full,
+    },
+    Damage {
+        what: "a branch that was noted last",
+        change: |lines| {
+            let parent = uuid_in(&lines[reply_to(lines, "number one")]);
+            other_parent(lines, "number two", &parent.expect("a uuid"));
+        },
+        found: &[],
+        gaps: &[],
+        told: &[0, 1, 7, 8],
+        sent: &[0, 1, 7, 8],
+        fidelity: Fidelity::Full,
     },
     Damage {
         what: "a call at the end",
@@ -323,6 +425,7 @@ fn each_damage_is_found_and_read_as_the_agent_reads_it() {
         let path = bridge.lab.transcript(session).expect("the transcript");
         let text = fs::read_to_string(&path).expect("the transcript");
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        note_end(&mut lines);
         (damage.change)(&mut lines);
         // The last one may break off.
         let end = if damage.found == [FindingKind::TornLine] {
@@ -354,7 +457,11 @@ fn each_damage_is_found_and_read_as_the_agent_reads_it() {
         let (filled_in, asked): (Vec<Said>, Vec<Said>) =
             bridge.lab.model.asked(&text).into_iter().partition(is_filled_in);
         assert_eq!(asked, sent, "{what}");
-        let ends_with_call = damage.told.last() == Some(&4);
-        assert_eq!(filled_in.len(), if ends_with_call { 2 } else { 0 }, "{what}");
+        let expected = match damage.told.last() {
+            Some(4) => 2,
+            Some(5) => 1,
+            _ => 0,
+        };
+        assert_eq!(filled_in.len(), expected, "{what}");
     }
 }

@@ -170,6 +170,64 @@ fn a_missing_parent_is_told_by_what_it_does() {
 }
 
 #[test]
+fn what_does_not_lead_to_the_place_that_was_noted_last_is_told_to_be_left_out() {
+    let mark = |uuid: &str| format!(r#"{{"type":"last-prompt","leafUuid":"{uuid}"}}"#);
+    let broken = |marked: &str| {
+        let one = [prompt("u1", ""), reply("a1", "u1"), mark(marked)];
+        let more = [prompt("u2", "gone"), reply("a2", "u2")];
+        found(&[&one[..], &more].concat())
+    };
+    let (kinds, told) = broken("a1");
+    assert_eq!(kinds, [(4, FindingKind::BrokenParent)]);
+    assert!(
+        told.contains("its parent gone is not there: a resume goes on from the place"),
+        "{told}"
+    );
+    let noted_broken = [
+        prompt("u1", ""),
+        reply("a1", "gone"),
+        mark("a1"),
+        prompt("u2", "gone too"),
+    ];
+    let (kinds, told) = found(&noted_broken);
+    assert_eq!(
+        kinds,
+        [(2, FindingKind::BrokenParent), (4, FindingKind::BrokenParent)]
+    );
+    assert!(
+        told.contains("its parent gone is not there: a resume joins it"),
+        "{told}"
+    );
+
+    let twice = [
+        prompt("u1", ""),
+        mark("u1"),
+        reply("a1", "gone"),
+        prompt("u2", "gone too"),
+    ];
+    let (kinds, told) = found(&twice);
+    assert_eq!(
+        kinds,
+        [(3, FindingKind::BrokenParent), (4, FindingKind::BrokenParent)]
+    );
+    assert!(
+        told.contains("its parent gone is not there: a resume does not come by it"),
+        "{told}"
+    );
+    let (kinds, told) = broken("a2");
+    assert_eq!(kinds, [(4, FindingKind::BrokenParent)]);
+    assert!(told.contains("a resume joins it"), "{told}");
+
+    let ring = [prompt("u2", "a2"), reply("a2", "u2")];
+    let (kinds, told) = found(&[&[prompt("u1", ""), reply("a1", "u1"), mark("a1")][..], &ring].concat());
+    assert_eq!(kinds, [(4, FindingKind::BrokenParent)]);
+    assert!(
+        told.contains("form a ring: a resume goes on from the place"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_record_without_a_parent_cuts_off_what_came_before() {
     let mut lines = whole();
     lines[5] = prompt("u2", "");

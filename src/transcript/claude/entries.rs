@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::iter::successors;
 
 use hashbrown::HashTable;
 
@@ -271,6 +272,26 @@ impl Entries {
     pub(super) fn logical_parent(&self, position: usize) -> Parent<'_> {
         let parent = self.entries[position].logical_parent;
         self.resolved(position, parent, &self.unknown_logical_parents)
+    }
+
+    /// The record `position` where it is a message, or the nearest before it by the parents that is one.
+    pub(super) fn message_before(&self, position: usize) -> Option<usize> {
+        self.way_back(position)
+            .find(|position| self.role(*position) != Role::Other)
+    }
+
+    /// Whether the parents lead from a record to another.
+    pub(super) fn leads_to(&self, from: usize, to: usize) -> bool {
+        self.way_back(from).any(|position| position == to)
+    }
+
+    /// A record, its parent and so on; no more than there are, as the parents may go round in a circle.
+    fn way_back(&self, position: usize) -> impl Iterator<Item = usize> {
+        let parent = |position: &usize| match self.parent(*position) {
+            Parent::Found(parent) => Some(parent),
+            _ => None,
+        };
+        successors(Some(position), parent).take(self.len())
     }
 
     /// The records that name a parent which is not there, in the order of the file.

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::entries::{Entries, Parent};
-use super::note::{IdRef, Note, Role, Seen};
+use super::note::{IdRef, Note, RecordId, Role, Seen};
 use super::noted::ChainNoted;
 use super::walk::{Selection, Walk};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
@@ -26,6 +26,18 @@ pub struct Index {
     title: Option<u64>,
     /// Where the last record of the conversation begins that names its folder.
     cwd: Option<u64>,
+    mark: Mark,
+}
+
+/// The record that the conversation stood at when the agent noted it last, which it does now and then.
+#[derive(Debug, Clone, Default)]
+enum Mark {
+    /// Nothing was noted.
+    #[default]
+    Untold,
+    /// What was noted is of no use since a compaction.
+    Forgotten,
+    At(RecordId),
 }
 
 impl Index {
@@ -72,6 +84,10 @@ impl Index {
             prompts: index.prompts + behind.prompts,
             title: behind.title.or(index.title),
             cwd: behind.cwd.or(index.cwd),
+            mark: match behind.mark {
+                Mark::Untold => index.mark,
+                mark => mark,
+            },
             ..behind
         })
     }
@@ -140,7 +156,13 @@ impl Index {
         if seen.is_title {
             self.title = Some(offset);
         }
+        if let Some(mark) = seen.mark {
+            self.mark = Mark::At(mark);
+        }
         let Some(note) = seen.chain else { return };
+        if note.logical_parent.is_some() && !note.is_sidechain {
+            self.mark = Mark::Forgotten;
+        }
         if note.has_cwd && !note.is_sidechain {
             self.cwd = Some(offset);
         }
@@ -321,11 +343,17 @@ impl Index {
 
     /// The way back from the record `until` or the live branch's last.
     pub(super) fn walk(&self, until: Option<&str>, follow_compaction: bool) -> Option<Walk> {
-        let leaf = match until {
-            Some(uuid) => self.entries.find(IdRef::new(uuid))?,
-            None => self.live_leaf()?,
+        if let Some(uuid) = until {
+            let leaf = self.entries.find(IdRef::new(uuid))?;
+            return Some(Walk::from(&self.entries, leaf, follow_compaction));
+        }
+        let newest = self.newest()?;
+        let Some((leaf, from_newest)) = self.marked_leaf(newest) else {
+            return Some(Walk::from(&self.entries, newest, follow_compaction));
         };
-        Some(Walk::from(&self.entries, leaf, follow_compaction))
+        let mut walk = Walk::from(&self.entries, leaf, follow_compaction);
+        walk.leave(from_newest);
+        Some(walk)
     }
 
     /// The uuid of the last record on the branch that ends with `until` or of the live one whose message has
@@ -340,9 +368,33 @@ impl Index {
             .map(|position| self.entries.id(position).text())
     }
 
+    fn live_leaf(&self) -> Option<usize> {
+        let newest = self.newest()?;
+        let marked = self.marked_leaf(newest);
+        Some(marked.map_or(newest, |(leaf, _)| leaf))
+    }
+
+    /// The last message of the place that the agent noted last, and the way back from the newest message, where that does
+    /// not lead there: a resume goes on from that place then, as Claude Code was seen to do (2.1.316), whether the parents
+    /// break off or another branch is newer.
+    fn marked_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
+        let Mark::At(mark) = &self.mark else { return None };
+        let entries = &self.entries;
+        let marked = entries.find(mark.as_ref())?;
+        let message = entries.message_before(marked)?;
+        if entries.is_sidechain(marked) || message == newest || entries.leads_to(newest, marked) {
+            return None;
+        }
+        let from_newest = Walk::unjoined(entries, newest);
+        if from_newest.contains(marked) {
+            return None;
+        }
+        Some((Walk::end_of_calls(entries, message), from_newest))
+    }
+
     /// The last message, and only where there is none the last record: marks of the agent's own may be written
     /// late, below an older parent, and would hide the prompt that came meanwhile.
-    fn live_leaf(&self) -> Option<usize> {
+    fn newest(&self) -> Option<usize> {
         let main = || {
             (0..self.entries.len())
                 .rev()

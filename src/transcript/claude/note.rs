@@ -27,6 +27,8 @@ pub(in crate::transcript) struct Seen {
     pub(in crate::transcript) chain: Option<Note>,
     /// Whether it is a title that a person gave.
     pub(in crate::transcript) is_title: bool,
+    /// The record that it names as the one that the conversation stood at.
+    pub(super) mark: Option<RecordId>,
 }
 
 /// What a record is in a history.
@@ -63,6 +65,10 @@ impl Seen {
             chain: Note::of(record, &header),
             is_title: header.kind == RecordKind::Other("custom-title".to_owned())
                 && record.fields.text("customTitle").is_some(),
+            mark: match header.kind == RecordKind::Other("last-prompt".to_owned()) {
+                true => header.leaf_uuid.as_deref().map(RecordId::new),
+                false => None,
+            },
         }
     }
 }

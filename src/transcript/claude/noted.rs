@@ -34,6 +34,7 @@ pub(in crate::transcript) enum Member {
     ToolUseResult,
     Cwd,
     CustomTitle,
+    LeafUuid,
     ForkedFrom,
     ForkedSession,
     ForkedMessage,
@@ -60,6 +61,7 @@ pub(in crate::transcript) struct ChainNoted {
     has_tool_use_result: bool,
     has_cwd: bool,
     has_custom_title: bool,
+    leaf: Option<RecordId>,
     /// Whether the session and the message are there that it is a copy of.
     forked_from: (bool, bool),
     is_from_human: Option<bool>,
@@ -99,6 +101,7 @@ enum Kind {
     /// An image, or a document.
     Attached,
     CustomTitle,
+    LastPrompt,
     #[default]
     Other,
 }
@@ -122,6 +125,7 @@ impl Noted for ChainNoted {
             (Context::Record, b"toolUseResult") => Member::ToolUseResult,
             (Context::Record, b"cwd") => Member::Cwd,
             (Context::Record, b"customTitle") => Member::CustomTitle,
+            (Context::Record, b"leafUuid") => Member::LeafUuid,
             (Context::Record, b"forkedFrom") => Member::ForkedFrom,
             (Context::ForkedFrom, b"sessionId") => Member::ForkedSession,
             (Context::ForkedFrom, b"messageUuid") => Member::ForkedMessage,
@@ -147,9 +151,11 @@ impl Noted for ChainNoted {
 
     fn held_bytes(member: Member) -> usize {
         match member {
-            Member::Uuid | Member::ParentUuid | Member::LogicalParentUuid | Member::MessageId => {
-                ID_LIMIT_BYTES
-            }
+            Member::Uuid
+            | Member::ParentUuid
+            | Member::LogicalParentUuid
+            | Member::LeafUuid
+            | Member::MessageId => ID_LIMIT_BYTES,
             Member::Type | Member::OriginKind | Member::Content | Member::BlockType | Member::BlockText => {
                 BEGINNING_BYTES
             }
@@ -171,6 +177,7 @@ impl Noted for ChainNoted {
             Member::ToolUseResult => self.has_tool_use_result = true,
             Member::Cwd => self.has_cwd = false,
             Member::CustomTitle => self.has_custom_title = false,
+            Member::LeafUuid => self.leaf = None,
             Member::ForkedFrom => self.forked_from = (false, false),
             Member::ForkedSession => self.forked_from.0 = false,
             Member::ForkedMessage => self.forked_from.1 = false,
@@ -227,6 +234,7 @@ impl Noted for ChainNoted {
             }
             Member::Cwd => self.has_cwd = true,
             Member::CustomTitle => self.has_custom_title = true,
+            Member::LeafUuid => self.leaf = held.text().map(|text| RecordId::new(&text)),
             Member::ForkedSession => self.forked_from.0 = true,
             Member::ForkedMessage => self.forked_from.1 = true,
             Member::OriginKind => self.is_from_human = Some(*held.beginning() == *b"human"),
@@ -241,9 +249,10 @@ impl Noted for ChainNoted {
 
     fn number(&mut self, _: Member, _: u64) {}
 
-    fn note(self) -> Seen {
+    fn note(mut self) -> Seen {
         Seen {
             is_title: self.kind == Kind::CustomTitle && self.has_custom_title,
+            mark: self.leaf.take().filter(|_| self.kind == Kind::LastPrompt),
             chain: self.chain(),
         }
     }
@@ -279,6 +288,7 @@ impl Kind {
             b"text" => Self::Text,
             b"tool_result" => Self::ToolResult,
             b"custom-title" => Self::CustomTitle,
+            b"last-prompt" => Self::LastPrompt,
             name if is_attached(name) => Self::Attached,
             _ => Self::Other,
         }

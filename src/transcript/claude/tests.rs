@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A transcript in the making: one line a call.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Script(Vec<String>);
 
 impl Script {
@@ -36,6 +36,10 @@ impl Script {
             json(parent)
         ));
         self
+    }
+    /// What the agent notes now and then: where the conversation stands.
+    fn mark(self, uuid: &str) -> Self {
+        self.line(&format!(r#"{{"type":"last-prompt","leafUuid":{}}}"#, json(uuid)))
     }
     fn line(mut self, line: &str) -> Self {
         self.0.push(line.to_owned());
@@ -346,6 +350,160 @@ fn a_missing_parent_is_told_and_joined_to_what_stands_before_and_a_circle_ends()
         .live();
     assert_eq!(said(&circle), [("round", "and round")]);
     assert!(circle.broken_at.is_some());
+}
+
+/// Three turns, of which the second has lost the result of its call; the last two hang from what is not there.
+fn without_a_result(mark: impl Fn(Script) -> Script) -> Script {
+    let one = Script::default().prompt("u1", "", "one").text("a1", "u1", "1");
+    mark(one)
+        .prompt("u2", "a1", "two")
+        .call("c2", "u2", "m2")
+        .text("a2", "missing", "2")
+        .prompt("u3", "a2", "three")
+        .text("a3", "u3", "3")
+}
+
+#[test]
+fn what_does_not_lead_to_the_place_that_was_noted_last_is_left_out_and_told() {
+    let left = without_a_result(|script| script.mark("a1")).live();
+    assert_eq!(
+        (said(&left), left.breaks, left.broken_at.as_deref()),
+        (vec![("one", "1")], 1, Some("missing"))
+    );
+    assert_eq!(left.leaf_uuid.as_deref(), Some("a1"));
+    // Wherever in the file it was noted, and also when a note without a place came later.
+    let late = without_a_result(|script| script).mark("a1").mark("");
+    assert_eq!(said(&late.live()), [("one", "1")]);
+    // A circle leads nowhere either.
+    let circle = Script::default()
+        .prompt("u1", "", "one")
+        .text("a1", "u1", "1")
+        .mark("a1")
+        .prompt("u2", "a2", "round")
+        .text("a2", "u2", "and round")
+        .live();
+    assert_eq!((said(&circle), circle.breaks), (vec![("one", "1")], 1));
+}
+
+#[test]
+fn a_missing_parent_is_joined_where_the_place_that_was_noted_last_lies_behind_it() {
+    let whole = [("one", "1"), ("two", "2"), ("three", "3")];
+    for script in [
+        without_a_result(|script| script),
+        without_a_result(|script| script).mark("a2"),
+        without_a_result(|script| script).mark("a3"),
+        without_a_result(|script| script.mark("a1")).mark("a3"),
+        // The last note counts, even when what it names is not there.
+        without_a_result(|script| script.mark("a1")).mark("nowhere"),
+        // What was written behind the newest message is of its branch.
+        without_a_result(|script| script.mark("x"))
+            .line(r#"{"type":"attachment","uuid":"x","parentUuid":"a3"}"#),
+        without_a_result(|script| script)
+            .line(r#"{"type":"system","uuid":"b","parentUuid":null,"logicalParentUuid":"a3"}"#)
+            .mark("b"),
+    ] {
+        let branch = script.live();
+        assert_eq!((said(&branch), branch.breaks), (whole.to_vec(), 1), "{script:?}");
+    }
+}
+
+#[test]
+fn of_two_branches_the_one_that_was_noted_last_is_live() {
+    let branches = |mark: &str| {
+        let script = Script::default()
+            .prompt("u1", "", "one")
+            .text("a1", "u1", "1")
+            .line(r#"{"type":"attachment","uuid":"x1","parentUuid":"a1"}"#)
+            .prompt("u2", "x1", "two")
+            .call("c2", "u2", "m2")
+            .call("c3", "c2", "m2")
+            .result("r2", "c2")
+            .result("r3", "c3")
+            .text("a2", "r3", "2")
+            .prompt("u3", "a1", "newer")
+            .text("a3", "u3", "3");
+        script.mark(mark).live()
+    };
+    let newer = [("one", "1"), ("newer", "3")];
+    for mark in ["u1", "a1", "u3", "a3"] {
+        assert_eq!(said(&branches(mark)), newer, "{mark}");
+    }
+    // What the next prompt does not hang from is a branch of its own.
+    assert_eq!(said(&branches("x1")), [("one", "1")]);
+    assert_eq!(said(&branches("a2")), [("one", "1"), ("two", "2")]);
+    // Calls that are made together and their results go with each of them.
+    for mark in ["c2", "c3", "r2", "r3"] {
+        let branch = branches(mark);
+        assert_eq!(said(&branch), [("one", "1"), ("two", "")], "{mark}");
+        assert_eq!(
+            (branch.breaks, branch.leaf_uuid.as_deref()),
+            (0, Some("r3")),
+            "{mark}"
+        );
+    }
+}
+
+#[test]
+fn calls_made_together_that_were_noted_last_lead_to_what_follows() {
+    for mark in ["c1", "c2", "r1", "r2"] {
+        let branch = Script::default()
+            .prompt("u1", "", "one")
+            .call("c1", "u1", "m1")
+            .call("c2", "c1", "m1")
+            .result("r2", "c2")
+            .result("r1", "c1")
+            .text("a1", "r2", "1")
+            .mark(mark)
+            .live();
+        assert_eq!(said(&branch), [("one", "1")], "{mark}");
+    }
+}
+
+#[test]
+fn what_was_noted_before_a_compaction_counts_no_longer() {
+    let compacted = |before: &str, behind: &str| {
+        let script = Script::default()
+            .prompt("u1", "", "one")
+            .text("a1", "u1", "1")
+            .mark(before)
+            .line(r#"{"type":"system","uuid":"b","parentUuid":null,"logicalParentUuid":"a1"}"#)
+            .prompt("u2", "b", "two")
+            .text("a2", "u2", "2")
+            .mark(behind);
+        let options = BranchOptions::default();
+        let branch = script.read(&options);
+        branch
+            .turns
+            .into_iter()
+            .map(|turn| turn.prompt)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(compacted("a1", ""), ["two"]);
+    assert_eq!(compacted("", "a1"), ["one"]);
+}
+
+#[test]
+fn what_was_noted_last_is_the_same_however_the_transcript_is_read() {
+    let noted = without_a_result(|script| script.mark("a1"));
+    let compacted = without_a_result(|script| script.mark("a1"))
+        .line(r#"{"type":"system","uuid":"b","parentUuid":"a3","logicalParentUuid":"a3"}"#);
+    for script in [
+        noted,
+        without_a_result(|script| script.mark("a1")).mark("a3"),
+        compacted,
+    ] {
+        let bytes = script.bytes();
+        let whole = Index::read(&bytes[..]).expect("memory can be read");
+        let starts = (1..=bytes.len()).filter(|at| bytes[at - 1] == b'\n');
+        for middle in starts {
+            let (earlier, later) = bytes.split_at(middle);
+            let parts = Index::read_parts(earlier, later, middle as u64).expect("memory can be read");
+            assert_eq!(parts.select(None, true), whole.select(None, true), "{middle}");
+            let mut grown = Index::read(earlier).expect("memory can be read");
+            grown.extend(later).expect("memory can be read");
+            assert_eq!(grown.select(None, true), whole.select(None, true), "{middle}");
+        }
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub struct Selection {
     cut_by_compaction: bool,
     breaks: usize,
     broken_at: Option<String>,
+    left_offset: Option<u64>,
 }
 
 /// What a walk along the parents found.
@@ -28,6 +29,8 @@ pub(super) struct Walk {
     pub(super) breaks: usize,
     /// The one nearest to the leaf.
     broken_at: Option<String>,
+    /// The record that names the parent at which the way back broke off, where none was joined to it.
+    left: Option<usize>,
 }
 
 impl Walk {
@@ -36,16 +39,51 @@ impl Walk {
     /// Where a parent is named and not there it goes on with the record that stands before, as Claude Code was seen to
     /// do (2.1.316): what is lost is the damaged record alone, not all that came before it.
     pub(super) fn from(entries: &Entries, leaf: usize, follow_compaction: bool) -> Self {
-        let mut walk = Self {
+        let mut walk = Self::at(entries, leaf);
+        walk.follow(entries, follow_compaction, true);
+        walk.add_parallel_calls(entries, leaf);
+        walk
+    }
+
+    /// Goes from `leaf` as far as there are parents.
+    pub(super) fn unjoined(entries: &Entries, leaf: usize) -> Self {
+        let mut walk = Self::at(entries, leaf);
+        walk.follow(entries, false, false);
+        walk.add_parallel_calls(entries, leaf);
+        walk
+    }
+
+    /// The last record of the message that `leaf` is a part of, or of the results of its calls; else `leaf` itself.
+    pub(super) fn end_of_calls(entries: &Entries, leaf: usize) -> usize {
+        let mut walk = Self::at(entries, leaf);
+        walk.follow(entries, false, false);
+        let way_back = walk.on_branch.clone();
+        walk.add_parallel_calls(entries, entries.len());
+        let is_added = |position: &usize| walk.on_branch[*position] && !way_back[*position];
+        (leaf..entries.len()).rfind(is_added).unwrap_or(leaf)
+    }
+
+    fn at(entries: &Entries, leaf: usize) -> Self {
+        Self {
             leaf,
             on_branch: vec![false; entries.len()],
             cut_by_compaction: false,
             breaks: 0,
             broken_at: None,
-        };
-        walk.follow(entries, follow_compaction);
-        walk.add_parallel_calls(entries);
-        walk
+            left: None,
+        }
+    }
+
+    /// Counts the break because of which a way that is not followed could not be.
+    pub(super) fn leave(&mut self, way: Self) {
+        self.breaks += way.breaks;
+        self.broken_at = way.broken_at.or(self.broken_at.take());
+        self.left = way.left;
+    }
+
+    /// Whether a record is on it.
+    pub(super) fn contains(&self, position: usize) -> bool {
+        self.on_branch[position]
     }
 
     /// Where the branch's records stand in the index, ascending.
@@ -54,7 +92,7 @@ impl Walk {
         on_branch.filter(|(_, on)| **on).map(|(position, _)| position)
     }
 
-    fn follow(&mut self, entries: &Entries, follow_compaction: bool) {
+    fn follow(&mut self, entries: &Entries, follow_compaction: bool, joins: bool) {
         let mut position = self.leaf;
         loop {
             self.on_branch[position] = true;
@@ -67,7 +105,11 @@ impl Walk {
                 Parent::None => return,
                 Parent::Found(next) if !self.on_branch[next] => next,
                 // A circle is damage; what was gathered so far is all that there is.
-                Parent::Found(next) => return self.breaks_at(|| entries.id(next).text()),
+                Parent::Found(next) => {
+                    self.breaks_at(|| entries.id(next).text());
+                    self.left = (!joins).then_some(position);
+                    return;
+                }
                 // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
                 Parent::Missing(_) if is_logical => {
                     self.cut_by_compaction = true;
@@ -75,6 +117,10 @@ impl Walk {
                 }
                 Parent::Missing(parent) => {
                     self.breaks_at(|| RecordId::as_ref(parent).text());
+                    if !joins {
+                        self.left = Some(position);
+                        return;
+                    }
                     let mut before = (0..position).rev();
                     let before =
                         before.find(|before| !entries.is_sidechain(*before) && !self.on_branch[*before]);
@@ -91,11 +137,11 @@ impl Walk {
     }
 
     /// Calls that one reply makes in parallel hang in a fan, of which the chain of parents passes only one
-    /// spoke. The others belong to the branch too: blocks of the same message, and results of its calls.
-    fn add_parallel_calls(&mut self, entries: &Entries) {
+    /// spoke. The others before `end` belong to the branch too: blocks of the same message, and results of its calls.
+    fn add_parallel_calls(&mut self, entries: &Entries, end: usize) {
         let is_off =
             |on_branch: &[bool], position: usize| !on_branch[position] && !entries.is_sidechain(position);
-        let Some(first) = (0..self.leaf).find(|position| is_off(&self.on_branch, *position)) else {
+        let Some(first) = (0..end).find(|position| is_off(&self.on_branch, *position)) else {
             return;
         };
         // The hashes are keyed already; they need no other to be spread.
@@ -108,7 +154,7 @@ impl Walk {
             }
         }
         let holds = |message: u64| messages.find(message, |known| *known == message).is_some();
-        for position in first..self.leaf {
+        for position in first..end {
             if !is_off(&self.on_branch, position) {
                 continue;
             }
@@ -152,6 +198,7 @@ impl Selection {
             cut_by_compaction: walk.cut_by_compaction,
             breaks: walk.breaks,
             broken_at: walk.broken_at.clone(),
+            left_offset: walk.left.map(|left| entries.offset(left)),
         }
     }
 
@@ -201,6 +248,12 @@ impl Selection {
     #[must_use]
     pub fn broken_at(&self) -> Option<&str> {
         self.broken_at.as_deref()
+    }
+
+    /// Where the record begins whose parents break off, so that it and the newest messages behind it are left out.
+    #[must_use]
+    pub fn left_offset(&self) -> Option<u64> {
+        self.left_offset
     }
 
     /// Whether the record that begins at `offset` is on the branch.

@@ -261,6 +261,7 @@ fn json() -> impl Strategy<Value = String> {
             "image",
             "document",
             "custom-title",
+            "last-prompt",
             "human",
             "u1",
             "a2",
@@ -290,7 +291,7 @@ fn json() -> impl Strategy<Value = String> {
     ];
     scalar.prop_recursive(5, 60, 6, |value| {
         let name = prop::sample::select(vec![
-            "type", "uuid", "parentUuid", "cwd", "customTitle", "forkedFrom", "sessionId", "messageUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "origin", "kind", "message", "id",
+            "type", "uuid", "parentUuid", "cwd", "customTitle", "leafUuid", "forkedFrom", "sessionId", "messageUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "origin", "kind", "message", "id",
             "content", "text", "tool_use_id", "other", "t\\u0079pe", "m\\u0065ssage",
             "\\ud83d", "uuid\\udc00",
         ]);
@@ -340,6 +341,7 @@ fn records() -> impl Strategy<Value = String> {
         "assistant",
         "system",
         "custom-title",
+        "last-prompt",
         "x",
     ]);
     let origin = prop::sample::select(vec![
@@ -355,6 +357,7 @@ fn records() -> impl Strategy<Value = String> {
         r#","toolUseResult":{"content":"x"}"#,
         r#","forkedFrom":{"sessionId":"s","messageUuid":"m"},"cwd":"/x""#,
         r#","forkedFrom":{"sessionId":"s","messageUuid":1},"cwd":null,"customTitle":"x""#,
+        r#","leafUuid":"u1""#,
     ]);
     (kind, flag(), flag(), flag(), origin, result, content, any::<bool>()).prop_map(
         |(kind, side, meta, summary, origin, result, content, early)| {
