@@ -110,6 +110,8 @@ fn change(store: &Store, step: u64) -> Change {
         upstream_id: Some(upstream(step)),
         phase: TurnPhase::Sent,
         anchor: None,
+        min_fidelity: None,
+        continues: false,
         request_id: Some(request(step)),
     });
     let remembered = RequestRecord {

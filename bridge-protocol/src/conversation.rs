@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::export::MissingSession;
 use crate::id::{AgentName, CheckpointId, ConversationId, Cursor, TurnId, UpstreamId};
@@ -91,6 +92,47 @@ pub struct Continuation {
     pub at: Timestamp,
     /// How often it has been tried.
     pub attempts: u32,
+}
+
+/// When a conversation goes on by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContinueAt {
+    /// When the limit that it has run into ends: `"reset"`.
+    Reset,
+    /// At a time; one that has passed means now.
+    Time(Timestamp),
+}
+
+impl Serialize for ContinueAt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Reset => serializer.serialize_str("reset"),
+            Self::Time(time) => time.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ContinueAt {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "reset" => Ok(Self::Reset),
+            time => time.parse().map(Self::Time).map_err(|_| {
+                D::Error::custom(format!(
+                    "\"{time}\" is neither \"reset\" nor a time like 2026-01-31T18:00:00Z"
+                ))
+            }),
+        }
+    }
+}
+
+/// Answers `conversation/continue`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContinueAnswer {
+    /// What goes out by itself, and when; absent once it was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
 }
 
 /// A prompt that waits for the turns before it.

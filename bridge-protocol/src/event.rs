@@ -168,6 +168,11 @@ events! {
         /// Which, and until when.
         limit: Limit,
     },
+    /// The conversation went on by itself after a limit or at a time: this is the turn. Told before its `promptAccepted`.
+    Continued = "continued" {
+        /// The turn.
+        turn_id: TurnId,
+    },
     /// A turn stands in the transcript as a whole, whoever had it: from here on it can be resumed, forked and edited. Told
     /// once, after the `turnEnded` of a turn that was had here; of such a one also when its session is the head no longer by
     /// then, unless the chain was cleared.

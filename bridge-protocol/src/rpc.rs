@@ -19,8 +19,9 @@ use jsonrpsee::types::ErrorObjectOwned;
 use crate::agent::AgentList;
 use crate::check::CheckAnswer;
 use crate::conversation::{
-    AdoptAnswer, CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty,
-    ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
+    AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
+    ConversationState, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer,
+    Settings, TranscriptsOnDelete,
 };
 use crate::daemon::{DaemonStatus, WorkAnswer};
 #[cfg(feature = "client")]
@@ -172,6 +173,20 @@ pub trait ConversationRpc {
         #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<TurnResult>;
+
+    /// Has the conversation go on by itself with what a limit, a crash or a stop cut short: `at` the reset of its limit, or at
+    /// a time. Where the agent's transcript does not hold the prompt that was cut short, that goes out again; where it does,
+    /// `text` does, or a short word of ours. Without such a prompt `text` is what goes out. With `cancel` (default false)
+    /// nothing goes out any more, and `at` says nothing.
+    #[method(name = "continue", param_kind = map)]
+    async fn continue_at(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        at: Option<ContinueAt>,
+        text: Option<PromptContent>,
+        cancel: Option<bool>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<ContinueAnswer>;
 
     /// Cancels the running turn, or the one named, and answers when it has ended. With `queued` (default false) also those
     /// that wait in line.

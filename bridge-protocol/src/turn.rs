@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::conversation::Continuation;
 use crate::id::{InterruptId, TurnId, UpstreamId};
 use crate::link::Resumed;
 use crate::raw::RawJson;
@@ -95,6 +96,9 @@ pub struct TurnResult {
     /// What the agent reports as used, unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<RawJson>,
+    /// When it goes on by itself: it met a usage limit, and `onLimit` was `wait`, or it was itself such a continuation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
 }
 
 /// What kind of question an interrupt is.

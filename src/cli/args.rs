@@ -64,6 +64,10 @@ pub(super) enum Command {
     Send(Send),
     /// Follow a conversation, whoever talks to it
     Attach(One),
+    /// Have a conversation go on by itself, at its limit's reset or at a time
+    Continue(Continue),
+    /// Go on now with what a limit, a crash or a stop cut short
+    Recover(Recover),
     /// Stop the running turn
     Cancel(Cancel),
     /// Open the session without a prompt, and tell how
@@ -221,6 +225,9 @@ pub(super) struct Send {
     /// Wait in line while another turn runs
     #[arg(long)]
     pub(super) queue: bool,
+    /// At a usage limit, go on by itself when that resets; the command ends and tells when
+    #[arg(long)]
+    pub(super) wait_limit: bool,
     /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
     #[arg(long, value_name = "WHAT")]
     pub(super) on_question: Option<OnQuestion>,
@@ -235,6 +242,54 @@ pub(super) enum OnQuestion {
     Wait,
     /// Refuse what is asked for, and go on
     Deny,
+}
+
+/// `continue`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Where the agent has the prompt that was cut short, a word that it go on is sent, or TEXT; where it has \
+    not, the prompt is. That outlives the daemon. A prompt of your own that is answered before takes its place.\n\n\
+    Examples:\n  \
+    sessionctl continue . --at-reset\n  \
+    sessionctl continue . --at 06:30 'Now run the long tests'\n  \
+    sessionctl continue . --cancel"
+)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["at_reset", "at", "now", "cancel"]))]
+pub(super) struct Continue {
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// What to say instead of our own word; needed where nothing was cut short
+    #[arg(value_name = "TEXT", conflicts_with = "cancel")]
+    pub(super) text: Vec<String>,
+    /// When the limit resets that it has run into
+    #[arg(long)]
+    pub(super) at_reset: bool,
+    /// At a time: 18:30, 2026-01-31T18:30, or with a zone
+    #[arg(long, value_name = "TIME")]
+    pub(super) at: Option<String>,
+    /// At once
+    #[arg(long)]
+    pub(super) now: bool,
+    /// Not any more
+    #[arg(long)]
+    pub(super) cancel: bool,
+}
+
+/// `recover`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A limit that is still on is waited for, by the daemon. A question that was open is answered with \
+    sessionctl answer. Exits with 1 when one could not be brought back."
+)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["conversation", "all"]))]
+pub(super) struct Recover {
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: Option<String>,
+    /// All that are limited, interrupted or failed
+    #[arg(long)]
+    pub(super) all: bool,
 }
 
 /// `cancel`.

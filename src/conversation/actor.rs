@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
-use bridge_protocol::id::InterruptId;
+use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::{ConversationId, Cursor};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -26,9 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::inbox::Incoming;
 use crate::agent::message::{RawId, RequestId};
+use crate::agent::pool::Lease;
 
 use super::answer::{Answer, Request};
-use super::effect::{Branched, Call, Deadline, Effects, Input, Opened};
+use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
@@ -72,6 +73,8 @@ pub enum Message {
     Snapshot(oneshot::Sender<super::events::Encoded>),
     /// The transcript of its head has grown.
     Grown(Box<Growth>),
+    /// The time has come to go on by itself. The sender is dropped once that has begun, or need not.
+    Due(oneshot::Sender<()>),
     /// A session that was opened for this conversation by the one that it branched off.
     TakeOver(Box<Opened>, Box<UpstreamSession>),
 }
@@ -90,6 +93,7 @@ enum JobDone {
     ),
     Closed(u64),
     Configured(u64, Result<(), ConversationError>),
+    Ascertained(u64, Arrival),
 }
 
 type Write = Pin<Box<dyn Future<Output = Box<Input<Reply>>> + Send>>;
@@ -119,6 +123,10 @@ pub struct Actor {
     prompt: Option<RequestId>,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
+    /// The agent that died last, until its transcript is asked what it was sent.
+    dead: Option<Lease>,
+    /// Dropped once a continuation is on its way: then another conversation may begin with its own.
+    turnstile: Option<oneshot::Sender<()>>,
     /// A session that is being closed.
     closing: Option<Job>,
     writes: FuturesOrdered<Write>,
@@ -184,6 +192,8 @@ impl Actor {
             prompt: None,
             questions: Vec::new(),
             job: None,
+            dead: None,
+            turnstile: None,
             closing: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
@@ -280,6 +290,9 @@ impl Actor {
         for effect in effects {
             self.carry(effect, at);
         }
+        if !self.model.begins_to_continue() {
+            self.turnstile = None;
+        }
         self.publish();
         self.look_again(transcripts);
         for answer in answers {
@@ -316,6 +329,10 @@ impl Actor {
         let mut untold = None;
         self.published.send_if_modified(|published| {
             let differs = **published != view;
+            if published.continuation != view.continuation {
+                let at = view.continuation.as_ref().map(|continuation| continuation.at);
+                self.services.wakings.set(view.id, at);
+            }
             if differs {
                 untold = has_untold(published, &view).then(|| view.clone());
                 *published = Arc::new(view);
@@ -356,6 +373,10 @@ impl Actor {
                     // A caller that is gone needs no snapshot.
                     let _gone = reply.send(snapshot);
                 }
+            }
+            Message::Due(turnstile) => {
+                self.turnstile = Some(turnstile);
+                self.input(Input::Due(TurnId::mint()));
             }
             Message::Grown(growth) => self.grown(*growth),
             Message::TakeOver(opened, session) => {
@@ -411,6 +432,7 @@ impl Actor {
             }),
             JobDone::Closed(job) => self.input(Input::SessionClosed { job }),
             JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
+            JobDone::Ascertained(job, arrival) => self.input(Input::Ascertained { job, arrival }),
         }
     }
 }
@@ -422,6 +444,7 @@ fn has_untold(before: &Conversation, now: &Conversation) -> bool {
         || before.cwd != now.cwd
         || before.settings != now.settings
         || before.queue != now.queue
+        || before.continuation != now.continuation
 }
 
 /// Runs the job, without taking it out of its place.

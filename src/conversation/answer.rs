@@ -2,7 +2,8 @@
 
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
-    AdoptAnswer, CancelAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer, RespondAnswer,
+    AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer,
+    RespondAnswer,
 };
 use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
@@ -51,6 +52,8 @@ pub enum Answer {
     Forked(Box<ForkAnswer>),
     /// The turn that an answer started.
     Responded(Option<TurnId>),
+    /// What goes out by itself.
+    Continued(ContinueAnswer),
     /// Nothing to say.
     Done,
     /// What an earlier call with the same key was answered.
@@ -83,6 +86,7 @@ impl Answer {
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
                 turn_id: turn_id.clone(),
             }),
+            Self::Continued(answer) => RawJson::from_value(answer),
             Self::Done => RawJson::from_value(&Empty {}),
             Self::Kept(kept) => Ok(kept.clone()),
         }

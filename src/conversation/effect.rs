@@ -1,6 +1,8 @@
 //! What goes into a conversation and what comes out of it, as values. Pure.
 
-use bridge_protocol::conversation::{Conversation, ForkAnswer, OnBusy, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{
+    ContinueAt, Conversation, ForkAnswer, OnBusy, OnLimit, Settings, TranscriptsOnDelete,
+};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
@@ -9,7 +11,7 @@ use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::NewLink;
-use crate::store::{ConversationRecord, RequestRecord};
+use crate::store::{Anchor, ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Request};
 use super::error::{ConversationError, StoreFailure};
@@ -74,6 +76,22 @@ pub enum Input<R> {
         /// The store's word.
         result: Result<(), StoreFailure>,
     },
+    /// The end of the head's transcript is known, before a prompt of this turn goes out behind it.
+    Anchored {
+        /// The turn.
+        turn_id: TurnId,
+        /// The end; none where it cannot be read.
+        anchor: Option<Anchor>,
+    },
+    /// The transcript was asked whether a prompt reached it.
+    Ascertained {
+        /// The job that asked.
+        job: u64,
+        /// What it says.
+        arrival: Arrival,
+    },
+    /// The time has come for the conversation to go on by itself, with this turn.
+    Due(TurnId),
     /// The agent answered the prompt.
     PromptAnswered(Result<RawJson, RawJson>),
     /// The prompt did not leave the daemon, so no agent has it.
@@ -112,6 +130,17 @@ pub enum Input<R> {
     },
 }
 
+/// Whether a prompt reached the agent, by its transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// No prompt stands behind the place where the transcript ended before it was sent.
+    Absent,
+    /// One does.
+    Present,
+    /// Nobody can tell: the transcript cannot be read, or the place is not in it any more.
+    Unknown,
+}
+
 /// What a caller can ask for.
 #[derive(Debug)]
 pub enum Call {
@@ -123,8 +152,19 @@ pub enum Call {
         prompt: PromptContent,
         /// What to do while another turn runs.
         on_busy: OnBusy,
+        /// What to do when it meets a usage limit.
+        on_limit: OnLimit,
         /// The least fidelity that will do.
         min_fidelity: Fidelity,
+    },
+    /// Go on by itself with what was cut short.
+    Continue {
+        /// When; none is told as missing, unless it is cancelled.
+        at: Option<ContinueAt>,
+        /// What is said then.
+        text: Option<PromptContent>,
+        /// Whether nothing is to go out any more.
+        cancel: bool,
     },
     /// End a turn.
     Cancel {
@@ -391,6 +431,17 @@ pub enum Effect<R> {
         delete_transcripts: bool,
         /// Whether the agent ignored a cancel, so that its process may have to go.
         by_force: bool,
+    },
+    /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
+    Anchor(TurnId),
+    /// Ask the transcript of a session whether a prompt stands behind its former end.
+    Ascertain {
+        /// The job's number.
+        job: u64,
+        /// The session; none when none was open, so that nothing was sent.
+        upstream_id: Option<UpstreamId>,
+        /// The former end; none where it could not be read.
+        anchor: Option<Anchor>,
     },
     /// Apply settings to the open session.
     Configure {

@@ -7,6 +7,7 @@
 
 pub mod actor;
 pub mod answer;
+mod arrival;
 mod branching;
 mod bundle;
 pub mod climbing;
@@ -30,4 +31,5 @@ pub mod services;
 pub mod state;
 pub mod transition;
 pub mod upstream;
+pub mod wakings;
 pub mod work;

@@ -21,6 +21,7 @@ use super::events::Hub;
 use super::growth::TurnEnds;
 use super::old_bytes::OldBytes;
 use super::state::Rules;
+use super::wakings::Wakings;
 
 /// The rest of the daemon, as a conversation sees it.
 pub struct Services {
@@ -44,6 +45,8 @@ pub struct Services {
     pub turn_ends: TurnEnds,
     /// How much of transcripts is not new, for the same.
     pub old_bytes: OldBytes,
+    /// When conversations go on by themselves.
+    pub wakings: Wakings,
 }
 
 /// How long an agent may take to open, fork or close a session. Opening reads the whole transcript: a gigabyte takes

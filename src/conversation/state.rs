@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use bridge_protocol::conversation::{
-    Conversation, ConversationState, QueuedPrompt, RunningTurn, SessionInfo, Settings,
+    Continuation, Conversation, ConversationState, OnLimit, QueuedPrompt, RunningTurn, SessionInfo, Settings,
 };
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
@@ -16,7 +16,7 @@ use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::agent::failure::TurnSigns;
+use crate::agent::failure::{Failure, TurnSigns};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, RequestRecord, Resting};
@@ -60,6 +60,10 @@ pub struct Waiting<R> {
     pub request: Option<Request>,
     /// Who waits for the end; none for a turn that the daemon started.
     pub reply: Option<R>,
+    /// What to do when it meets a usage limit.
+    pub on_limit: OnLimit,
+    /// Whether it is the conversation going on by itself.
+    pub continues: bool,
 }
 
 /// How far a turn has come.
@@ -102,6 +106,10 @@ pub struct Turn<R> {
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// The orphaned question that this turn tells the answer of.
     pub answers: Option<OrphanAnswer<R>>,
+    /// Whether it went out a second time, since the agent died before the prompt was in its transcript.
+    pub sent_again: bool,
+    /// Whether the daemon's stop cut it short.
+    pub stopped: bool,
 }
 
 /// The answer to a question whose agent is gone, on its way to the next one.
@@ -167,6 +175,9 @@ pub enum JobKind<R> {
     },
     /// A session that was opened, or a branch, is being written down.
     Recording,
+    /// The transcript is being asked whether a prompt reached it: that of the turn whose agent died of this, or the one that
+    /// the conversation is to go on with.
+    Ascertaining(Option<Failure>),
     /// A branch is being made.
     Branching(Branching<R>),
     /// Settings are being applied to the open session.
@@ -253,6 +264,8 @@ pub struct Model<R> {
     pub resume_waiters: Vec<(R, Fidelity)>,
     /// Calls with an idempotency key that run now.
     pub open_requests: Vec<OpenRequest<R>>,
+    /// The turn with which the conversation goes on by itself, now that its time has come, until that begins.
+    pub due: Option<TurnId>,
     /// What the agent last said of its session.
     pub info: SessionInfo,
     /// What a failed write did not get to disk; it goes out with the next.
@@ -314,6 +327,7 @@ impl<R> Model<R> {
             job: None,
             resume_waiters: Vec::new(),
             open_requests: Vec::new(),
+            due: None,
             info: SessionInfo::default(),
             unsaved: Ledger::default(),
             heard: Vec::new(),
@@ -414,6 +428,7 @@ impl<R> Model<R> {
         self.session == Session::Closed
             && self.turn.is_none()
             && self.queue.is_empty()
+            && self.due.is_none()
             && self.job.is_none()
             && self.resume_waiters.is_empty()
             && self.closing.is_none()
@@ -456,7 +471,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
             .filter(|_| record.resting == Resting::Failed),
         interrupts: record.interrupts.clone(),
         queue: Vec::new(),
-        continuation: record.continuation.clone(),
+        continuation: record.continuation.as_ref().map(Continuation::from),
         created_at: record.created_at,
         updated_at: record.updated_at,
         revision: record.revision,

@@ -6,6 +6,7 @@
 
 mod branching;
 mod calls;
+mod continuing;
 mod ending;
 mod hearing;
 mod interrupts;
@@ -54,6 +55,9 @@ impl<R> Model<R> {
             } => {
                 self.written(milestone, ledger, result, now, &mut effects);
             }
+            Input::Anchored { turn_id, anchor } => self.anchored(&turn_id, anchor, now, &mut effects),
+            Input::Ascertained { job, arrival } => self.ascertained(job, arrival, now, &mut effects),
+            Input::Due(turn_id) => self.fall_due(turn_id, now),
             Input::PromptAnswered(answer) => self.prompt_answered(answer, now, &mut effects),
             Input::PromptNotSent { error, is_ending } => {
                 self.prompt_not_sent(error, is_ending, now, &mut effects);
@@ -90,12 +94,18 @@ impl<R> Model<R> {
         if self.turn.is_none() && !self.stopping {
             self.take_from_queue(now, effects);
         }
+        if self.turn.is_none() && !self.stopping && self.due.is_some() {
+            self.begin_continuation(now, effects);
+        }
+        if self.job.is_some() {
+            return;
+        }
         let waits_for_session = self
             .turn
             .as_ref()
             .is_some_and(|turn| turn.phase == TurnPhase::Waiting);
         if waits_for_session || !self.resume_waiters.is_empty() {
-            self.ensure_session(now, effects);
+            self.ensure_session(effects);
         }
     }
 

@@ -28,6 +28,7 @@ use crate::conversation::growth::TurnEnds;
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::wakings::Wakings;
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{BindError, OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
@@ -231,6 +232,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
+        wakings: Wakings::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
@@ -264,6 +266,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(&config);
     let server = tokio::spawn(serve(listener, methods(daemon)?, limits, stop_serving.clone()));
+    registry.wake_conversations();
     announce_ready(arguments, &paths);
 
     let request = tokio::select! {

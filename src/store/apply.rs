@@ -334,7 +334,8 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
         || header.continuation.is_some()
         || header.resting != Resting::Idle
         || has_question
-        || value.has_body_in("turn");
+        || value.has_body_in("turn")
+        || value.has_body_in("continuation");
     if is_alive && is_unfinished {
         draft.put(Space::Unfinished, &key, Vec::new());
     } else if draft.get(Space::Unfinished, &key)?.is_some() {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bridge_protocol::conversation::{Continuation, Limit, Parent, Settings};
-use bridge_protocol::link::LineageEntry;
+use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, InterruptId, TurnId, UpstreamId};
@@ -51,9 +51,12 @@ pub struct ConversationRecord {
     /// The limit that it has run into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The prompt that goes out by itself.
+    /// The prompt whose turn was cut short and that nothing has made up for since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub continuation: Option<Continuation>,
+    pub cut: Option<CutPrompt>,
+    /// What goes out by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<PendingContinuation>,
     /// The questions that wait for a person.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
@@ -121,24 +124,60 @@ pub struct PendingTurn {
     pub upstream_id: Option<UpstreamId>,
     /// How far it has come.
     pub phase: TurnPhase,
-    /// What stood at the end of the transcript before it was sent.
+    /// What stood at the end of the transcript before it was sent; absent where that cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Anchor>,
+    /// The least fidelity that will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_fidelity: Option<Fidelity>,
+    /// Whether it is the conversation going on by itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub continues: bool,
     /// The request that started it, when the caller named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
 }
 
-/// How far a pending turn is known to have come. Each step is durable before the next begins.
+/// A prompt whose turn was cut short by a limit, a crash or a stop, so that it can be gone on with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CutPrompt {
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// The session that it was sent to; absent when none was open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_id: Option<UpstreamId>,
+    /// What stood at the end of its transcript before; absent where that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<Anchor>,
+    /// Whether a tool had begun to run: then it is never sent again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tool_started: bool,
+    /// The least fidelity that will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_fidelity: Option<Fidelity>,
+}
+
+/// What goes out by itself at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingContinuation {
+    /// When.
+    pub at: Timestamp,
+    /// How often it has been sent, or its session was not to be had.
+    #[serde(default)]
+    pub attempts: u32,
+    /// What is said where the prompt that was cut short is in the transcript, or where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<PromptContent>,
+}
+
+/// How far a pending turn is known to have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TurnPhase {
-    /// It stands in the store and nowhere else.
-    Accepted,
-    /// It may have reached the agent.
+    /// It may have reached the agent: durable before it is sent.
     Sent,
-    /// The agent has begun to answer.
-    Started,
     /// A tool has begun to run: it is never sent again.
     ToolStarted,
 }
@@ -317,6 +356,7 @@ impl ConversationRecord {
             settings: Settings::default(),
             reported: Reported::default(),
             limit: None,
+            cut: None,
             continuation: None,
             interrupts: Vec::new(),
             answered: Vec::new(),
@@ -337,6 +377,32 @@ impl ConversationRecord {
         let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
         self.deleted_at.is_none() && (is_open || self.resting != Resting::Idle)
     }
+}
+
+impl From<&PendingTurn> for CutPrompt {
+    fn from(turn: &PendingTurn) -> Self {
+        Self {
+            prompt: turn.prompt.clone(),
+            upstream_id: turn.upstream_id.clone(),
+            anchor: turn.anchor.clone(),
+            tool_started: turn.phase >= TurnPhase::ToolStarted,
+            min_fidelity: turn.min_fidelity,
+        }
+    }
+}
+
+impl From<&PendingContinuation> for Continuation {
+    fn from(pending: &PendingContinuation) -> Self {
+        Self {
+            at: pending.at,
+            attempts: pending.attempts,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 impl Reported {

@@ -296,6 +296,8 @@ fn what_is_open_is_found_without_a_search() {
             anchor: Some(Anchor {
                 record_uuid: Some("uuid".to_owned()),
             }),
+            min_fidelity: None,
+            continues: false,
             request_id: None,
         };
         let question = Interrupt {

@@ -391,11 +391,6 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
             json!({"conversationId": id, "at": "somewhere"}),
             "leave \"at\" out",
         ),
-        (
-            "conversation/prompt",
-            json!({"conversationId": id, "prompt": "x", "onLimit": "wait"}),
-            "onLimit: wait is not offered",
-        ),
         ("agent/logout", json!({"agent": "scripted"}), "logout"),
     ];
     for (method, params, words) in table {

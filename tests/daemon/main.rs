@@ -26,6 +26,7 @@ mod codex_bundles;
 mod codex_past;
 mod codex_rollouts;
 mod codex_watching;
+mod continuing;
 mod conversations;
 mod damage_table;
 mod damaged;

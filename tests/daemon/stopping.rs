@@ -37,8 +37,8 @@ async fn a_shutdown_cancels_what_runs_and_answers_it() {
     let app = daemon.app().await;
     assert_eq!(
         app.get(id).await.state,
-        ConversationState::Idle,
-        "the turn had its end"
+        ConversationState::Interrupted,
+        "the turn had its end, and nobody wanted it"
     );
     assert_eq!(app.remembered(id).await.len(), 1);
 }

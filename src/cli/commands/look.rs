@@ -84,6 +84,14 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
         });
         facts.push(("limit", format!("{}{until}", words::failure(limit.kind))));
     }
+    if let Some(continuation) = &conversation.continuation {
+        let tried = match continuation.attempts {
+            0 => String::new(),
+            tries => format!(", after {}", words::count(tries.into(), "try", "tries")),
+        };
+        let when = words::moment(continuation.at, now, zone);
+        facts.push(("goes on", format!("by itself at {when}{tried}")));
+    }
     for waiting in &conversation.queue {
         let turn = words::short(waiting.turn_id.as_str());
         let age = words::age(waiting.queued_at, now);

@@ -5,6 +5,7 @@
 mod adopt;
 mod attach;
 mod carry;
+mod go_on;
 mod list;
 mod look;
 mod make;
@@ -83,6 +84,8 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
         Command::Status => look::status(context).await,
         Command::Send(options) => send::send(context, options).await,
         Command::Attach(one) => attach::attach(context, &one.conversation).await,
+        Command::Continue(options) => go_on::continue_at(context, options).await,
+        Command::Recover(options) => go_on::recover(context, options).await,
         Command::Cancel(cancel) => steer::cancel(context, cancel).await,
         Command::Resume(one) => steer::resume(context, &one.conversation).await,
         Command::Answer(answer) => steer::answer(context, answer).await,

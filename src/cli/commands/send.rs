@@ -4,7 +4,7 @@ use std::io::Read;
 use std::pin::pin;
 use std::time::Duration;
 
-use bridge_protocol::conversation::OnBusy;
+use bridge_protocol::conversation::{OnBusy, OnLimit};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::ConversationRpcClient;
@@ -70,7 +70,15 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     );
 
     let on_busy = options.queue.then_some(OnBusy::Queue);
-    let mut answer = pin!(daemon.prompt(conversation.clone(), prompt.clone(), on_busy, None, None, None));
+    let on_limit = options.wait_limit.then_some(OnLimit::Wait);
+    let mut answer = pin!(daemon.prompt(
+        conversation.clone(),
+        prompt.clone(),
+        on_busy,
+        on_limit,
+        None,
+        None
+    ));
     let mut own = OwnTurn::default();
     let mut result: Option<Outcome<TurnResult>> = None;
     let mut cancelling = None;

@@ -341,9 +341,15 @@ pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> 
         message.push_str(&format!("; it is lifted at {}", words::moment(at, now, zone)));
     }
     let problem = Problem::new(exit, message);
+    if let Some(continuation) = &turn.continuation {
+        return Some(problem.hint(format!(
+            "it goes on by itself at {}; sessionctl continue CONV --cancel calls that off",
+            words::moment(continuation.at, now, zone)
+        )));
+    }
     let hint = match failure.kind {
         FailureKind::RateLimited => {
-            "nothing is lost: send the prompt again then, and the conversation goes on with its whole history"
+            "nothing is lost: sessionctl continue CONV --at-reset has it go on by itself then, with its whole history"
         }
         FailureKind::AuthRequired => "sign in with the agent's own program, then send the prompt again",
         FailureKind::AgentDied | FailureKind::DaemonRestarted => {
@@ -371,6 +377,7 @@ mod tests {
             upstream_id: "up".into(),
             resumed: None,
             usage: None,
+            continuation: None,
         }
     }
 

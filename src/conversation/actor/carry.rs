@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
-use bridge_protocol::id::{ConversationId, InterruptId, UpstreamId};
+use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 use serde_json::Map;
@@ -13,13 +13,14 @@ use tokio::time::Instant;
 
 use crate::agent::message::CallError;
 use crate::conversation::answer::Answer;
+use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
-use crate::conversation::effect::{Effect, Input, Ledger, Milestone, Opened};
+use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened};
 use crate::conversation::error::StoreFailure;
 use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
-use crate::store::{Change, ConversationRecord};
+use crate::store::{Anchor, Change, ConversationRecord};
 
 use super::{Actor, JobDone, Message, Reply};
 
@@ -92,6 +93,12 @@ impl Actor {
                     JobDone::Branched(job, branch.await.map(Box::new))
                 }));
             }
+            Effect::Anchor(turn_id) => self.anchor(turn_id),
+            Effect::Ascertain {
+                job,
+                upstream_id,
+                anchor,
+            } => self.ascertain(job, upstream_id, anchor),
             Effect::CloseSession {
                 job,
                 delete_transcripts,
@@ -204,6 +211,38 @@ impl Actor {
                 StoreFailure::from(&error)
             });
             Box::new(Input::Written { milestone, ledger, result })
+        }));
+    }
+
+    /// Looks where the head's transcript ends; the answer keeps its place among the writes.
+    fn anchor(&mut self, turn_id: TurnId) {
+        let services = Arc::clone(&self.services);
+        let head = self.model.record.chain.head();
+        let head = head.map(|link| (link.agent.clone(), link.cwd.clone(), link.upstream_id.clone()));
+        let look = tokio::task::spawn_blocking(move || {
+            let (agent, cwd, id) = head?;
+            arrival::anchor(&services, &agent, &cwd, &id)
+        });
+        self.writes.push_back(Box::pin(async move {
+            // A look that panicked saw nothing.
+            let anchor = look.await.unwrap_or_default();
+            Box::new(Input::Anchored { turn_id, anchor })
+        }));
+    }
+
+    fn ascertain(&mut self, job: u64, upstream_id: Option<UpstreamId>, anchor: Option<Anchor>) {
+        let services = Arc::clone(&self.services);
+        let record = self.model.record.clone();
+        let dead = self.dead.take();
+        self.job = Some(Box::pin(async move {
+            if let Some(dead) = dead {
+                // A process that it left behind may still write.
+                dead.stopped().await;
+            }
+            let look = tokio::task::spawn_blocking(move || {
+                arrival::arrival(&services, &record, upstream_id.as_ref(), anchor.as_ref())
+            });
+            JobDone::Ascertained(job, look.await.unwrap_or(Arrival::Unknown))
         }));
     }
 
@@ -321,7 +360,11 @@ impl JobDone {
                     close_in_background(session);
                 }
             }
-            Self::Opened(..) | Self::Branched(..) | Self::Closed(_) | Self::Configured(..) => {}
+            Self::Opened(..)
+            | Self::Branched(..)
+            | Self::Closed(_)
+            | Self::Configured(..)
+            | Self::Ascertained(..) => {}
         }
     }
 }

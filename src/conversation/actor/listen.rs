@@ -59,8 +59,10 @@ impl Actor {
                         .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
                     self.prompt = None;
                     self.questions.clear();
+                    self.dead = self.session.as_ref().map(|session| session.lease.clone());
                     let stderr_tail = death.stderr_tail.clone();
                     self.input_at(Input::AgentDied { status, stderr_tail }, at);
+                    self.dead = None;
                 }
             }
         }

@@ -1,12 +1,17 @@
 //! What the last life of the daemon left unfinished gets its end, before anything new begins.
 
+use std::sync::Arc;
+
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
 
+use super::super::actor::Message;
+use super::super::arrival::arrival;
 use super::super::climbing::store_error;
+use super::super::effect::Arrival;
 use super::super::error::ConversationError;
 use super::Registry;
-use crate::store::{Change, ConversationRecord, RequestId, RequestRecord, Resting};
+use crate::store::{Change, ConversationRecord, CutPrompt, RequestId, RequestRecord, Resting, TurnPhase};
 
 impl Registry {
     /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans.
@@ -19,10 +24,11 @@ impl Registry {
         for id in store.unfinished().map_err(|error| store_error(&error))? {
             let Ok(record) = self.record(id) else { continue };
             if record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned) {
+                self.wake_when_due(&record);
                 continue;
             }
-            let why = "the daemon ended while the turn ran";
-            let (record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
+            let (record, ended) = self.end_by_transcript(record).await;
+            self.wake_when_due(&record);
             let kept = match &ended {
                 Some((Some(request), result)) => store
                     .request(Some(id), request)
@@ -47,12 +53,97 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// Ends a turn that the last life cut short by what the agent's transcript says of it. The caller's own name of a call
+    /// whose prompt reached no agent is not told as used up: the same call is carried out when it comes again.
+    async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Option<Ended>) {
+        let Some(turn) = record.turn.clone() else {
+            return end_unfinished(record, FailureKind::DaemonRestarted, "");
+        };
+        let services = Arc::clone(&self.services);
+        let asked = (record.clone(), turn.clone());
+        let look = tokio::task::spawn_blocking(move || {
+            let (record, turn) = asked;
+            arrival(
+                &services,
+                &record,
+                turn.upstream_id.as_ref(),
+                turn.anchor.as_ref(),
+            )
+        });
+        // A look that panicked saw nothing.
+        let arrived = look.await.unwrap_or(Arrival::Unknown);
+        let tool_started = turn.phase >= TurnPhase::ToolStarted;
+        let (why, is_unsent) = match arrived {
+            Arrival::Absent if !tool_started => (
+                "the daemon ended before the prompt reached the agent: it can be sent again",
+                true,
+            ),
+            Arrival::Absent | Arrival::Present => (
+                "the daemon ended while the turn ran, and the agent has the prompt: go on with it rather than send it \
+                 again",
+                false,
+            ),
+            Arrival::Unknown => ("the daemon ended while the turn ran", false),
+        };
+        let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
+        if arrived == Arrival::Present {
+            record.chain.mark_written();
+        }
+        // It went out by itself, once. What came of it a person has to look at.
+        if turn.continues && !is_unsent {
+            record.continuation = None;
+        }
+        let ended = ended.map(|(request, mut result)| {
+            if let Some(failure) = &mut result.failure {
+                failure.retryable = is_unsent || (arrived == Arrival::Unknown && !tool_started);
+            }
+            (request.filter(|_| !is_unsent), result)
+        });
+        (record, ended)
+    }
+
+    /// Has a conversation that waits for its time woken then.
+    fn wake_when_due(&self, record: &ConversationRecord) {
+        let at = record.continuation.as_ref().map(|continuation| continuation.at);
+        if at.is_some() {
+            self.services.wakings.set(record.id, at);
+        }
+    }
+
+    /// Wakes the conversations whose time to go on by themselves comes, until the daemon stops.
+    pub fn wake_conversations(self: &Arc<Self>) {
+        let registry = Arc::downgrade(self);
+        let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
+        self.tasks.spawn(async move {
+            let wake = |id, turnstile| {
+                let Some(registry) = registry.upgrade() else {
+                    return false;
+                };
+                match registry.record(id) {
+                    Ok(_) => registry.deliver(id, Message::Due(turnstile)).is_ok(),
+                    // It was deleted meanwhile.
+                    Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => true,
+                    Err(_) => false,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = services.wakings.run(wake) => {}
+            }
+        });
+    }
+}
+
+/// How a turn ended that the last life cut short, and its caller's own name of the call that asked for it.
+type Ended = (Option<RequestId>, TurnResult);
+
 /// Takes a turn that will not end by itself off a record, and keeps its questions as orphans.
 pub(in crate::conversation) fn end_unfinished(
     mut record: ConversationRecord,
     kind: FailureKind,
     why: &str,
-) -> (ConversationRecord, Option<(Option<RequestId>, TurnResult)>) {
+) -> (ConversationRecord, Option<Ended>) {
     for interrupt in &mut record.interrupts {
         interrupt.orphaned = true;
     }
@@ -60,6 +151,10 @@ pub(in crate::conversation) fn end_unfinished(
         return (record, None);
     };
     record.resting = Resting::Interrupted;
+    // What was promised to go out by itself comes first.
+    if record.cut.is_none() || record.continuation.is_none() || turn.continues {
+        record.cut = Some(CutPrompt::from(&turn));
+    }
     // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
     record.limit = None;
     record.revision += 1;
@@ -75,6 +170,7 @@ pub(in crate::conversation) fn end_unfinished(
         upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
         resumed: None,
         usage: None,
+        continuation: None,
     };
     (record, Some((turn.request_id, result)))
 }

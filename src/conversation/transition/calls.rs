@@ -31,6 +31,7 @@ impl<R> Model<R> {
             matches!(
                 call,
                 Call::Prompt { .. }
+                    | Call::Continue { .. }
                     | Call::Update { .. }
                     | Call::Fork { .. }
                     | Call::Respond { .. }
@@ -56,6 +57,7 @@ impl<R> Model<R> {
                 turn_id,
                 prompt,
                 on_busy,
+                on_limit,
                 min_fidelity,
             } => {
                 let asked = Waiting {
@@ -65,8 +67,13 @@ impl<R> Model<R> {
                     min_fidelity,
                     request,
                     reply: Some(reply),
+                    on_limit,
+                    continues: false,
                 };
                 self.prompt(asked, on_busy, now, effects);
+            }
+            Call::Continue { at, text, cancel } => {
+                self.continue_at(at, text, cancel, request, reply, now, effects);
             }
             Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, reply, now, effects),
             Call::Resume { min_fidelity } => self.resume(min_fidelity, reply, effects),
@@ -202,6 +209,8 @@ impl<R> Model<R> {
             signs: TurnSigns::default(),
             refused: Vec::new(),
             answers: None,
+            sent_again: false,
+            stopped: false,
         });
     }
 
@@ -263,6 +272,7 @@ impl<R> Model<R> {
                 .map_or_else(|| "".into(), |link| link.upstream_id.clone()),
             resumed: None,
             usage: None,
+            continuation: None,
         }
     }
 
@@ -279,7 +289,8 @@ impl<R> Model<R> {
             // The end comes with the milestone that is under way.
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
-                if !again {
+                // Of a dead agent the transcript is being asked; that ends the turn.
+                if !again && self.session != Session::Closed {
                     self.cancel_questions(effects);
                     effects.push(Effect::SendCancel);
                     effects.push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
@@ -295,6 +306,10 @@ impl<R> Model<R> {
             return;
         }
         let Some(turn) = self.turn.take() else { return };
+        if turn.asked.continues {
+            self.record.continuation = None;
+            self.note_change();
+        }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
         result.resumed = turn.resumed;
         let answer = Answer::Turn(Box::new(result));

@@ -51,7 +51,7 @@ impl<R> Model<R> {
             return;
         }
         self.record.chain.acknowledge_turn();
-        self.rest(Resting::Idle);
+        self.rest_after(&stop_reason);
         self.end_turn(stop_reason, None, usage, now, effects);
     }
 
@@ -91,6 +91,19 @@ impl<R> Model<R> {
         }
     }
 
+    /// What it does after a turn that did not fail. One that the daemon's stop cancelled nobody wanted to be done with.
+    fn rest_after(&mut self, stop_reason: &StopReason) {
+        self.rest(match self.was_cut_by_stop(stop_reason) {
+            true => Resting::Interrupted,
+            false => Resting::Idle,
+        });
+    }
+
+    /// Whether the daemon's stop ends the turn, and nobody's wish.
+    pub(super) fn was_cut_by_stop(&self, stop_reason: &StopReason) -> bool {
+        *stop_reason == StopReason::Cancelled && self.turn.as_ref().is_some_and(|turn| turn.stopped)
+    }
+
     pub(super) fn end_turn(
         &mut self,
         stop_reason: StopReason,
@@ -108,6 +121,7 @@ impl<R> Model<R> {
         if self.session != Session::Closed {
             self.cancel_questions(effects);
         }
+        let continuation = self.settle_cut(&stop_reason, failure.as_ref(), now);
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
         let result = TurnResult {
@@ -117,6 +131,7 @@ impl<R> Model<R> {
             upstream_id,
             resumed: turn.resumed.clone(),
             usage,
+            continuation,
         };
         let request = turn.asked.request.clone();
         let request = request.and_then(|request| {
@@ -136,7 +151,7 @@ impl<R> Model<R> {
 
     /// The agent stopped because it was told to.
     pub(super) fn end_turn_cancelled(&mut self, now: Now, effects: &mut Effects<R>) {
-        self.rest(Resting::Idle);
+        self.rest_after(&StopReason::Cancelled);
         self.end_turn(StopReason::Cancelled, None, None, now, effects);
     }
 
@@ -203,6 +218,10 @@ impl<R> Model<R> {
         }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
+                if self.may_send_again() {
+                    self.ascertain_prompt(failure, effects);
+                    return;
+                }
                 self.accept_prompt(effects);
                 if self.turn.as_ref().is_some_and(|turn| turn.cancelled) {
                     self.end_turn_cancelled(now, effects);

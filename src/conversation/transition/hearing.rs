@@ -9,7 +9,7 @@ use crate::conversation::effect::{Effects, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported::{hear, hear_mode, model_of_options, shown_settings};
 use crate::conversation::state::Model;
-use crate::store::ConversationRecord;
+use crate::store::{ConversationRecord, TurnPhase as Progress};
 
 impl<R> Model<R> {
     /// Hears one `session/update` before it is passed on. Nearly all of them change nothing and cost nothing: only the
@@ -22,6 +22,7 @@ impl<R> Model<R> {
             self.prompt_taken(&mut effects);
         }
         match kind {
+            "tool_call" | "tool_call_update" => self.tool_started(),
             "plan" => self.info.plan = raw(update),
             "available_commands_update" => self.info.commands = member(update, "availableCommands"),
             "usage_update" => self.info.usage = raw(update),
@@ -38,6 +39,17 @@ impl<R> Model<R> {
     /// Hears a notification that the daemon asked for itself; nobody else is told.
     pub fn hear_event(&mut self, method: &str, line: &str) {
         self.observe(line, method);
+    }
+
+    /// A tool runs, or is about to: a prompt that came this far is never sent again, also by the next life of the daemon.
+    fn tool_started(&mut self) {
+        if self.turn.is_some()
+            && let Some(pending) = &mut self.record.turn
+            && pending.phase < Progress::ToolStarted
+        {
+            pending.phase = Progress::ToolStarted;
+            self.note_change();
+        }
     }
 
     /// Whether a line is worth a look for signs of a failure.

@@ -1,5 +1,6 @@
 //! Questions of the agent that wait for a person.
 
+use bridge_protocol::conversation::OnLimit;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::link::Fidelity;
@@ -191,6 +192,8 @@ impl<R> Model<R> {
             min_fidelity: Fidelity::Text,
             request: None,
             reply: None,
+            on_limit: OnLimit::Fail,
+            continues: false,
         };
         self.start_turn(asked, now, effects);
         if let Some(turn) = &mut self.turn {

@@ -147,6 +147,9 @@ impl<R> Model<R> {
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
                 self.record.failure = None;
+                self.record.cut = None;
+                self.record.continuation = None;
+                self.due = None;
                 let mut events = self.drop_questions();
                 events.push(Event::Reset {});
                 self.info = SessionInfo::default();
@@ -170,6 +173,9 @@ impl<R> Model<R> {
                 let mut ledger = self.clear_chain(ClearReason::Deleted, now);
                 self.record.deleted_at = Some(now);
                 self.record.interrupts.clear();
+                self.record.cut = None;
+                self.record.continuation = None;
+                self.due = None;
                 self.touch(now);
                 ledger
                     .requests
@@ -234,8 +240,7 @@ impl<R> Model<R> {
     /// open question.
     pub(super) fn hibernate(&mut self, effects: &mut Effects<R>) {
         let idle = self.turn.is_none() && self.queue.is_empty();
-        let quiet =
-            idle && self.job.is_none() && self.closing.is_none() && self.record.continuation.is_none();
+        let quiet = idle && self.job.is_none() && self.closing.is_none() && self.due.is_none();
         let asks = self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned);
         if self.can_reopen() && quiet && !asks {
             self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
@@ -302,8 +307,11 @@ impl<R> Model<R> {
                     && !turn.cancelled
                 {
                     turn.cancelled = true;
-                    effects.push(Effect::SendCancel);
-                    effects.push(Effect::Arm(Deadline::Cancel, grace_ms));
+                    turn.stopped = true;
+                    if self.session != Session::Closed {
+                        effects.push(Effect::SendCancel);
+                        effects.push(Effect::Arm(Deadline::Cancel, grace_ms));
+                    }
                 }
             }
             Some(TurnPhase::Recording | TurnPhase::Ending) | None => {}

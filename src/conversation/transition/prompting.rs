@@ -10,7 +10,7 @@ use crate::agent::message::REQUEST_CANCELLED;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
-use crate::store::{PendingTurn, RequestRecord, TurnPhase as Progress};
+use crate::store::{Anchor, PendingTurn, RequestRecord, TurnPhase as Progress};
 
 use super::calls::with_preamble;
 
@@ -18,20 +18,47 @@ use super::calls::with_preamble;
 const MAX_REFUSALS: usize = 4;
 
 impl<R> Model<R> {
-    /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
-    pub(super) fn record_prompt(&mut self, now: Now, effects: &mut Effects<R>) {
-        let Session::Live(live) = &self.session else {
-            return;
-        };
+    /// Has the end of the transcript looked up: whether the prompt reached the agent shows behind it later.
+    pub(super) fn anchor_prompt(&mut self, effects: &mut Effects<R>) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Recording;
+        effects.push(Effect::Anchor(turn.asked.turn_id.clone()));
+    }
+
+    /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
+    pub(super) fn anchored(
+        &mut self,
+        turn_id: &TurnId,
+        anchor: Option<Anchor>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let is_recording = |turn: &&mut Turn<R>| turn.phase == TurnPhase::Recording;
+        let Some(turn) = self.turn.as_mut().filter(is_recording) else {
+            return;
+        };
+        if turn.asked.turn_id != *turn_id {
+            return;
+        }
+        let Session::Live(live) = &self.session else {
+            // The agent died meanwhile: nothing was written, nothing sent.
+            turn.phase = TurnPhase::Waiting;
+            return;
+        };
+        if turn.asked.continues
+            && let Some(continuation) = &mut self.record.continuation
+        {
+            continuation.attempts += 1;
+        }
         self.record.turn = Some(PendingTurn {
             turn_id: turn.asked.turn_id.clone(),
             prompt: turn.asked.prompt.clone(),
             accepted_at: now,
             upstream_id: Some(live.upstream_id.clone()),
             phase: Progress::Sent,
-            anchor: None,
+            anchor,
+            min_fidelity: Some(turn.asked.min_fidelity),
+            continues: turn.asked.continues,
             request_id: turn.asked.request.as_ref().map(|request| request.id.clone()),
         });
         let turn_id = turn.asked.turn_id.clone();
@@ -93,7 +120,7 @@ impl<R> Model<R> {
 
     /// The prompt is with no agent: the turn waits for a session again. One that was announced stays on the record,
     /// since it has to be given an end whatever becomes of the daemon.
-    fn take_prompt_back(&mut self, now: Now) {
+    pub(super) fn take_prompt_back(&mut self, now: Now) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Waiting;
         if !turn.announced {
@@ -111,6 +138,11 @@ impl<R> Model<R> {
         turn.phase = TurnPhase::Accepted;
         effects.push(Effect::Disarm(Deadline::Accept));
         if !std::mem::replace(&mut turn.announced, true) {
+            if turn.asked.continues {
+                effects.emit(Event::Continued {
+                    turn_id: turn.asked.turn_id.clone(),
+                });
+            }
             effects.emit(Event::PromptAccepted {
                 turn_id: turn.asked.turn_id.clone(),
                 prompt: turn.asked.prompt.clone(),

@@ -14,7 +14,7 @@ use crate::store::Resting;
 
 impl<R> Model<R> {
     /// Goes on with what waits for an open session, opening it first when it is not.
-    pub(super) fn ensure_session(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn ensure_session(&mut self, effects: &mut Effects<R>) {
         if let Session::Live(_) = self.session {
             self.answer_resume_waiters(None, effects);
             if self
@@ -22,7 +22,7 @@ impl<R> Model<R> {
                 .as_ref()
                 .is_some_and(|turn| turn.phase == TurnPhase::Waiting)
             {
-                self.record_prompt(now, effects);
+                self.anchor_prompt(effects);
             }
             return;
         }
@@ -261,6 +261,9 @@ impl<R> Model<R> {
             return;
         }
         let Some(turn) = self.turn.take() else { return };
+        if turn.asked.continues {
+            self.continuation_unsent(error, now);
+        }
         if let Some(reply) = turn.asked.reply {
             self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
         }

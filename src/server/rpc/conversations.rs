@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{
-    AdoptAnswer, CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, Empty,
-    ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete,
+    AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
+    ConversationState, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer,
+    Settings, TranscriptsOnDelete,
 };
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
@@ -168,13 +169,6 @@ impl ConversationRpcServer for Handlers {
             let error = ConversationError::InvalidParams("the prompt has no content".to_owned());
             return Err(wire(&error));
         }
-        if on_limit == Some(OnLimit::Wait) {
-            let error = ConversationError::Unsupported(
-                "onLimit: wait is not offered by this version; send the prompt again when the limit has reset"
-                    .to_owned(),
-            );
-            return Err(wire(&error));
-        }
         let (on_busy, on_limit) = (on_busy.unwrap_or_default(), on_limit.unwrap_or_default());
         let min_fidelity = wanted(min_fidelity)?;
         let said = (&prompt, on_busy, on_limit, min_fidelity);
@@ -183,9 +177,28 @@ impl ConversationRpcServer for Handlers {
             turn_id: TurnId::mint(),
             prompt,
             on_busy,
+            on_limit,
             min_fidelity,
         };
         self.call(&conversation_id, call, request).await
+    }
+
+    async fn continue_at(
+        &self,
+        conversation_id: ConversationRef,
+        at: Option<ContinueAt>,
+        text: Option<PromptContent>,
+        cancel: Option<bool>,
+        request_id: Option<String>,
+    ) -> RpcResult<ContinueAnswer> {
+        let cancel = cancel == Some(true);
+        if text.as_ref().is_some_and(is_empty) {
+            let error = ConversationError::InvalidParams("the text has no content; leave it out".to_owned());
+            return Err(wire(&error));
+        }
+        let request = request("continue", request_id, &(at, &text, cancel))?;
+        self.call(&conversation_id, Call::Continue { at, text, cancel }, request)
+            .await
     }
 
     async fn cancel(

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::store::{ConversationRecord, PendingTurn, TurnPhase};
 
-const STRUCTURES: &[&str] = &["settings", "turn"];
+const STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation"];
 
 fn record() -> ConversationRecord {
     ConversationRecord::new(
@@ -23,8 +23,10 @@ fn with_prompt(text: &str) -> ConversationRecord {
         prompt: PromptContent::text(text),
         accepted_at: Timestamp::UNIX_EPOCH,
         upstream_id: None,
-        phase: TurnPhase::Accepted,
+        phase: TurnPhase::Sent,
         anchor: None,
+        min_fidelity: None,
+        continues: false,
         request_id: None,
     };
     ConversationRecord {

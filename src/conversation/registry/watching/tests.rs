@@ -28,6 +28,7 @@ use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
+use crate::conversation::wakings::Wakings;
 use crate::store::{Change, ConversationRecord, Store};
 use crate::transcript::library::Library;
 use crate::transcript::watch::Watch;
@@ -197,6 +198,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
+        wakings: Wakings::default(),
     }))
 }
 

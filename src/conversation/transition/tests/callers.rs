@@ -1,7 +1,7 @@
 //! What callers do. Each call returns the number under which its answer is found; a prompt's turn is `t` and that
 //! number.
 
-use bridge_protocol::conversation::{OnBusy, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -61,10 +61,42 @@ impl World {
                 turn_id,
                 prompt,
                 on_busy,
+                on_limit: OnLimit::Fail,
                 min_fidelity,
             },
             key,
         )
+    }
+
+    /// A prompt that waits for the end of a limit.
+    pub(super) fn prompt_and_wait(&mut self, text: &str) -> u32 {
+        let turn_id = self.next_turn();
+        let call = Call::Prompt {
+            turn_id,
+            prompt: PromptContent::text(text),
+            on_busy: OnBusy::Fail,
+            on_limit: OnLimit::Wait,
+            min_fidelity: Fidelity::Text,
+        };
+        self.call(call, None)
+    }
+
+    pub(super) fn continue_at(&mut self, at: ContinueAt, text: Option<&str>) -> u32 {
+        let call = Call::Continue {
+            at: Some(at),
+            text: text.map(PromptContent::text),
+            cancel: false,
+        };
+        self.call(call, None)
+    }
+
+    pub(super) fn do_not_continue(&mut self) -> u32 {
+        let call = Call::Continue {
+            at: None,
+            text: None,
+            cancel: true,
+        };
+        self.call(call, None)
     }
 
     pub(super) fn cancel(&mut self) -> u32 {

@@ -1,6 +1,6 @@
 //! What store and agent do, and what they find.
 
-use bridge_protocol::id::{AgentName, InterruptId, UpstreamId};
+use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::InterruptKind;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::World;
 use crate::chain::NewLink;
-use crate::conversation::effect::{Branched, Deadline, Input, Opened};
+use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::TurnPhase;
 
@@ -232,6 +232,26 @@ impl World {
         self.apply(Input::HandedOver(Box::new(opened)));
         assert_eq!(self.arrived, None);
         self.arrived = earlier;
+    }
+
+    /// The end of the transcript is found, before the prompt of a turn.
+    pub(super) fn finds_end(&mut self, turn_id: TurnId) {
+        let now = self.tick();
+        let anchor = self.anchor.clone();
+        let effects = self.model.apply(Input::Anchored { turn_id, anchor }, now);
+        self.carry_out(effects);
+    }
+
+    /// The transcript says whether a prompt reached it.
+    pub(super) fn ascertains(&mut self, arrival: Arrival) {
+        let job = self.job.take().expect("nothing was asked of the transcript");
+        self.apply(Input::Ascertained { job, arrival });
+    }
+
+    /// The time has come to go on; the turn is `c` and a number.
+    pub(super) fn falls_due(&mut self) {
+        self.wakings += 1;
+        self.apply(Input::Due(TurnId::new(format!("c{}", self.wakings))));
     }
 
     pub(super) fn elapses(&mut self, deadline: Deadline) {

@@ -348,7 +348,7 @@ fn an_orphan_whose_prompt_is_cancelled_before_it_is_sent_can_be_answered_again()
     world.reopens();
     world.cancel();
     world.release_writes();
-    assert_eq!(world.log().pop().unwrap(), "answer 4 cancelled true");
+    assert!(world.log().contains(&"answer 4 cancelled true".to_owned()));
     assert!(matches!(world.answers[&3], Err(ConversationError::Busy(_))));
     assert_eq!(world.disk.record.as_ref().unwrap().interrupts.len(), 1);
 }

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bridge_protocol::conversation::{OnBusy, TranscriptsOnDelete};
+use bridge_protocol::conversation::{ContinueAt, OnBusy, TranscriptsOnDelete};
 use bridge_protocol::link::{Fidelity, RollCause};
+use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
@@ -12,8 +13,9 @@ use serde_json::json;
 use super::outside::{agent_error, branch, not_resumable, open_branch};
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
-use crate::conversation::effect::{Call, Deadline};
+use crate::conversation::effect::{Arrival, Call, Deadline};
 use crate::conversation::state::{JobKind, Session, TurnPhase};
+use crate::store::Anchor;
 
 /// How many steps a history has.
 pub(super) const STEPS: usize = 40;
@@ -61,6 +63,13 @@ pub(super) enum Step {
     AgentDies,
     AgentRolls,
     Elapses(Deadline),
+    /// A prompt that waits for the end of a limit.
+    PromptAndWait,
+    GoOn {
+        cancel: bool,
+    },
+    /// A long time passes, and what is due falls due.
+    FallsDue,
     Stop,
 }
 
@@ -132,6 +141,9 @@ fn step(disk_fails: bool) -> impl Strategy<Value = Step> {
         1 => Just(Step::AgentDies),
         1 => Just(Step::AgentRolls),
         2 => deadline().prop_map(Step::Elapses),
+        2 => Just(Step::PromptAndWait),
+        1 => any::<bool>().prop_map(|cancel| Step::GoOn { cancel }),
+        3 => Just(Step::FallsDue),
     ]
 }
 
@@ -165,6 +177,7 @@ impl Run {
     pub(super) fn new() -> Self {
         let mut world = World::new();
         world.hold_writes = true;
+        world.anchor = Some(Anchor { record_uuid: None });
         Self {
             world,
             sessions: 0,
@@ -198,6 +211,22 @@ impl Run {
                 let on_busy = if queue { OnBusy::Queue } else { OnBusy::Fail };
                 let key = key.map(|key| format!("k{key}"));
                 world.prompt_with("hello", on_busy, min_fidelity, key.as_deref());
+            }
+            Step::PromptAndWait => {
+                world.prompt_and_wait("hello");
+            }
+            Step::GoOn { cancel: true } => {
+                world.do_not_continue();
+            }
+            Step::GoOn { cancel: false } => {
+                world.continue_at(ContinueAt::Time(Timestamp::UNIX_EPOCH), Some("go on"));
+            }
+            Step::FallsDue => {
+                let continuation = world.model.record.continuation.as_ref();
+                if let Some(at) = continuation.map(|continuation| continuation.at.to_string()) {
+                    world.passes_to(&at);
+                }
+                world.falls_due();
             }
             Step::Cancel { turn, queued } => {
                 let turn_id = turn.map(|turn| format!("t{turn}").into());
@@ -331,6 +360,11 @@ impl Run {
             Some(JobKind::Branching(_)) => world.branched(Err(agent_error())),
             Some(JobKind::Configuring { .. }) if well => world.configured(Ok(())),
             Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
+            Some(JobKind::Ascertaining(_)) => world.ascertains(match way {
+                0 => Arrival::Absent,
+                1 => Arrival::Present,
+                _ => Arrival::Unknown,
+            }),
             Some(JobKind::Recording) | None => {}
         }
     }
@@ -424,9 +458,11 @@ impl Run {
                 Some(TurnPhase::Ending) | None => false,
             }
         );
+        let job = model.job.as_ref().map(|job| &job.kind);
+        let asks_transcript = matches!(job, Some(JobKind::Ascertaining(Some(_))));
         if matches!(phase, Some(TurnPhase::Sent | TurnPhase::Accepted)) {
             assert!(
-                self.prompt_is_out || self.world.is_armed(Deadline::Cancel),
+                self.prompt_is_out || asks_transcript || self.world.is_armed(Deadline::Cancel),
                 "nobody will answer this turn"
             );
         }

@@ -1,6 +1,6 @@
 //! Closing, hibernating, stopping.
 
-use bridge_protocol::conversation::{Continuation, ConversationState};
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Via};
 use serde_json::json;
 
@@ -105,17 +105,6 @@ fn a_session_in_which_nothing_was_said_is_closed_whatever_the_agent_can_do() {
 }
 
 #[test]
-fn a_conversation_that_goes_on_by_itself_soon_does_not_hibernate() {
-    let mut world = World::live();
-    world.model.record.continuation = Some(Continuation {
-        at: world.model.record.updated_at,
-        attempts: 0,
-    });
-    world.elapses(Deadline::Idle);
-    world.expect(&[]);
-}
-
-#[test]
 fn what_the_agent_reports_between_turns_outlives_hibernation() {
     let mut world = World::live();
     world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
@@ -143,7 +132,7 @@ fn stop_refuses_what_waits_and_cancels_what_runs() {
     world.expect(&[
         "write turn end",
         "event turnEnded t2 cancelled",
-        "event state idle",
+        "event state interrupted",
         "answer 2 turn t2 cancelled",
     ]);
 }

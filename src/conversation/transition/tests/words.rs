@@ -105,6 +105,10 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
         Ok(Answer::Responded(turn)) => {
             format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
         }
+        Ok(Answer::Continued(answer)) => match &answer.continuation {
+            Some(continuation) => format!("continues at {}", continuation.at),
+            None => "continues no more".to_owned(),
+        },
         Ok(Answer::Done) => "done".to_owned(),
         Ok(Answer::Kept(_)) => "kept".to_owned(),
         Err(error) => format!("error {}", error_name(error)),

@@ -17,7 +17,7 @@ use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
-use crate::store::{ConversationRecord, RequestRecord};
+use crate::store::{Anchor, ConversationRecord, RequestRecord};
 
 use super::words::{answer_line, entry, event_line, word, write_line};
 
@@ -55,10 +55,16 @@ pub(super) struct World {
     pub(super) job: Option<u64>,
     /// The closing of a session that is under way.
     pub(super) closing: Option<u64>,
+    /// What the end of the transcript is found to be before a prompt; none: it cannot be read.
+    pub(super) anchor: Option<Anchor>,
+    /// Prompts wait for that until they are told.
+    pub(super) hold_anchors: bool,
     /// A session that was opened and has neither been taken into use nor let go.
     pub(super) arrived: Option<String>,
     pub(super) ended: bool,
     pub(super) calls: u32,
+    /// How often the time to go on came.
+    pub(super) wakings: u32,
     pub(super) log: Vec<String>,
     seconds: i64,
 }
@@ -90,9 +96,12 @@ impl World {
             writes: VecDeque::new(),
             job: None,
             closing: None,
+            anchor: None,
+            hold_anchors: false,
             arrived: None,
             ended: false,
             calls: 0,
+            wakings: 0,
             log: Vec::new(),
             seconds: START_SECOND,
         }
@@ -170,6 +179,17 @@ impl World {
     /// The lineage on disk, as `reason:id`.
     pub(super) fn lineage_on_disk(&self) -> Vec<String> {
         self.disk.lineage.iter().map(entry).collect()
+    }
+
+    /// What the clock shows.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.seconds).unwrap()
+    }
+
+    /// It gets as late as that.
+    pub(super) fn passes_to(&mut self, time: &str) {
+        let time: Timestamp = time.parse().unwrap();
+        self.seconds = self.seconds.max(time.as_second());
     }
 
     /// A second passes.
@@ -250,6 +270,17 @@ impl World {
             Effect::Branch { job, from, busy, .. } => {
                 self.job = Some(job);
                 format!("branch {from}{}", if busy { " while busy" } else { "" })
+            }
+            Effect::Anchor(turn_id) => {
+                if !self.hold_anchors {
+                    self.finds_end(turn_id);
+                }
+                return;
+            }
+            Effect::Ascertain { job, upstream_id, .. } => {
+                self.job = Some(job);
+                let id = upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
+                format!("ascertain {id}")
             }
             Effect::CloseSession {
                 job,

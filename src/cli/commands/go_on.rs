@@ -1,0 +1,260 @@
+//! Going on with what was cut short: `continue` at a time, `recover` now.
+
+use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::{ConversationId, ConversationRef};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, civil};
+use serde::Serialize;
+
+use super::{Context, conversation_ref};
+use crate::cli::args::{Continue, Recover};
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::output::{DIM, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::{question, words};
+
+/// How many conversations are asked for at once.
+const PAGE: u32 = 500;
+
+/// The states in which something may have been cut short.
+const CUT_SHORT: [ConversationState; 3] = [
+    ConversationState::Limited,
+    ConversationState::Interrupted,
+    ConversationState::Failed,
+];
+
+/// Has a conversation go on by itself, or not any more.
+pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) -> Outcome<Exit> {
+    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let at = match &options.at {
+        Some(text) => Some(ContinueAt::Time(time(text, now, &zone)?)),
+        None if options.now => Some(ContinueAt::Time(now)),
+        None => options.at_reset.then_some(ContinueAt::Reset),
+    };
+    let text = (!options.text.is_empty()).then(|| PromptContent::text(&options.text.join(" ")));
+    let daemon = context.connect().await?;
+    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let cancel = options.cancel.then_some(true);
+    let answer = daemon
+        .continue_at(conversation, at, text, cancel, None)
+        .await
+        .map_err(|error| in_own_words(error.into()))?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/continue")?;
+        return Ok(Exit::Done);
+    }
+    let line = match &answer.continuation {
+        Some(continuation) => format!("goes on at {}", words::moment(continuation.at, now, &zone)),
+        None => "does not go on by itself any more".to_owned(),
+    };
+    context.output.line(&line)?;
+    Ok(Exit::Done)
+}
+
+/// The same refusal, naming this program's options.
+fn in_own_words(problem: Problem) -> Problem {
+    if problem.exit == Exit::Busy {
+        return problem.hint("--at TIME with a TEXT sends that; sessionctl send sends it at once");
+    }
+    problem
+}
+
+/// A moment as a person writes it: with its zone, without one by the clock of this machine, or the next time that this
+/// clock shows an hour.
+fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let local = |at: civil::DateTime| at.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
+    let read = if let Ok(hour) = text.parse::<civil::Time>() {
+        let today = now.to_zoned(zone.clone()).date();
+        let at = local(today.to_datetime(hour));
+        if at.is_some_and(|at| at > now) {
+            at
+        } else {
+            let tomorrow = today.checked_add(1.day()).ok();
+            tomorrow.and_then(|day| local(day.to_datetime(hour)))
+        }
+    } else {
+        text.parse::<civil::DateTime>().ok().and_then(local)
+    };
+    read.ok_or_else(|| {
+        Problem::new(Exit::Usage, format!("\"{}\" is no time", one_line(text)))
+            .hint("give an hour (18:30), a local time (2026-01-31T18:30), or one with its zone (2026-01-31T18:30:00Z)")
+    })
+}
+
+/// What was done for one conversation.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Recovered {
+    conversation_id: ConversationId,
+    did: Did,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// What can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Did {
+    /// It goes on, at once or at the reset of its limit.
+    Continues,
+    /// Nothing was cut short; its session is open again.
+    Opened,
+    /// Its question has to be answered by a person.
+    Asks,
+    /// There was nothing to do.
+    Nothing,
+    /// It could not be brought back.
+    Failed,
+}
+
+/// Goes on with everything that a limit, a crash or a stop cut short, and tells what it did.
+pub(super) async fn recover(context: &mut Context<'_>, options: Recover) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversations = match &options.conversation {
+        Some(word) => {
+            let conversation = conversation_ref(&daemon, word).await?;
+            vec![daemon.get(conversation).await?.conversation]
+        }
+        None => all_cut_short(&daemon).await?,
+    };
+    if conversations.is_empty() && !context.output.json {
+        context.output.note("no conversation was cut short")?;
+    }
+    let mut exit = Exit::Done;
+    for conversation in conversations {
+        let recovered = recover_one(&daemon, &conversation).await?;
+        if recovered.did == Did::Failed {
+            exit = Exit::Failed;
+        }
+        tell(context, &conversation, &recovered)?;
+    }
+    Ok(exit)
+}
+
+async fn all_cut_short(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
+    let mut found = Vec::new();
+    for state in CUT_SHORT {
+        let mut cursor = None;
+        loop {
+            let page = daemon
+                .list(None, None, None, Some(state), None, cursor, Some(PAGE))
+                .await?;
+            found.extend(page.conversations);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recovered> {
+    let did = |did, at, detail| Recovered {
+        conversation_id: conversation.id,
+        did,
+        at,
+        detail,
+    };
+    if let Some(interrupt) = conversation.interrupts.first() {
+        let how = question::command(&words::short_id(conversation.id), interrupt);
+        return Ok(did(Did::Asks, None, Some(how)));
+    }
+    if matches!(
+        conversation.state,
+        ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+    ) {
+        return Ok(did(Did::Nothing, None, Some("a turn is running".to_owned())));
+    }
+    let now = Timestamp::now();
+    let reset = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
+    let at = match reset.filter(|at| *at > now) {
+        Some(_) => ContinueAt::Reset,
+        None => ContinueAt::Time(now),
+    };
+    let id = ConversationRef::from(conversation.id);
+    let answered = daemon.continue_at(id.clone(), Some(at), None, None, None).await;
+    let problem = match answered {
+        Ok(answer) => {
+            let at = answer.continuation.map(|continuation| continuation.at);
+            return Ok(did(Did::Continues, at, None));
+        }
+        Err(error) => Problem::from(error),
+    };
+    match problem.exit {
+        // Nothing of it was cut short.
+        Exit::Busy if conversation.state == ConversationState::Idle => Ok(did(Did::Nothing, None, None)),
+        Exit::Busy => match daemon.resume(id, None, None).await {
+            Ok(answer) => Ok(did(Did::Opened, None, Some(words::resumed(&answer.resumed)))),
+            Err(error) => {
+                let problem = Problem::from(error);
+                match problem.exit {
+                    Exit::NoDaemon => Err(problem),
+                    _ => Ok(did(Did::Failed, None, problem.message)),
+                }
+            }
+        },
+        Exit::NoDaemon => Err(problem),
+        _ => Ok(did(Did::Failed, None, problem.message)),
+    }
+}
+
+fn tell(context: &mut Context<'_>, conversation: &Conversation, recovered: &Recovered) -> Outcome {
+    if context.output.json {
+        let object = RawJson::from_value(recovered)
+            .map_err(|error| Problem::new(Exit::Failed, format!("it cannot be told: {error}")))?;
+        return context.output.raw(&object);
+    }
+    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let detail = recovered.detail.as_deref().map(one_line).unwrap_or_default();
+    let what = match (recovered.did, recovered.at.filter(|at| *at > now)) {
+        (Did::Continues, Some(at)) => format!(
+            "goes on when its limit resets, at {}",
+            words::moment(at, now, &zone)
+        ),
+        (Did::Continues, None) => "goes on now".to_owned(),
+        (Did::Opened, _) => detail,
+        (Did::Asks, _) => format!("waits for an answer: {detail}"),
+        (Did::Nothing, _) if detail.is_empty() => "nothing was cut short".to_owned(),
+        (Did::Nothing, _) => detail,
+        (Did::Failed, _) => format!("could not be brought back: {detail}"),
+    };
+    let look = context.output.look;
+    let title = look.paint(DIM, &one_line(&conversation.title));
+    let line = format!("{}  {what}  {title}", words::short_id(conversation.id));
+    context.output.line(line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_as_a_person_writes_it() {
+        let now: Timestamp = "2026-11-20T22:00:00Z".parse().unwrap();
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        for (text, at) in [
+            ("2026-11-21T06:30:00Z", "2026-11-21T06:30:00Z"),
+            ("2026-11-21T06:30:00+01:00", "2026-11-21T05:30:00Z"),
+            ("2026-11-21T06:30", "2026-11-21T04:30:00Z"),
+            ("2026-11-21 06:30:15", "2026-11-21T04:30:15Z"),
+            // It is midnight there.
+            ("00:30", "2026-11-20T22:30:00Z"),
+            ("23:30", "2026-11-21T21:30:00Z"),
+            ("00:00", "2026-11-21T22:00:00Z"),
+        ] {
+            assert_eq!(time(text, now, &zone).unwrap().to_string(), at, "{text}");
+        }
+        for text in ["", "soon", "25:00", "2026-02-30T10:00"] {
+            assert!(time(text, now, &zone).is_err(), "{text}");
+        }
+    }
+}

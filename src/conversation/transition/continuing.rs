@@ -1,0 +1,359 @@
+//! Going on by itself: with what a limit, a crash or a stop cut short, at the reset or at a time, exactly once.
+
+use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, OnLimit};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::{self, FailureKind, StopReason};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::agent::failure::Failure;
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::error::ConversationError;
+use crate::conversation::state::{JobKind, Model, Turn, TurnPhase, Waiting};
+use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
+
+/// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
+const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
+
+/// How often one continuation goes out before it is left to a person.
+const ATTEMPTS_LIMIT: u32 = 20;
+
+/// What is said where the agent has the prompt already: a limited prompt stays in the history that the model is sent.
+const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+
+impl<R> Model<R> {
+    /// Has the conversation go on by itself, or not any more.
+    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
+    pub(super) fn continue_at(
+        &mut self,
+        at: Option<ContinueAt>,
+        text: Option<PromptContent>,
+        cancel: bool,
+        request: Option<Request>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let before = Box::new(self.record.clone());
+        let wanted = if cancel {
+            Ok(None)
+        } else {
+            self.wanted_continuation(at, text, now).map(Some)
+        };
+        let continuation = match wanted {
+            Ok(continuation) => continuation,
+            Err(error) => {
+                self.answer(reply, request.as_ref(), Err(error), effects);
+                return;
+            }
+        };
+        self.record.continuation = continuation;
+        self.due = None;
+        self.touch(now);
+        let answer = Answer::Continued(ContinueAnswer {
+            continuation: self.record.continuation.as_ref().map(Continuation::from),
+        });
+        let ledger = Ledger::of_request(self.done_request(request.as_ref(), &answer, now));
+        let milestone = Milestone::Answer {
+            reply,
+            request,
+            answer: Box::new(answer),
+            events: Vec::new(),
+            before: Some(before),
+        };
+        self.write(ledger, milestone, effects);
+    }
+
+    fn wanted_continuation(
+        &self,
+        at: Option<ContinueAt>,
+        text: Option<PromptContent>,
+        now: Now,
+    ) -> Result<PendingContinuation, ConversationError> {
+        if self.turn.is_some() || !self.queue.is_empty() {
+            return Err(ConversationError::Busy(
+                "a turn is running; wait for its end, or send the prompt with onLimit: wait".to_owned(),
+            ));
+        }
+        let at = match at {
+            Some(ContinueAt::Time(at)) => at.max(now),
+            Some(ContinueAt::Reset) => match &self.record.limit {
+                Some(limit) => limit
+                    .resets_at
+                    .map_or_else(|| next_try(None, 0, now), |at| at.max(now)),
+                None => {
+                    return Err(ConversationError::Conflict(
+                        "the conversation has not run into a limit, so nothing resets; name a time"
+                            .to_owned(),
+                    ));
+                }
+            },
+            None => {
+                return Err(ConversationError::InvalidParams(
+                    "at is missing: \"reset\", or a time".to_owned(),
+                ));
+            }
+        };
+        if self.record.cut.is_none() && text.is_none() {
+            return Err(ConversationError::Conflict(
+                "no turn of this conversation was cut short; give a text to be sent".to_owned(),
+            ));
+        }
+        Ok(PendingContinuation {
+            at,
+            attempts: 0,
+            text,
+        })
+    }
+
+    /// The time has come.
+    pub(super) fn fall_due(&mut self, turn_id: TurnId, now: Now) {
+        let is_due = self
+            .record
+            .continuation
+            .as_ref()
+            .is_some_and(|continuation| continuation.at <= now);
+        if is_due && self.due.is_none() && self.record.deleted_at.is_none() && !self.deleting {
+            self.due = Some(turn_id);
+        }
+    }
+
+    /// Whether it is about to go on by itself, and no agent has shown yet that it works on it.
+    pub fn begins_to_continue(&self) -> bool {
+        let turn = self.turn.as_ref();
+        self.due.is_some() || turn.is_some_and(|turn| turn.asked.continues && !turn.taken)
+    }
+
+    /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
+    pub(super) fn begin_continuation(&mut self, now: Now, effects: &mut Effects<R>) {
+        let Some(cut) = self
+            .record
+            .cut
+            .clone()
+            .filter(|_| self.record.continuation.is_some())
+        else {
+            self.go_on(Arrival::Present, now, effects);
+            return;
+        };
+        let job = self.start_job(JobKind::Ascertaining(None));
+        effects.push(Effect::Ascertain {
+            job,
+            upstream_id: cut.upstream_id,
+            anchor: cut.anchor,
+        });
+    }
+
+    /// The transcript says whether it has the prompt.
+    pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
+        match self.finish_job(job) {
+            Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival, now, effects),
+            // Who came meanwhile goes first.
+            Some(JobKind::Ascertaining(None)) if self.turn.is_none() => self.go_on(arrival, now, effects),
+            _ => {}
+        }
+    }
+
+    /// Sends the prompt that was cut short, or a word that it be gone on with.
+    fn go_on(&mut self, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
+        let (Some(turn_id), Some(continuation)) = (self.due.take(), &self.record.continuation) else {
+            return;
+        };
+        let text = continuation.text.clone();
+        let cut = self.record.cut.as_ref();
+        let unsent = cut.filter(|cut| !cut.tool_started);
+        let prompt = match (arrival, unsent) {
+            (Arrival::Absent, Some(cut)) => cut.prompt.clone(),
+            // Nobody can tell whether it would be there twice: it is tried once.
+            (Arrival::Unknown, Some(cut)) if continuation.attempts == 0 => cut.prompt.clone(),
+            (Arrival::Unknown, _) => {
+                self.give_up(
+                    "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
+                     it was sent once and not again",
+                );
+                return;
+            }
+            _ => text.unwrap_or_else(|| PromptContent::text(GO_ON)),
+        };
+        let min_fidelity = cut.and_then(|cut| cut.min_fidelity);
+        let asked = Waiting {
+            turn_id,
+            prompt,
+            asked_at: now,
+            min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
+            request: None,
+            reply: None,
+            on_limit: OnLimit::Wait,
+            continues: true,
+        };
+        self.start_turn(asked, now, effects);
+    }
+
+    /// Nothing goes out by itself any more; a person has to look.
+    fn give_up(&mut self, why: &str) {
+        self.record.continuation = None;
+        self.record.resting = Resting::Failed;
+        self.record.failure = Some(format!("it did not go on by itself: {why}"));
+        self.note_change();
+    }
+
+    /// A continuation did not get to its agent.
+    pub(super) fn continuation_unsent(&mut self, error: &ConversationError, now: Now) {
+        // The next life goes on with it.
+        if matches!(error, ConversationError::ShuttingDown) {
+            return;
+        }
+        let is_passing = matches!(
+            error,
+            ConversationError::AgentUnavailable(_)
+                | ConversationError::StoreFailed(_)
+                | ConversationError::Busy(_)
+        );
+        let Some(continuation) = &mut self.record.continuation else {
+            return;
+        };
+        continuation.attempts += 1;
+        if is_passing && continuation.attempts < ATTEMPTS_LIMIT {
+            continuation.at = next_try(None, continuation.attempts, now);
+            self.note_change();
+        } else {
+            self.give_up(&error.to_string());
+        }
+    }
+
+    /// What a turn's end means for what was cut short, itself or an earlier one, and for what goes out by itself. Tells the
+    /// continuation of a turn that waits for the end of its limit.
+    pub(super) fn settle_cut(
+        &mut self,
+        stop_reason: &StopReason,
+        failure: Option<&turn::Failure>,
+        now: Now,
+    ) -> Option<Continuation> {
+        let turn = self.turn.as_ref()?;
+        let (continues, waits) = (turn.asked.continues, turn.asked.on_limit == OnLimit::Wait);
+        let Some(failure) = failure else {
+            if self.was_cut_by_stop(stop_reason) {
+                self.note_cut();
+            } else if continues || *stop_reason != StopReason::Cancelled {
+                // Whoever got an answer has taken over.
+                self.record.cut = None;
+                self.record.continuation = None;
+            }
+            return None;
+        };
+        if matches!(
+            failure.kind,
+            FailureKind::ContextOverflow | FailureKind::InvalidRequest
+        ) {
+            // The same would fail again.
+            if continues {
+                self.record.cut = None;
+                self.record.continuation = None;
+            }
+            return None;
+        }
+        self.note_cut();
+        let is_limited = failure.kind == FailureKind::RateLimited;
+        let is_passing = matches!(
+            failure.kind,
+            FailureKind::Overloaded | FailureKind::Network | FailureKind::AgentDied
+        );
+        let earlier = self.record.continuation.take();
+        let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
+        if continues {
+            let goes_on = (is_limited || is_passing) && attempts < ATTEMPTS_LIMIT;
+            self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {
+                at: next_try(failure.resets_at, attempts, now),
+                ..earlier
+            });
+        } else if waits && is_limited {
+            self.record.continuation = Some(PendingContinuation {
+                at: next_try(failure.resets_at, attempts, now),
+                attempts,
+                text: earlier.and_then(|earlier| earlier.text),
+            });
+        } else {
+            self.record.continuation = earlier;
+        }
+        let told = self.record.continuation.as_ref().filter(|_| waits);
+        told.map(Continuation::from)
+    }
+
+    /// Keeps the prompt of the turn that is cut short, so that it can be gone on with. One that was to go out by itself
+    /// already comes first.
+    fn note_cut(&mut self) {
+        let (Some(turn), Some(pending)) = (&self.turn, &self.record.turn) else {
+            return;
+        };
+        let newer = CutPrompt::from(pending);
+        let is_promised = self.record.continuation.is_some() && !turn.asked.continues;
+        let earlier = self.record.cut.take().filter(|_| is_promised);
+        self.record.cut = Some(match earlier {
+            Some(earlier) if turn.asked.on_limit == OnLimit::Wait => CutPrompt {
+                prompt: PromptContent::blocks(
+                    [earlier.prompt.as_blocks(), newer.prompt.as_blocks()].concat(),
+                ),
+                tool_started: earlier.tool_started || newer.tool_started,
+                ..earlier
+            },
+            Some(earlier) => earlier,
+            None => newer,
+        });
+    }
+
+    /// Whether a prompt whose agent died may go out once more: the agent showed nothing of it, and its transcript can be
+    /// asked.
+    pub(super) fn may_send_again(&self) -> bool {
+        let shows = |turn: &Turn<R>| turn.taken || turn.cancelled || turn.sent_again;
+        let pending = self.record.turn.as_ref();
+        self.turn.as_ref().is_some_and(|turn| !shows(turn))
+            && pending.is_some_and(|pending| pending.anchor.is_some() && pending.phase == Progress::Sent)
+            && self.job.is_none()
+            && !self.stopping
+    }
+
+    /// Asks the transcript whether the prompt is in it, once nothing of the dead agent runs any more.
+    pub(super) fn ascertain_prompt(&mut self, death: Failure, effects: &mut Effects<R>) {
+        let pending = self.record.turn.as_ref();
+        let upstream_id = pending.and_then(|pending| pending.upstream_id.clone());
+        let anchor = pending.and_then(|pending| pending.anchor.clone());
+        let job = self.start_job(JobKind::Ascertaining(Some(death)));
+        effects.push(Effect::Ascertain {
+            job,
+            upstream_id,
+            anchor,
+        });
+    }
+
+    /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.
+    fn judge_death(&mut self, death: Failure, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
+        let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
+        let Some(turn) = self.turn.as_mut().filter(is_out) else {
+            return;
+        };
+        if arrival == Arrival::Absent && !turn.cancelled && !self.stopping {
+            turn.sent_again = true;
+            self.take_prompt_back(now);
+            return;
+        }
+        let cancelled = turn.cancelled;
+        self.accept_prompt(effects);
+        if cancelled {
+            self.end_turn_cancelled(now, effects);
+        } else {
+            self.end_turn_with_failure(death, now, effects);
+        }
+    }
+}
+
+/// When the next try is due: at the reset, where one is told that is still to come.
+fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Timestamp {
+    if let Some(at) = resets_at.filter(|at| *at > now) {
+        return at;
+    }
+    let step = usize::try_from(attempts).unwrap_or(usize::MAX);
+    let minutes = BACKOFF_MINUTES[step.min(BACKOFF_MINUTES.len() - 1)];
+    now.saturating_add(SignedDuration::from_mins(minutes))
+        .unwrap_or(now)
+}

@@ -1,0 +1,397 @@
+//! Going on by itself: what goes out, when, and that it goes out once.
+
+use bridge_protocol::conversation::{ContinueAt, ConversationState};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::outside::not_resumable;
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::error::ConversationError;
+use crate::store::{Anchor, TurnPhase};
+
+const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+
+/// When the limit of these tests ends: 59 minutes after the world began.
+const RESET: &str = "2026-11-20T22:59:00Z";
+
+fn limit() -> Value {
+    json!({
+        "code": -32603,
+        "message": "You've hit your limit",
+        "data": {"errorKind": "rate_limit"}
+    })
+}
+
+fn anchor() -> Option<Anchor> {
+    Some(Anchor {
+        record_uuid: Some("end".to_owned()),
+    })
+}
+
+/// A conversation whose prompt `second` met a limit and waits for its end.
+fn waiting() -> World {
+    let mut world = World::live();
+    world.anchor = anchor();
+    world.prompt_and_wait("second");
+    world.updates(&json!({
+        "sessionUpdate": "usage_update",
+        "_meta": {"_claude/rateLimit": {"status": "rejected", "resetsAt": 1_795_215_540}}
+    }));
+    world.refuses(limit());
+    world.forget_log();
+    world
+}
+
+fn due_at(world: &World) -> Option<String> {
+    let continuation = world.model.record.continuation.as_ref();
+    continuation.map(|continuation| continuation.at.to_string())
+}
+
+fn attempts(world: &World) -> Option<u32> {
+    let continuation = world.model.record.continuation.as_ref();
+    continuation.map(|continuation| continuation.attempts)
+}
+
+#[test]
+fn a_prompt_that_waits_is_answered_at_once_with_when_it_goes_on() {
+    let world = waiting();
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    let continuation = turn.continuation.as_ref().unwrap();
+    assert_eq!(
+        (continuation.at.to_string().as_str(), continuation.attempts),
+        (RESET, 0)
+    );
+    assert_eq!(world.model.state(), ConversationState::Limited);
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    assert_eq!(world.model.view().continuation.as_ref(), Some(continuation));
+}
+
+#[test]
+fn nothing_goes_out_before_its_time() {
+    let mut world = waiting();
+    world.falls_due();
+    world.expect(&[]);
+    assert!(!world.model.begins_to_continue());
+}
+
+/// A limited prompt stays in the history that the model is sent: sending it again would double it.
+#[test]
+fn what_goes_out_depends_on_whether_the_transcript_has_the_prompt() {
+    for (arrival, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
+        let mut world = waiting();
+        world.passes_to(RESET);
+        world.falls_due();
+        world.expect(&["ascertain s1"]);
+        world.ascertains(arrival);
+        world.expect(&["write prompt", "event state prompting", &format!("send {text}")]);
+        let on_disk = world.disk.record.clone().unwrap();
+        assert_eq!(on_disk.continuation.unwrap().attempts, 1);
+        assert!(on_disk.turn.unwrap().continues);
+        world.says_something();
+        world.ends("end_turn");
+        let log = world.log();
+        assert_eq!(&log[0], "event continued");
+        assert!(log[1].starts_with("event promptAccepted c"), "{log:?}");
+        assert_eq!(world.model.state(), ConversationState::Idle);
+        assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+        world.falls_due();
+        world.expect(&[]);
+    }
+}
+
+#[test]
+fn a_prompt_whose_tool_had_started_is_never_sent_again() {
+    let mut world = World::live();
+    world.anchor = anchor();
+    world.prompt_and_wait("second");
+    world.updates(&json!({"sessionUpdate": "tool_call", "toolCallId": "c1"}));
+    assert_eq!(
+        world.disk.record.as_ref().unwrap().turn.as_ref().unwrap().phase,
+        TurnPhase::ToolStarted
+    );
+    world.refuses(limit());
+    world.passes_to(&due_at(&world).unwrap());
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Absent);
+    assert!(world.log().contains(&format!("send {GO_ON}")));
+}
+
+#[test]
+fn where_no_transcript_can_be_read_it_is_tried_once_and_told() {
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Unknown);
+    assert!(world.log().contains(&"send second".to_owned()));
+    world.refuses(limit());
+    assert_eq!(attempts(&world), Some(1));
+    world.passes_to(&due_at(&world).unwrap());
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Unknown);
+    world.expect(&["write record", "event state failed"]);
+    assert_eq!(due_at(&world), None);
+    assert!(
+        world
+            .model
+            .record
+            .failure
+            .as_ref()
+            .unwrap()
+            .contains("was sent once")
+    );
+}
+
+#[test]
+fn a_limit_that_is_still_on_is_waited_for_longer_and_longer() {
+    let mut world = waiting();
+    let mut waited = Vec::new();
+    while let Some(at) = due_at(&world) {
+        world.passes_to(&at);
+        world.falls_due();
+        world.ascertains(Arrival::Present);
+        world.refuses(limit());
+        let next: Option<Timestamp> = due_at(&world).map(|at| at.parse().unwrap());
+        waited.extend(next.map(|next| next.duration_since(world.now()).as_mins() + 1));
+    }
+    assert_eq!(waited[..5], [5, 15, 60, 60, 60]);
+    assert_eq!(waited.len(), 19, "twenty in all");
+    assert_eq!(world.model.state(), ConversationState::Limited);
+}
+
+#[test]
+fn what_passes_is_tried_again_and_what_does_not_is_left_to_a_person() {
+    for (error, goes_on) in [
+        (
+            json!({"code": -32603, "message": "busy", "data": {"errorKind": "overloaded"}}),
+            true,
+        ),
+        (json!({"code": -32603, "message": "ECONNREFUSED"}), true),
+        (
+            json!({"code": -32000, "message": "Authentication required"}),
+            false,
+        ),
+        (
+            json!({"code": -32603, "message": "prompt is too long", "data": {"errorKind": "invalid_request"}}),
+            false,
+        ),
+    ] {
+        let mut world = waiting();
+        world.passes_to(RESET);
+        world.falls_due();
+        world.ascertains(Arrival::Absent);
+        world.refuses(error.clone());
+        assert_eq!(due_at(&world).is_some(), goes_on, "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_reach_an_agent_is_tried_again_or_told() {
+    for (error, goes_on) in [
+        (ConversationError::AgentUnavailable("gone".to_owned()), true),
+        (not_resumable(), false),
+    ] {
+        let mut world = waiting();
+        world.elapses(Deadline::Idle);
+        world.closes();
+        world.passes_to(RESET);
+        world.falls_due();
+        world.ascertains(Arrival::Absent);
+        world.climb_fails(error);
+        assert_eq!(attempts(&world), goes_on.then_some(1));
+        assert_eq!(world.model.state(), ConversationState::Failed);
+        assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    }
+}
+
+#[test]
+fn it_is_called_off_and_whoever_was_answered_has_taken_over() {
+    let mut world = waiting();
+    world.do_not_continue();
+    world.expect(&["write call", "answer 3 continues no more"]);
+    world.passes_to(RESET);
+    world.falls_due();
+    world.expect(&[]);
+
+    let mut world = waiting();
+    world.prompt("third");
+    world.ends("end_turn");
+    assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+
+    // Called off while the transcript is asked.
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.do_not_continue();
+    world.forget_log();
+    world.ascertains(Arrival::Absent);
+    world.expect(&[]);
+}
+
+#[test]
+fn a_prompt_that_meets_the_limit_again_takes_nothing_from_the_one_that_waits() {
+    let mut world = waiting();
+    world.prompt("third");
+    world.refuses(limit());
+    assert_eq!(due_at(&world).as_deref(), Some(RESET));
+    world.passes_to(RESET);
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Absent);
+    assert!(world.log().contains(&"send second".to_owned()));
+
+    let mut world = waiting();
+    world.prompt_and_wait("third");
+    world.refuses(limit());
+    world.passes_to(&due_at(&world).unwrap());
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Absent);
+    assert!(world.log().contains(&"send second\nthird".to_owned()));
+}
+
+#[test]
+fn a_running_turn_goes_first() {
+    let mut world = waiting();
+    world.prompt("third");
+    world.says_something();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.forget_log();
+    world.refuses(limit());
+    assert!(world.log().contains(&"ascertain s1".to_owned()));
+
+    // One that comes while the transcript is asked, too.
+    world.prompt("fourth");
+    world.forget_log();
+    world.ascertains(Arrival::Absent);
+    assert!(world.log().contains(&"send fourth".to_owned()));
+    world.refuses(limit());
+    assert!(world.log().contains(&"ascertain s1".to_owned()));
+}
+
+#[test]
+fn a_person_may_ask_for_it_later_and_is_told_why_not() {
+    let mut world = World::live();
+    world.continue_at(ContinueAt::Reset, None);
+    world.expect(&["answer 2 error conflict"]);
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.expect(&["answer 3 error conflict"]);
+
+    world.anchor = anchor();
+    world.prompt("second");
+    world.continue_at(ContinueAt::Reset, None);
+    world.refuses(limit());
+    world.forget_log();
+    world.continue_at(ContinueAt::Time(Timestamp::UNIX_EPOCH), Some("now, please"));
+    let at = &world.model.record.continuation.as_ref().unwrap().at;
+    assert!(
+        *at > Timestamp::UNIX_EPOCH && *at <= world.now(),
+        "a time that has passed means now"
+    );
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Present);
+    assert!(world.log().contains(&"send now, please".to_owned()));
+    world.ends("end_turn");
+
+    // A text of one's own, at a time, needs nothing that was cut short.
+    world.continue_at(ContinueAt::Time(Timestamp::UNIX_EPOCH), Some("good morning"));
+    world.forget_log();
+    world.falls_due();
+    world.expect(&["write prompt", "event state prompting", "send good morning"]);
+}
+
+#[test]
+fn a_prompt_whose_agent_died_goes_out_once_more_if_it_is_nowhere() {
+    for (arrival, goes_out) in [
+        (Arrival::Absent, true),
+        (Arrival::Present, false),
+        (Arrival::Unknown, false),
+    ] {
+        let mut world = World::live();
+        world.anchor = anchor();
+        let reply = world.prompt("second");
+        world.forget_log();
+        world.dies();
+        world.expect(&["detach", "ascertain s1"]);
+        assert_eq!(world.model.state(), ConversationState::Prompting);
+        world.ascertains(arrival);
+        if goes_out {
+            world.reopens();
+            assert!(world.log().contains(&"send second".to_owned()));
+            // Never a third time.
+            world.dies();
+        }
+        let log = world.log();
+        assert!(
+            log.contains(&"event turnEnded t2 failed agentDied".to_owned()),
+            "{log:?}"
+        );
+        assert!(matches!(&world.answers[&reply], Ok(Answer::Turn(_))));
+    }
+}
+
+#[test]
+fn a_prompt_that_the_agent_showed_is_not_asked_for() {
+    let mut world = World::live();
+    world.anchor = anchor();
+    world.prompt("second");
+    world.says_something();
+    world.forget_log();
+    world.dies();
+    assert!(!world.log().iter().any(|line| line.starts_with("ascertain")));
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
+    assert_eq!(
+        world.model.record.cut.as_ref().unwrap().prompt.to_text(),
+        "second"
+    );
+}
+
+#[test]
+fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
+    let mut world = World::live();
+    world.anchor = anchor();
+    world.prompt("second");
+    world.dies();
+    let cancel = world.cancel();
+    world.forget_log();
+    world.ascertains(Arrival::Absent);
+    let log = world.log();
+    assert!(
+        log.contains(&"event turnEnded t2 cancelled".to_owned()),
+        "{log:?}"
+    );
+    assert!(matches!(world.answers[&cancel], Ok(Answer::Cancelled(true))));
+}
+
+#[test]
+fn what_a_stop_cut_short_can_be_gone_on_with() {
+    let mut world = World::running();
+    world.stop();
+    world.ends("cancelled");
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
+    assert_eq!(
+        world.model.record.cut.as_ref().unwrap().prompt.to_text(),
+        "second"
+    );
+
+    let mut world = World::running();
+    world.cancel();
+    world.ends("cancelled");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.model.record.cut, None);
+}
+
+#[test]
+fn a_new_chat_forgets_what_was_to_go_on() {
+    let mut world = waiting();
+    world.reset();
+    world.closes();
+    assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+}

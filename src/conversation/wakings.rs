@@ -1,0 +1,93 @@
+//! When conversations go on by themselves: the line of those that wait for a time.
+//!
+//! Owns the order, and that few go at once. The times are the wall clock's and are looked at again and again, so that a
+//! machine that slept, or a clock that was set, makes nobody late for long. What is kept over a restart is with the
+//! conversations.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bridge_protocol::ConversationId;
+use jiff::Timestamp;
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+use super::services::now;
+
+/// How many conversations begin to go on at once: a thousand that met the same limit must not meet the next together.
+const AT_ONCE: usize = 8;
+
+/// After how long another one may begin although this one's agent has shown nothing yet.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often the clock is looked at while somebody waits.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// Those that wait for their time.
+#[derive(Debug, Default)]
+pub struct Wakings {
+    due: Mutex<BTreeSet<(Timestamp, ConversationId)>>,
+    changed: Notify,
+}
+
+impl Wakings {
+    /// Has a conversation woken at a time, or not any more.
+    pub fn set(&self, id: ConversationId, at: Option<Timestamp>) {
+        let mut due = self.lock();
+        due.retain(|(_, waiting)| *waiting != id);
+        due.extend(at.map(|at| (at, id)));
+        drop(due);
+        self.changed.notify_one();
+    }
+
+    /// Wakes each conversation when its time comes, a few at once, for ever. `wake` is told which, and gives back whether
+    /// that one could be told; what it is given with it is dropped once the next may begin.
+    pub async fn run(&self, wake: impl Fn(ConversationId, oneshot::Sender<()>) -> bool) {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        loop {
+            let Some((at, id)) = self.next() else {
+                self.changed.notified().await;
+                continue;
+            };
+            let left = Duration::try_from(at.duration_since(now())).unwrap_or_default();
+            if !left.is_zero() {
+                tokio::select! {
+                    () = self.changed.notified() => {}
+                    () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+                }
+                continue;
+            }
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            // It may have been called off while it stood in line.
+            if !self.take(at, id) {
+                continue;
+            }
+            let (turnstile, passed) = oneshot::channel();
+            if !wake(id, turnstile) {
+                let later = now().saturating_add(LOOK_EVERY).unwrap_or(at);
+                self.set(id, Some(later));
+                continue;
+            }
+            tokio::spawn(async move {
+                // Nobody sends anything: that it is dropped is the word.
+                let _passed = tokio::time::timeout(PATIENCE, passed).await;
+                drop(place);
+            });
+        }
+    }
+
+    fn next(&self) -> Option<(Timestamp, ConversationId)> {
+        self.lock().first().copied()
+    }
+
+    fn take(&self, at: Timestamp, id: ConversationId) -> bool {
+        self.lock().remove(&(at, id))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(Timestamp, ConversationId)>> {
+        // The set is whole after any panic: each change to it is one call.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,308 @@
+//! Going on by itself after a limit or at a time, with what a limit, a crash or a stop cut short: exactly once.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use bridge_protocol::{ConversationId, ErrorKind};
+use jiff::Timestamp;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::home::{Home, kill_now};
+use crate::support::{App, Events, refused};
+
+/// The beginning of what is said where the agent has the prompt already.
+const GO_ON: &str = "Your last turn was cut short.";
+
+/// Sends a prompt that waits for the end of a limit.
+async fn send_and_wait(app: &App, id: ConversationId, text: &str) -> TurnResult {
+    let params = json!({"conversationId": id, "prompt": text, "onLimit": "wait"});
+    serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap()
+}
+
+async fn go_on(app: &App, id: ConversationId, with: Value) -> Value {
+    let mut params = json!({"conversationId": id});
+    params
+        .as_object_mut()
+        .unwrap()
+        .extend(with.as_object().unwrap().clone());
+    app.call("conversation/continue", params).await.unwrap()
+}
+
+/// The next turn that the conversation has by itself.
+async fn continued(events: &mut Events) -> TurnResult {
+    let turn_id = events
+        .find(|event| match event {
+            Event::Continued { turn_id } => Some(turn_id.clone()),
+            _ => None,
+        })
+        .await;
+    events
+        .find(|event| match event {
+            Event::TurnEnded { turn } if turn.turn_id == turn_id => Some(turn.clone()),
+            _ => None,
+        })
+        .await
+}
+
+/// The prompts that the transcript of the head holds.
+async fn prompts(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
+    let head = app.get(id).await.head.unwrap();
+    let text = fs::read_to_string(home.transcript(head.as_str()).unwrap()).unwrap();
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let prompt = |record: Value| {
+        let content = &record["message"]["content"];
+        let text = content.as_str().or(content[0]["text"].as_str());
+        let is_said = |text: &&str| record["type"] == "user" && !text.starts_with("[Request interrupted");
+        text.filter(is_said).map(ToOwned::to_owned)
+    };
+    records.filter_map(prompt).collect()
+}
+
+/// Takes what stands behind the records that hold a text away, and that record too.
+fn cut_before(path: &Path, text: &str) {
+    let whole = fs::read_to_string(path).unwrap();
+    let end = whole.find(text).map(|at| whole[..at].rfind('\n').unwrap() + 1);
+    fs::write(path, &whole[..end.unwrap()]).unwrap();
+}
+
+#[tokio::test]
+async fn a_limited_prompt_goes_on_by_itself_at_the_reset() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    let mut events = app.events(id).await;
+    let limited = send_and_wait(&app, id, "[[limit 1]]").await;
+    let failure = limited.failure.unwrap();
+    assert_eq!(failure.kind, FailureKind::RateLimited);
+    assert_eq!(
+        limited.continuation.as_ref().unwrap().at,
+        failure.resets_at.unwrap()
+    );
+    let shown = app.get(id).await;
+    assert_eq!(
+        (shown.state, shown.continuation),
+        (ConversationState::Limited, limited.continuation)
+    );
+    let turn = continued(&mut events).await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    let shown = app.get(id).await;
+    assert_eq!((shown.state, shown.continuation), (ConversationState::Idle, None));
+    // The agent keeps a limited prompt in the history that the model is sent: it does not go out twice.
+    let sent = prompts(&app, &home, id).await;
+    assert_eq!(sent[..2], ["before", "[[limit 1]]"]);
+    assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
+}
+
+#[tokio::test]
+async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    let limited = send_and_wait(&app, id, "[[limit 1]][[say done]]").await;
+    let at = limited.continuation.unwrap().at;
+    let head = app.get(id).await.head.unwrap();
+    daemon.kill();
+    cut_before(&home.transcript(head.as_str()).unwrap(), "[[limit 1]]");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    events
+        .find(|event| match event {
+            // It may have gone on before anyone could listen.
+            Event::Snapshot { conversation, .. } => {
+                (conversation.state == ConversationState::Idle).then_some(())
+            }
+            Event::StateChanged { state } => (*state == ConversationState::Idle).then_some(()),
+            _ => None,
+        })
+        .await;
+    assert!(Timestamp::now() >= at);
+    assert_eq!(
+        prompts(&app, &home, id).await,
+        ["before", "[[limit 1]][[say done]]"]
+    );
+}
+
+/// The prompt went out, and the daemon was killed before anything came of it: it is not sent a second time.
+#[tokio::test]
+async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let limited = app.send(id, "[[limit 1]]").await;
+    assert_eq!(limited.continuation, None, "nobody asked for it");
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": "reset", "text": "[[say on it]][[hang]]"})).await;
+    events
+        .find(|event| matches!(event, Event::Update { turn_id: Some(_), .. }).then_some(()))
+        .await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let shown = app.get(id).await;
+    assert_eq!(
+        (shown.state, shown.continuation),
+        (ConversationState::Interrupted, None)
+    );
+    assert_eq!(
+        prompts(&app, &home, id).await,
+        ["[[limit 1]]", "[[say on it]][[hang]]"]
+    );
+    // A person asks for it: the agent has the prompt, so it is told to go on.
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    let sent = prompts(&app, &home, id).await;
+    assert!(sent.len() == 3 && sent[2].starts_with(GO_ON), "{sent:?}");
+}
+
+#[tokio::test]
+async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let call = |with: Value| {
+        let mut params = json!({"conversationId": id});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(with.as_object().unwrap().clone());
+        let app = &app;
+        async move { app.call("conversation/continue", params).await }
+    };
+    refused(call(json!({})).await, ErrorKind::InvalidParams, "at is missing");
+    refused(
+        call(json!({"at": "soon"})).await,
+        ErrorKind::InvalidParams,
+        "neither",
+    );
+    refused(
+        call(json!({"at": "reset", "text": ""})).await,
+        ErrorKind::InvalidParams,
+        "no content",
+    );
+    refused(
+        call(json!({"at": "reset"})).await,
+        ErrorKind::Conflict,
+        "not run into a limit",
+    );
+    refused(
+        call(json!({"at": Timestamp::now()})).await,
+        ErrorKind::Conflict,
+        "give a text",
+    );
+    assert_eq!(call(json!({"cancel": true})).await.unwrap(), json!({}));
+
+    let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
+    assert!(limited.continuation.is_some());
+    let mut events = app.events(id).await;
+    assert_eq!(call(json!({"cancel": true})).await.unwrap(), json!({}));
+    let Event::Updated { conversation } = events.until("updated").await else {
+        unreachable!()
+    };
+    assert_eq!(conversation.continuation, None);
+    // The same call again, under the same name, is the same call.
+    let keyed = json!({"at": "reset", "requestId": "once"});
+    let first = call(keyed.clone()).await.unwrap();
+    assert_eq!(call(keyed).await.unwrap(), first);
+    let other = json!({"at": Timestamp::now(), "requestId": "once"});
+    refused(call(other).await, ErrorKind::Conflict, "another content");
+    app.call("conversation/reset", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(app.get(id).await.continuation, None);
+}
+
+/// It waits for hours without an agent in memory: the session hibernates, and is brought back when the time comes.
+#[tokio::test]
+async fn it_waits_without_its_agent() {
+    let home = Home::with_config("[limits]\nidle_minutes = 0.001\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    let limited = send_and_wait(&app, id, "[[limit 2]]").await;
+    events.until("closed").await;
+    assert!(Timestamp::now() < limited.continuation.unwrap().at);
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+}
+
+/// The agent is killed with a prompt that it has not read: nobody has done anything, so the next process gets it, once.
+#[tokio::test]
+async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    let [agent] = home.agents()[..] else {
+        panic!("one agent")
+    };
+    stop_process(agent);
+    let mut events = app.events(id).await;
+    let params = json!({"conversationId": id, "prompt": "never read"});
+    let prompt = app.call("conversation/prompt", params);
+    let kill = async {
+        events.until("promptAccepted").await;
+        kill_now(agent);
+    };
+    let (turn, ()) = tokio::join!(prompt, kill);
+    let turn: TurnResult = serde_json::from_value(turn.unwrap()).unwrap();
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    assert_eq!(prompts(&app, &home, id).await, ["before", "never read"]);
+}
+
+/// The same with the daemon killed as well: the truth is read from the transcript, and the caller's own retry is safe.
+#[tokio::test]
+async fn f19_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
+    for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.make(&home.project()).await;
+        app.send(id, "before").await;
+        let [agent] = home.agents()[..] else {
+            panic!("one agent")
+        };
+        if !is_read {
+            stop_process(agent);
+        }
+        let mut events = app.events(id).await;
+        let params = json!({"conversationId": id, "prompt": text, "requestId": "mine"});
+        daemon
+            .raw()
+            .await
+            .send("conversation/prompt", params.clone())
+            .await;
+        let last = if is_read { "update" } else { "promptAccepted" };
+        events.until(last).await;
+        daemon.kill();
+        kill_now(agent);
+        let daemon = home.start();
+        let app = daemon.app().await;
+        assert_eq!(app.get(id).await.state, ConversationState::Interrupted, "{text}");
+        let turn: TurnResult =
+            serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
+        let failure = turn.failure.map(|failure| (failure.kind, failure.retryable));
+        let expected = is_read.then_some((FailureKind::DaemonRestarted, false));
+        assert_eq!(failure, expected, "{text}");
+        assert_eq!(prompts(&app, &home, id).await, ["before", text]);
+    }
+}
+
+fn stop_process(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+}
