@@ -366,8 +366,8 @@ pub trait ConversationRpc {
 )]
 pub trait TranscriptRpc {
     /// The transcripts that the agents keep on this machine, whoever made them, newest first; of Claude Code, Codex and
-    /// `loopback`, or of one `agent`. `cwd` is the folder that the agent worked in; `query` is looked for in title,
-    /// folder, path and id. `limit` is 50 unless given, 500 at most. A first page shows the files as they are now, the
+    /// `loopback`, or of one `agent`. `cwd` is the folder that the agent worked in, by whatever path leads there now; `query`
+    /// is looked for in title, folder, path and id. `limit` is 50 unless given, 500 at most. A first page shows the files as they are now, the
     /// pages behind its cursor what was seen then.
     #[method(name = "list", param_kind = map)]
     async fn list_transcripts(

@@ -196,6 +196,46 @@ async fn what_cannot_be_listed_is_said() {
     }
 }
 
+/// An agent that was started in a folder by a link writes down the link's path; who asks from there asks for the folder.
+#[tokio::test]
+async fn a_folder_is_found_by_whatever_path_leads_to_it() {
+    let home = home();
+    let claude = home.path().join("claude");
+    let [real, link, other] = ["real", "link", "other"].map(|name| home.path().join(name));
+    for folder in [&real, &other] {
+        fs::create_dir(folder).unwrap();
+    }
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    for (minute, cwd) in [real.as_path(), &link, &other, Path::new("real"), Path::new("")]
+        .into_iter()
+        .enumerate()
+    {
+        let prompt = json!({
+            "type": "user", "uuid": "u1", "parentUuid": null, "cwd": cwd,
+            "timestamp": format!("2020-11-03T12:{minute:02}:00.000Z"), "origin": {"kind": "human"},
+            "message": {"role": "user", "content": format!("in {}", cwd.display())},
+        });
+        let path = claude.join(format!("projects/-p/s{minute}.jsonl"));
+        write(&path, &format!("{prompt}\n"));
+    }
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let in_folder = async |cwd: &Path| {
+        let found = list(&app, json!({"agent": "claude", "cwd": cwd})).await;
+        let ids = found.iter().map(|transcript| transcript["upstreamId"].clone());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(in_folder(&real).await, ["s1", "s0"]);
+    assert_eq!(in_folder(&link).await, ["s1", "s0"]);
+    // A link that leads elsewhere by now is another folder, and one that is gone is what was written down.
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    assert_eq!(in_folder(&real).await, ["s0"]);
+    fs::remove_dir(&real).unwrap();
+    assert_eq!(in_folder(&real).await, ["s0"]);
+    assert_eq!(in_folder(&other).await, ["s2", "s1"]);
+}
+
 /// Nothing is taken for granted from the life before.
 #[tokio::test]
 async fn what_changed_while_no_daemon_ran_is_listed() {

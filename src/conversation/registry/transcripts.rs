@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -161,10 +162,11 @@ fn page<'a, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
     services: &Services,
 ) -> Result<(Vec<Transcript>, Option<Cursor>), StoreError> {
     let query = filter.query.as_ref().map(|query| query.to_lowercase());
+    let mut folder = filter.cwd.as_deref().map(SameFolder::new);
     let (mut page, mut room) = (Vec::new(), PageRoom::new());
     let mut last = None;
     while let Some((root, entry)) = next(&mut roots) {
-        if !takes(filter, query.as_deref(), entry) {
+        if !takes(folder.as_mut(), query.as_deref(), entry) {
             continue;
         }
         let transcript = transcript(root, entry, services)?;
@@ -189,8 +191,8 @@ fn next<'a, 'r, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
 }
 
 /// `query` is the filter's in lower case.
-fn takes(filter: &TranscriptFilter, query: Option<&str>, entry: &ShelfEntry) -> bool {
-    filter.cwd.as_ref().is_none_or(|cwd| *cwd == entry.cwd)
+fn takes<'a>(folder: Option<&mut SameFolder<'a>>, query: Option<&str>, entry: &'a ShelfEntry) -> bool {
+    folder.is_none_or(|folder| folder.is_at(&entry.cwd))
         && query.is_none_or(|query| {
             let contains = |text: &str| text.to_lowercase().contains(query);
             contains(&entry.title)
@@ -198,6 +200,41 @@ fn takes(filter: &TranscriptFilter, query: Option<&str>, entry: &ShelfEntry) -> 
                 || contains(&entry.upstream_id)
                 || contains(&entry.path.to_string_lossy())
         })
+}
+
+/// A folder that is asked for, by any path that leads to it: agents write down the path that they were started with, and
+/// whoever asks may have come by another, as by a link.
+struct SameFolder<'a> {
+    path: &'a str,
+    /// Device and inode; none where there is no such folder any more, and only its path can be compared.
+    place: Option<(u64, u64)>,
+    /// Whether the other paths that were met lead there: each is looked at once a list, since a link may lead elsewhere by
+    /// the next.
+    others: HashMap<&'a str, bool>,
+}
+
+impl<'a> SameFolder<'a> {
+    fn new(path: &'a str) -> Self {
+        Self {
+            path,
+            place: place_on_disk(path),
+            others: HashMap::new(),
+        }
+    }
+
+    fn is_at(&mut self, recorded: &'a str) -> bool {
+        let Some(place) = self.place.filter(|_| recorded != self.path) else {
+            return recorded == self.path;
+        };
+        let leads_there = || Path::new(recorded).is_absolute() && place_on_disk(recorded) == Some(place);
+        *self.others.entry(recorded).or_insert_with(leads_there)
+    }
+}
+
+/// What a path leads to, by device and inode.
+fn place_on_disk(path: &str) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 fn transcript(root: &Listed, entry: &ShelfEntry, services: &Services) -> Result<Transcript, StoreError> {
