@@ -15,7 +15,7 @@ pub struct Transcript {
     pub upstream_id: UpstreamId,
     /// The folder that the agent worked in; empty when the transcript does not say.
     pub cwd: String,
-    /// What people called it, else what the agent made of it, else the first line of its first prompt; empty when there
+    /// What people called it, else what the agent made of it, else the first line that a person said; empty when there
     /// is none. 200 characters at most.
     pub title: String,
     /// The size of the file, in bytes.

@@ -146,13 +146,21 @@ pub const SYNTHETIC_MODEL: &str = "<synthetic>";
 /// What the agent writes in the user's name when a reply is broken off, as a whole or up to a closing part.
 pub const INTERRUPTED_TEXT: &str = "[Request interrupted by user";
 
-/// Beginnings of texts that stand in user records without being prompts, in files too old for `origin`.
-const NOT_PROMPTS: [&str; 5] = [
+/// Beginnings of texts that stand in user records without being prompts, where no `origin` says so: the files are too old
+/// for it, or it is one that the agent leaves without. What a person has the model asked with is none of them: a command that
+/// is a prompt begins with `<command-message>`, and to `<bash-input>` the model replies (2.1.316, unless set otherwise).
+const NOT_PROMPTS: [&str; 10] = [
     INTERRUPTED_TEXT,
     "<command-name>",
     "<local-command-stdout>",
     "<local-command-stderr>",
     "<local-command-caveat>",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "<task-notification>",
+    "<system-reminder>",
+    // What an editor tells beside a prompt: the file that is open, the lines that are selected.
+    "<ide_",
 ];
 
 /// Beginnings of commands of the agent's own, and of what they put out.

@@ -6,7 +6,11 @@
 use memchr::memmem;
 
 use super::fields::Fields;
-use super::record::{Record, RecordKind, line_text};
+use super::record::{Record, line_text};
+
+mod words;
+
+use words::FirstWords;
 
 /// How much of each end of a file is read, in bytes. The first prompt stands within it in ordinary transcripts, and so
 /// does some record that tells the time.
@@ -36,7 +40,7 @@ pub struct Ends<'a> {
 pub struct TranscriptSummary {
     /// The session's id, where the format writes it down for the whole file.
     pub upstream_id: Option<String>,
-    /// What people call it, else what the agent made of it, else the first line of its first prompt.
+    /// What people call it, else what the agent made of it, else the first line that a person said.
     pub title: Option<String>,
     /// The folder that the agent last worked in.
     pub cwd: Option<String>,
@@ -85,7 +89,7 @@ pub fn title_of(text: &str) -> Option<String> {
 pub fn claude(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();
     let mut first_cwd = None;
-    let mut first_prompt = None;
+    let mut first_words = FirstWords::default();
     for line in ends.from_start() {
         let text = line_text(line);
         let Some(record) = Record::parse(&text) else {
@@ -97,10 +101,8 @@ pub fn claude(ends: Ends<'_>) -> TranscriptSummary {
             summary.forked_from = source.and_then(|source| source.text("sessionId"));
         }
         first_cwd = first_cwd.or(header.cwd.clone());
-        if header.kind == RecordKind::User && record.is_human_prompt(&header) {
-            first_prompt = record.message().and_then(|message| title_of(&message.text()));
-        }
-        if first_prompt.is_some() {
+        first_words.take(&record, &header);
+        if first_words.are_said() {
             break;
         }
     }
@@ -119,37 +121,38 @@ pub fn claude(ends: Ends<'_>) -> TranscriptSummary {
         }
     }
     summary.cwd = summary.cwd.or(first_cwd);
-    summary.title = given_title(ends).or(first_prompt);
+    summary.title = given_title(ends).or_else(|| first_words.title());
     summary
 }
 
-/// The newest title that a record of its own gives: a person's, else the agent's.
+/// The newest title that records of its own give: a person's, else the agent's, else what older agents called a summary.
 fn given_title(ends: Ends<'_>) -> Option<String> {
-    let custom = memmem::Finder::new(b"\"custom-title\"");
+    let title = memmem::Finder::new(b"-title\"");
     let summary = memmem::Finder::new(b"\"summary\"");
-    let mut made = None;
+    // The newest of each kind counts, also an empty one, which takes the title back.
+    let (mut custom, mut made, mut summed) = (None, None, None);
     for line in ends.from_end().filter(|line| line.len() <= TITLE_LINE_BYTES) {
-        let is_custom = custom.find(line).is_some();
-        if !is_custom && (made.is_some() || summary.find(line).is_none()) {
+        let is_summary =
+            || !matches!(made, Some(Some(_))) && summed.is_none() && summary.find(line).is_some();
+        if title.find(line).is_none() && !is_summary() {
             continue;
         }
         let text = line_text(line);
         let Some(record) = Fields::parse(&text) else {
             continue;
         };
+        let said = |name: &str| record.text(name).map(|title| title_of(&title));
         match record.text("type").as_deref() {
-            Some("custom-title") => {
-                let title = record.text("customTitle").and_then(|title| title_of(&title));
-                // An empty one takes the title back.
-                return title.or(made);
-            }
-            Some("summary") if made.is_none() => {
-                made = record.text("summary").and_then(|title| title_of(&title));
-            }
+            Some("custom-title") => custom = custom.or_else(|| said("customTitle")),
+            Some("ai-title") => made = made.or_else(|| said("aiTitle")),
+            Some("summary") => summed = summed.or_else(|| said("summary")),
             _ => {}
         }
+        if matches!(custom, Some(Some(_))) {
+            break;
+        }
     }
-    made
+    [custom, made, summed].into_iter().flatten().flatten().next()
 }
 
 #[cfg(test)]

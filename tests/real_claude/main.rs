@@ -34,3 +34,4 @@ mod survival;
 mod transcripts;
 mod turns;
 mod watching;
+mod words;

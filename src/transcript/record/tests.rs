@@ -174,6 +174,37 @@ fn how_a_prompt_is_known() {
     }
 }
 
+/// Where no record says whose words they are. What a person sends to the model stays a prompt, tagged or not.
+#[test]
+fn what_agents_and_editors_write_is_no_prompt() {
+    let table = [
+        (false, "<bash-stdout>a</bash-stdout><bash-stderr></bash-stderr>"),
+        (false, "<bash-stderr>a</bash-stderr>"),
+        (false, "<task-notification>\n<task-id>a</task-id>"),
+        (false, "<system-reminder>\na</system-reminder>"),
+        (false, "<ide_opened_file>a.rs</ide_opened_file>"),
+        (false, "<ide_selection>a</ide_selection>"),
+        (false, "<local-command-stdout></local-command-stdout>"),
+        (true, "<bash-input>ls</bash-input>"),
+        (
+            true,
+            "<command-message>init</command-message>\n<command-name>/init</command-name>",
+        ),
+        (true, "<context>a</context> do it"),
+        (true, "what is a <system-reminder>?"),
+    ];
+    for (expected, text) in table {
+        let block = serde_json::json!({"type": "text", "text": text});
+        let question = serde_json::json!({"type": "text", "text": "a question"});
+        let said = |content: serde_json::Value| {
+            serde_json::json!({"type": "user", "message": {"content": content}}).to_string()
+        };
+        assert_eq!(is_prompt(&said(text.into())), expected, "{text}");
+        assert_eq!(is_prompt(&said(vec![block.clone()].into())), expected, "{text}");
+        assert!(is_prompt(&said(vec![block, question].into())), "{text}");
+    }
+}
+
 #[test]
 fn with_which_messages_a_turn_is_over() {
     let said = |stop_reason: &str| {

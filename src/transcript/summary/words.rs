@@ -1,0 +1,130 @@
+//! The first words of a person in a Claude transcript, as the vendor's own library lists them.
+//!
+//! Owns what is passed over on the way to them: what agents and editors put in front of a prompt or in place of one is
+//! marked by a tag. Read from the library that comes with 2.1.316, and held to it by a test that runs it. Pure.
+
+use std::borrow::Cow;
+
+use super::title_of;
+use crate::transcript::record::{Block, INTERRUPTED_TEXT, Message, Record, RecordHeader, RecordKind};
+
+/// What stands in front of a text that was pasted, up to the four characters of its id.
+const PASTE_BEGIN: &str = "<pasted_content id=\"";
+
+/// How many characters the id of a pasted text has.
+const PASTE_ID_BYTES: usize = 4;
+
+/// What was found up to here.
+#[derive(Debug, Default)]
+pub(super) struct FirstWords {
+    said: Option<String>,
+    /// The first command of the agent's own: what the session is called where nothing else was said.
+    command: Option<String>,
+    attached: Option<&'static str>,
+}
+
+impl FirstWords {
+    /// Looks at the next record. Who it came from (`origin`) does not count: what others than people say bears a tag.
+    pub(super) fn take(&mut self, record: &Record<'_>, header: &RecordHeader) {
+        let is_others = header.is_sidechain || header.is_meta || header.is_compact_summary;
+        if header.kind != RecordKind::User || is_others || header.has_tool_use_result || self.are_said() {
+            return;
+        }
+        let Some(message) = record.message() else { return };
+        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+        if message.blocks.iter().any(is_result) {
+            return;
+        }
+        for block in &message.blocks {
+            if let Block::Text(text) = block {
+                self.take_text(text);
+            }
+        }
+        self.attached = self.attached.or_else(|| attached(&message));
+    }
+
+    /// Whether no later record can change what they are.
+    pub(super) fn are_said(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// What a list calls the session after them.
+    pub(super) fn title(self) -> Option<String> {
+        let attached = self.attached.map(str::to_owned);
+        self.said.or(self.command).or(attached)
+    }
+
+    fn take_text(&mut self, text: &str) {
+        if self.are_said() {
+            return;
+        }
+        let text = without_paste_marks(text);
+        if let Some(name) = between(&text, "<command-name>", "</command-name>") {
+            self.command = self.command.take().or_else(|| title_of(name));
+        } else if let Some(input) = between(&text, "<bash-input>", "</bash-input>") {
+            self.said = title_of(&format!("! {}", input.trim()));
+        } else if !is_marked(&text) {
+            self.said = title_of(&text);
+        }
+    }
+}
+
+/// What a picture or a document is called that was sent without a word.
+fn attached(message: &Message) -> Option<&'static str> {
+    let has = |wanted: &str| {
+        let is = |block: &Block| matches!(block, Block::Other { kind, .. } if kind == wanted);
+        message.blocks.iter().any(is)
+    };
+    if has("image") {
+        Some("Image")
+    } else {
+        has("document").then_some("Document")
+    }
+}
+
+fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(begin)?;
+    Some(rest.split_once(end)?.0)
+}
+
+/// Whether a text begins with a tag, `<lower-case name>` with or without attributes, or with the mark of an interruption.
+fn is_marked(text: &str) -> bool {
+    let text = text.trim_start();
+    if let Some(rest) = text.strip_prefix(INTERRUPTED_TEXT) {
+        return rest.contains(']');
+    }
+    let Some(tag) = text
+        .strip_prefix('<')
+        .filter(|tag| tag.starts_with(|first: char| first.is_ascii_lowercase()))
+    else {
+        return false;
+    };
+    let behind =
+        tag.trim_start_matches(|of_name: char| of_name.is_ascii_alphanumeric() || "_-".contains(of_name));
+    behind.starts_with(|next: char| next == '>' || next.is_whitespace())
+}
+
+/// The text with what was pasted into it in place, each on lines of its own, without the marks around it.
+fn without_paste_marks(text: &str) -> Cow<'_, str> {
+    if !text.contains(PASTE_BEGIN) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(PASTE_BEGIN) {
+        let pasted = behind.split_at_checked(PASTE_ID_BYTES).and_then(|(id, behind)| {
+            let body = behind.strip_prefix("\">")?;
+            let (body, behind) = body.split_once(&format!("\n</pasted_content id=\"{id}\">"))?;
+            let is_empty = body.is_empty();
+            Some((if is_empty { body } else { body.strip_prefix('\n')? }, behind))
+        });
+        let Some((body, behind)) = pasted else { break };
+        for part in [before, body] {
+            plain.push_str(part);
+            plain.push('\n');
+        }
+        rest = behind;
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
