@@ -240,6 +240,9 @@ pub struct LineageEntry {
     pub from_checkpoint_id: Option<CheckpointId>,
     /// Turns acknowledged on the link when this was written.
     pub turns: u64,
+    /// See [`Link::carried_turns`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub carried_turns: u64,
     /// Whether the agent had been seen to take a prompt on it.
     pub written: bool,
     /// When it happened.

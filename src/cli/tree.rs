@@ -39,6 +39,7 @@ struct Node<'a> {
     cause: Option<RollCause>,
     fidelity: Fidelity,
     turns: u64,
+    carried: u64,
     in_chain: bool,
     abandoned: bool,
 }
@@ -252,10 +253,10 @@ impl<'a> Column<'a> {
             }
             parts.push(how);
             if node.relation != Relation::Fresh {
-                parts.push(words::relation(node.relation).to_owned());
+                parts.extend(words::relation(node.relation, node.carried).map(str::to_owned));
                 parts.push(words::fidelity(node.fidelity).to_owned());
             }
-            parts.push(words::count(node.turns, "turn", "turns"));
+            parts.push(words::turns(node.carried, node.turns));
             if node.abandoned {
                 parts.push("abandoned".to_owned());
             } else if !node.in_chain {
@@ -292,11 +293,13 @@ fn nodes(family: &Family) -> (BTreeMap<&UpstreamId, Node<'_>>, Vec<&UpstreamId>)
                 cause: entry.cause,
                 fidelity: entry.fidelity,
                 turns: entry.turns,
+                carried: entry.carried_turns,
                 in_chain: false,
                 abandoned: false,
             }
         });
         node.turns = node.turns.max(entry.turns);
+        node.carried = node.carried.max(entry.carried_turns);
         match entry.reason {
             LineageReason::Updated => {}
             LineageReason::Abandoned => node.abandoned = true,
@@ -314,6 +317,7 @@ fn nodes(family: &Family) -> (BTreeMap<&UpstreamId, Node<'_>>, Vec<&UpstreamId>)
         if let Some(node) = nodes.get_mut(&link.upstream_id) {
             node.in_chain = true;
             node.turns = link.turns;
+            node.carried = link.carried_turns;
         }
     }
     // A fresh session came from nowhere, whatever stood before it.

@@ -89,6 +89,15 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
+/// How many turns a session has: those that it brought along apart from those that ran on it.
+pub(super) fn turns(carried: u64, since: u64) -> String {
+    let turns = count(since, "turn", "turns");
+    match carried {
+        0 => turns,
+        _ => format!("carries {}, {turns} since", count(carried, "turn", "turns")),
+    }
+}
+
 /// What a conversation is doing, in the wire's own words, so that what is read here can be looked up there.
 pub(super) fn state(state: ConversationState) -> &'static str {
     match state {
@@ -140,13 +149,14 @@ pub(super) fn reason(reason: LineageReason) -> &'static str {
     }
 }
 
-/// What a link has to do with the one before it.
-pub(super) fn relation(relation: Relation) -> &'static str {
+/// What a link has to do with the one before it; nothing where the turns that it carries say so already.
+pub(super) fn relation(relation: Relation, carried: u64) -> Option<&'static str> {
     match relation {
-        Relation::Carries => "carries the history",
-        Relation::Follows => "follows on it",
-        Relation::Fresh => "fresh",
-        _ => "related",
+        Relation::Carries if carried > 0 => None,
+        Relation::Carries => Some("carries the history"),
+        Relation::Follows => Some("follows on it"),
+        Relation::Fresh => Some("fresh"),
+        _ => Some("related"),
     }
 }
 

@@ -48,7 +48,16 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
     let conversation = home.said(&["adopt", ID, "--title", "Found"]);
     assert_eq!(home.said(&["adopt", ID]), conversation);
     let chain = home.said(&["chain", &conversation]);
-    assert!(chain.contains("carries 1 turn, 0 turns since"), "{chain}");
+    for (command, told) in [
+        ("chain", chain),
+        ("lineage", home.said(&["lineage", &conversation])),
+        ("tree", home.said(&["tree", &conversation])),
+    ] {
+        assert!(
+            told.contains("carries 1 turn, 0 turns since"),
+            "{command}: {told}"
+        );
+    }
     let recalled = home.said(&["send", &conversation, "[[recall]]"]);
     assert!(
         recalled.contains("long ago") && recalled.contains("yes"),

@@ -142,16 +142,13 @@ fn link_line(link: &Link) -> String {
         format!(" from {}", words::short(&one_line(from.as_str())))
     });
     let written = if link.written { "" } else { ", never written" };
-    let mut turns = words::count(link.turns, "turn", "turns");
-    if link.carried_turns > 0 {
-        let carried = words::count(link.carried_turns, "turn", "turns");
-        turns = format!("carries {carried}, {turns} since");
-    }
+    let relation = words::relation(link.relation, link.carried_turns)
+        .map_or_else(String::new, |relation| format!(", {relation}"));
     format!(
-        "{}  {}{cause}{from}, {}, {turns}{written}",
+        "{}  {}{cause}{from}{relation}, {}{written}",
         one_line(link.upstream_id.as_str()),
         words::reason(link.reason.into()),
-        words::relation(link.relation),
+        words::turns(link.carried_turns, link.turns),
     )
 }
 
@@ -188,9 +185,9 @@ fn entry_line(entry: &LineageEntry) -> String {
         parts.push(format!("from {}", words::short(&one_line(from.as_str()))));
     }
     if !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
-        parts.push(words::relation(entry.relation).to_owned());
+        parts.extend(words::relation(entry.relation, entry.carried_turns).map(str::to_owned));
         parts.push(format!("fidelity {}", words::fidelity(entry.fidelity)));
-        parts.push(words::count(entry.turns, "turn", "turns"));
+        parts.push(words::turns(entry.carried_turns, entry.turns));
     }
     format!(
         "{:>3}  {}  {}  {}",

@@ -51,6 +51,7 @@ fn entry(upstream: &str, reason: LineageReason, from: Option<&str>) -> LineageEn
         from_upstream_id: from.map(Into::into),
         from_checkpoint_id: None,
         turns: 0,
+        carried_turns: 0,
         written: true,
         at: at(),
         cause: (reason == LineageReason::Rolled).then_some(RollCause::Forgotten),
@@ -109,6 +110,36 @@ fn the_way_to_the_head_is_one_column() {
 conversation 11111111 "T" (loopback, idle)
 o a created, 2 turns
 * b rolled (forgotten), carries the history, full, 3 turns  <- head
+"#,
+    );
+}
+
+#[test]
+fn what_came_along_is_told_apart_from_what_ran_since() {
+    let adopted = |in_lineage: u64| LineageEntry {
+        carried_turns: in_lineage,
+        ..entry("a", LineageReason::Adopted, None)
+    };
+    let mut carrying = link("a", 1);
+    carrying.carried_turns = 7;
+    let copied = entry("b", LineageReason::Copied, Some("a"));
+    let mut copy = link("b", 0);
+    copy.carried_turns = 8;
+    // Lineages of older versions do not say it; the chain does.
+    check(
+        &family('1', vec![carrying, copy], vec![adopted(0), copied], vec![]),
+        r#"
+conversation 11111111 "T" (loopback, idle)
+o a adopted, carries 7 turns, 1 turn since
+* b copied, full, carries 8 turns, 0 turns since  <- head
+"#,
+    );
+    // A session that has left the chain is in the lineage alone.
+    check(
+        &family('1', vec![], vec![adopted(7)], vec![]),
+        r#"
+conversation 11111111 "T" (loopback, idle)
+o a adopted, carries 7 turns, 0 turns since, no longer in the chain
 "#,
     );
 }
