@@ -8,6 +8,7 @@ use bridge_protocol::link::{Fidelity, LineageReason, Relation, Resumed, RollCaus
 use bridge_protocol::turn::FailureKind;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use uuid::Uuid;
 
 use super::output::one_line;
 
@@ -17,6 +18,10 @@ mod tests;
 /// How many characters of an id are shown: enough to be looked up and hardly ever the same for two.
 const SHORT_ID_CHARS: usize = 8;
 
+/// The same of an id that begins with the time, as Codex' do: its first 8 characters are the same for a minute, and only its
+/// third group is made by chance.
+const SHORT_TIMED_ID_CHARS: usize = 18;
+
 /// The beginning of a conversation's id.
 pub(super) fn short_id(id: ConversationId) -> String {
     short(&id.to_string())
@@ -24,18 +29,36 @@ pub(super) fn short_id(id: ConversationId) -> String {
 
 /// The beginning of any id.
 pub(super) fn short(id: &str) -> String {
-    beginning(id, SHORT_ID_CHARS)
+    let chars = match uuid_version(id) {
+        Some(7) => SHORT_TIMED_ID_CHARS,
+        _ => SHORT_ID_CHARS,
+    };
+    beginning(id, chars)
+}
+
+fn uuid_version(id: &str) -> Option<usize> {
+    Uuid::try_parse(id).ok().map(|id| id.get_version_num())
 }
 
 /// So many characters of an id.
-pub(super) fn beginning(id: &str, chars: usize) -> String {
+fn beginning(id: &str, chars: usize) -> String {
     // An upstream id is the agent's, and may hold anything.
     one_line(id).chars().take(chars).collect()
 }
 
-/// How many characters of ids tell those apart that are shown together: as many as are always shown, and more where the
-/// ids begin with the time, as Codex' do.
-pub(super) fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+/// The beginnings of ids that are shown together, each enough to name it, also beside those that are not shown: an id of
+/// which it is not known where chance is in it is shown in full.
+pub(super) fn names<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = String> {
+    let apart = telling_apart(ids.clone());
+    ids.map(move |id| match uuid_version(id) {
+        Some(4) => beginning(id, apart),
+        Some(7) => beginning(id, apart.max(SHORT_TIMED_ID_CHARS)),
+        _ => one_line(id),
+    })
+}
+
+/// How many characters of ids tell those apart that are shown together, as many as are always shown at least.
+fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
     ids.dedup();

@@ -106,6 +106,17 @@ fn a_transcript_is_named_by_the_beginning_of_its_id() {
         assert!(short.len() < IDS[0].len(), "{listed}");
         assert_eq!(home.said(&["check", short]), "nothing is wrong with it");
     }
+    // Also where the other one is not shown.
+    for only in [["transcripts", "7e93"].as_slice(), &["transcripts", "-n", "1"]] {
+        let listed = home.said(only);
+        assert_eq!(listed.lines().count(), 1, "{listed}");
+        let short = listed.split_whitespace().next().unwrap();
+        assert_eq!(
+            home.said(&["check", short]),
+            "nothing is wrong with it",
+            "{only:?}"
+        );
+    }
     for command in ["adopt", "check"] {
         let output = home.run(&[command, "01a1fcd0"]);
         assert_eq!(output.status.code(), Some(4), "{command}");

@@ -139,16 +139,16 @@ fn table(transcripts: &[Transcript], now: Timestamp, long: bool, look: Look) -> 
     let ids = transcripts
         .iter()
         .map(|transcript| transcript.upstream_id.as_str());
-    let chars = words::telling_apart(ids);
     let rows: Vec<([String; 5], String)> = transcripts
         .iter()
-        .map(|transcript| {
+        .zip(words::names(ids))
+        .map(|(transcript, name)| {
             let id = transcript.upstream_id.as_str();
             let owner = transcript.conversation_id;
             let (id, owner) = if long {
                 (one_line(id), owner.map(|id| id.to_string()))
             } else {
-                (words::beginning(id, chars), owner.map(words::short_id))
+                (name, owner.map(words::short_id))
             };
             let columns = [
                 id,

@@ -5,7 +5,7 @@ use bridge_protocol::link::{Fidelity, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{age, moment, resumed, short, state, telling_apart};
+use super::{age, moment, names, resumed, short, state, telling_apart};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -80,6 +80,29 @@ fn what_was_lost_is_told() {
 fn short_ids_may_be_short_already() {
     assert_eq!(short("up-1"), "up-1");
     assert_eq!(short("0123456789"), "01234567");
+}
+
+/// As many of them as hold for those too that are not shown.
+#[test]
+fn ids_are_shown_as_far_as_chance_reaches() {
+    const RANDOM: &str = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d";
+    const TIMED: &str = "01a1fcd0-7929-7e93-a128-e1fa7e8a5751";
+    const NEXT: &str = "01a1fcd0-7929-7e93-b128-e1fa7e8a5751";
+    assert_eq!(
+        (short(RANDOM), short(TIMED)),
+        ("5d0c2a4e".into(), "01a1fcd0-7929-7e93".into())
+    );
+    let table: [(&[&str], &[&str]); 3] = [
+        (&[RANDOM], &["5d0c2a4e"]),
+        (
+            &[TIMED, "session-of-mine"],
+            &["01a1fcd0-7929-7e93", "session-of-mine"],
+        ),
+        (&[TIMED, NEXT], &["01a1fcd0-7929-7e93-a", "01a1fcd0-7929-7e93-b"]),
+    ];
+    for (ids, shown) in table {
+        assert_eq!(names(ids.iter().copied()).collect::<Vec<_>>(), shown);
+    }
 }
 
 #[test]
