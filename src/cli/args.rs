@@ -187,7 +187,8 @@ pub(super) struct List {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Shown are the session id's beginning, how long ago the transcript changed, its size, its agent, the \
-                  conversation that holds it, and its title."
+                  conversation that holds it, and its title; of a session with several files also where each is. --long shows \
+                  the turns too, where they are known without reading the file."
 )]
 pub(super) struct Transcripts {
     /// Only those whose title, folder, path or id holds this text
@@ -203,7 +204,7 @@ pub(super) struct Transcripts {
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
-    /// Whole ids, folders and paths
+    /// Whole ids, turns, folders and paths
     #[arg(long, short)]
     pub(super) long: bool,
 }

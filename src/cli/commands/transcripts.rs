@@ -105,7 +105,7 @@ pub(super) async fn that_begins(
             .await?;
         for transcript in page.transcripts {
             if transcript.upstream_id.as_str().starts_with(beginning) {
-                let text = text(&transcript, false);
+                let text = text(&transcript);
                 found.insert(transcript.upstream_id, text);
             }
         }
@@ -134,66 +134,125 @@ pub(super) async fn that_begins(
     Ok(found.into_keys().next())
 }
 
-/// One line a transcript: its session, how long ago, its size, its agent, the conversation that holds it, its title.
+/// One line a transcript: its session, how long ago, its size, its agent, the conversation that holds it, its title. The
+/// long form has its turns too, its folder and its path, and is not cut: what is whole is what was asked for.
 fn table(transcripts: &[Transcript], now: Timestamp, long: bool, look: Look) -> Vec<String> {
     let ids = transcripts
         .iter()
         .map(|transcript| transcript.upstream_id.as_str());
-    let rows: Vec<([String; 5], String)> = transcripts
+    let copies = places_of_copies(transcripts);
+    let short = transcripts
         .iter()
-        .zip(words::names(ids))
-        .map(|(transcript, name)| {
-            let id = transcript.upstream_id.as_str();
-            let owner = transcript.conversation_id;
-            let (id, owner) = if long {
-                (one_line(id), owner.map(|id| id.to_string()))
-            } else {
-                (name, owner.map(words::short_id))
-            };
-            let columns = [
-                id,
-                words::age(transcript.updated_at, now),
-                size(transcript.bytes),
-                one_line(transcript.agent.as_str()),
-                owner.unwrap_or_else(|| "-".to_owned()),
-            ];
-            (columns, text(transcript, long))
-        })
-        .collect();
-    let mut widths = [0; 5];
-    for (columns, _) in &rows {
-        for (width, column) in widths.iter_mut().zip(columns) {
-            *width = (*width).max(column.width());
+        .zip(words::names(ids).zip(copies))
+        .map(|(transcript, (name, copy))| {
+            let [id, age, size, agent, owner] = columns(transcript, name, now);
+            let place = copy.map_or_else(String::new, |place| format!("[{place}] "));
+            vec![id, age, size, agent, owner, place + &text(transcript)]
+        });
+    let rows: Vec<Vec<String>> = match long {
+        true => transcripts
+            .iter()
+            .map(|transcript| whole_columns(transcript, now))
+            .collect(),
+        false => short.collect(),
+    };
+    let mut widths = vec![0; rows.first().map_or(0, |row| row.len().saturating_sub(1))];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
         }
     }
     let taken: usize = widths.iter().map(|width| width + 2).sum();
-    rows.iter()
-        .map(|([id, age, size, agent, owner], text)| {
-            let text = match look.columns {
-                Some(columns) => cut(text, columns.saturating_sub(taken), look),
-                None => text.clone(),
+    let line = |row: &Vec<String>| {
+        let Some((last, columns)) = row.split_last() else {
+            return String::new();
+        };
+        let mut line = String::new();
+        for (index, (cell, width)) in columns.iter().zip(&widths).enumerate() {
+            let cell = pad(cell, *width);
+            let cell = match index {
+                0 => look.paint(STRONG, &cell),
+                1 | 3 => look.paint(DIM, &cell),
+                _ => cell,
             };
-            let line = format!(
-                "{}  {}  {}  {}  {}  {text}",
-                look.paint(STRONG, &pad(id, widths[0])),
-                look.paint(DIM, &pad(age, widths[1])),
-                pad(size, widths[2]),
-                look.paint(DIM, &pad(agent, widths[3])),
-                pad(owner, widths[4]),
-            );
-            line.trim_end().to_owned()
-        })
-        .collect()
+            line.push_str(&cell);
+            line.push_str("  ");
+        }
+        match look.columns {
+            Some(columns) if !long => line.push_str(&cut(last, columns.saturating_sub(taken), look)),
+            _ => line.push_str(last),
+        }
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
-/// What says most about a transcript: its title, else its folder, else its file; all of them in the long form.
-fn text(transcript: &Transcript, long: bool) -> String {
-    let [title, cwd, path] =
-        [&transcript.title, &transcript.cwd, &transcript.path].map(|text| one_line(text));
-    if long {
-        return format!("{cwd}  {title}  {path}").trim_start().to_owned();
+fn columns(transcript: &Transcript, id: String, now: Timestamp) -> [String; 5] {
+    [
+        id,
+        words::age(transcript.updated_at, now),
+        size(transcript.bytes),
+        one_line(transcript.agent.as_str()),
+        transcript
+            .conversation_id
+            .map_or_else(|| "-".to_owned(), words::short_id),
+    ]
+}
+
+fn whole_columns(transcript: &Transcript, now: Timestamp) -> Vec<String> {
+    let id = one_line(transcript.upstream_id.as_str());
+    let [id, age, size, agent, _] = columns(transcript, id, now);
+    let or_dash = |text: Option<String>| {
+        text.filter(|text| !text.is_empty())
+            .unwrap_or_else(|| "-".to_owned())
+    };
+    vec![
+        id,
+        age,
+        size,
+        agent,
+        or_dash(transcript.conversation_id.map(|id| id.to_string())),
+        or_dash(transcript.turns.map(|turns| words::count(turns, "turn", "turns"))),
+        or_dash(Some(one_line(&transcript.cwd))),
+        one_line(&transcript.path),
+        one_line(&transcript.title),
+    ]
+}
+
+/// Of each transcript whose session has several files in the list, where this one is: what of its path is not the same
+/// for all of them.
+fn places_of_copies(transcripts: &[Transcript]) -> Vec<Option<String>> {
+    let key = |transcript: &Transcript| (transcript.agent.clone(), transcript.upstream_id.clone());
+    let mut paths: BTreeMap<_, BTreeSet<Vec<&str>>> = BTreeMap::new();
+    for transcript in transcripts {
+        let path = transcript.path.split('/').collect();
+        paths.entry(key(transcript)).or_default().insert(path);
     }
-    let texts = [title, cwd, path];
+    let place = |transcript: &Transcript| {
+        let all = paths.get(&key(transcript)).filter(|all| all.len() > 1)?;
+        let own: Vec<&str> = transcript.path.split('/').collect();
+        // Something is to be left of each.
+        let most = all.iter().map(Vec::len).min()?.saturating_sub(1);
+        let front = (0..most)
+            .take_while(|index| all.iter().all(|path| path.get(*index) == own.get(*index)))
+            .count();
+        let from_end =
+            |path: &[&str], index: usize| path.iter().rev().nth(index).map(|&part| part.to_owned());
+        let back = (0..most - front)
+            .take_while(|index| {
+                all.iter()
+                    .all(|path| from_end(path, *index) == from_end(&own, *index))
+            })
+            .count();
+        let place = own.get(front..own.len().saturating_sub(back))?;
+        Some(one_line(&place.join("/")))
+    };
+    transcripts.iter().map(place).collect()
+}
+
+/// What says most about a transcript: its title, else its folder, else its file.
+fn text(transcript: &Transcript) -> String {
+    let texts = [&transcript.title, &transcript.cwd, &transcript.path].map(|text| one_line(text));
     texts
         .into_iter()
         .find(|text| !text.is_empty())
@@ -257,6 +316,69 @@ mod tests {
                 "a81d4c21  1 h  131 kB  claude  -         /home/u/.claude/projects/-home-u/x.jsonl",
             ]
         );
+    }
+
+    #[test]
+    fn the_long_form_is_whole_and_aligned() {
+        let mut counted = transcript("Mend the build", "/home/u", true);
+        counted.turns = Some(1);
+        let mut untitled = transcript("", "", false);
+        untitled.path = "/t/x.jsonl".to_owned();
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        let look = Look {
+            columns: Some(80),
+            ..Look::default()
+        };
+        let (id, owner) = (
+            "a81d4c21-7f61-4b0a-9c36-1e2f3a4b5c6d",
+            "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d",
+        );
+        let path = "/home/u/.claude/projects/-home-u/x.jsonl";
+        assert_eq!(
+            table(&[counted, untitled], now, true, look),
+            [
+                format!("{id}  1 h  131 kB  claude  {owner}  1 turn  /home/u  {path}  Mend the build"),
+                format!(
+                    "{id}  1 h  131 kB  claude  {:36}  -       -        /t/x.jsonl",
+                    "-"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn several_files_of_one_session_are_told_apart() {
+        let table_of = |paths: &[&str]| -> Vec<String> {
+            let copies: Vec<_> = paths
+                .iter()
+                .map(|path| Transcript {
+                    path: (*path).to_owned(),
+                    ..transcript("Mend", "/home/u", false)
+                })
+                .collect();
+            let now = "2026-11-03T12:00:00Z".parse().unwrap();
+            let lines = table(&copies, now, false, Look::default());
+            let last = lines.iter().filter_map(|line| line.split("  -  ").nth(1));
+            last.map(str::to_owned).collect()
+        };
+        let table: [(&[&str], &[&str]); 4] = [
+            (&["/c/p/-a/x.jsonl"], &["Mend"]),
+            (
+                &["/c/p/-a/x.jsonl", "/c/p/-b/x.jsonl"],
+                &["[-a] Mend", "[-b] Mend"],
+            ),
+            (
+                &["/c/archived_sessions/x.jsonl", "/c/sessions/2026/11/x.jsonl"],
+                &["[archived_sessions] Mend", "[sessions/2026/11] Mend"],
+            ),
+            (
+                &["/c/x.jsonl", "/c/x/x.jsonl"],
+                &["[x.jsonl] Mend", "[x/x.jsonl] Mend"],
+            ),
+        ];
+        for (paths, lines) in table {
+            assert_eq!(table_of(paths), lines);
+        }
     }
 
     #[test]
