@@ -66,6 +66,11 @@ impl Problem {
         }
     }
 
+    /// Which error of the daemon it was; nothing where it was none.
+    pub(super) fn kind(&self) -> Option<ErrorKind> {
+        self.error.as_deref().map(|error| error.kind)
+    }
+
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));

@@ -203,7 +203,7 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
     let there = &manifest.conversation.cwd;
     let cwd = usable_folder(import.cwd.as_ref().unwrap_or(there)).map_err(|error| match error {
         ConversationError::InvalidCwd(why) if import.cwd.is_none() => ConversationError::InvalidCwd(format!(
-            "the folder that the conversation ran in cannot be used here: {why}; name another as cwd"
+            "the folder that the conversation ran in cannot be used here: {why}; name another one"
         )),
         other => other,
     })?;
@@ -312,7 +312,7 @@ fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), C
     match held {
         None => Ok(()),
         Some(record) => Err(ConversationError::Conflict(format!(
-            "conversation {id} {} here; import it with newIds to have it once more, under a new id",
+            "conversation {id} {} here; import it under new ids to have it once more",
             if record.deleted_at.is_some() {
                 "was deleted"
             } else {
@@ -366,7 +366,7 @@ fn session_is_free(
     match owners.first() {
         None => Ok(()),
         Some(owner) => Err(ConversationError::Conflict(format!(
-            "the session {id} is one of conversation {owner} here; import with newIds to have it once more, under a new id"
+            "the session {id} is one of conversation {owner} here; import it under new ids to have it once more"
         ))),
     }
 }

@@ -344,9 +344,13 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         let mut foreign: Vec<_> = std::mem::take(&mut self.foreign).into_values().collect();
         foreign.sort();
         for (line, count, session) in foreign {
+            let say = match count {
+                1 => "1 record here says that it is".to_owned(),
+                _ => format!("{count} records from here on say that they are"),
+            };
             let detail = format!(
-                "{count} records from here on say that they are of session {session}: a transcript is found by the name of \
-                 its file, but an agent may leave these out; a copy under a new name has to carry the new id"
+                "{say} of session {session}: a transcript is found by the name of its file, but an agent may leave such \
+                 records out; a copy under a new name has to carry the new id"
             );
             self.find(line, FindingKind::ForeignSessionId, detail);
         }

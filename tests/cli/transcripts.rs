@@ -1,7 +1,7 @@
 //! `adopt` and `check` with a real daemon and the built-in agent.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::home::Home;
 use super::stub::Stub;
@@ -186,4 +186,77 @@ fn what_each_page_says_of_folders_is_told_once() {
         assert_eq!(notes.matches(words).count(), 1, "{words}: {notes}");
     }
     assert_eq!(stub.calls_of("transcript/list").len(), 2);
+}
+
+/// The folder in which the built-in agent's transcripts are looked for.
+fn transcripts_of(home: &Home) -> PathBuf {
+    home.said(&["agents"]);
+    let status: serde_json::Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
+    let folder = Path::new(status["home"].as_str().unwrap()).join("data/loopback/projects/-x");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// What a command that must not work says, with its exit code.
+#[track_caller]
+fn refused(home: &Home, arguments: &[&str], code: i32) -> String {
+    let output = home.run(arguments);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+    told
+}
+
+#[test]
+fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
+    let home = Home::new();
+    let folder = transcripts_of(&home);
+    let cwd = home.path().display();
+    let user = |session: &str, cwd: &str| {
+        format!(
+            "{{\"type\":\"user\",\"uuid\":\"u1\",\"parentUuid\":null,\"sessionId\":\"{session}\",{cwd}\
+             \"message\":{{\"role\":\"user\",\"content\":\"long ago\"}}}}\n"
+        )
+    };
+    let path = folder.join(format!("{ID}.jsonl"));
+    fs::write(&path, user(ID, &format!("\"cwd\":\"{cwd}\","))).unwrap();
+    for command in ["history", "checkpoints", "show"] {
+        for name in [ID, &ID[..8]] {
+            let told = refused(&home, &[command, name], 4);
+            assert!(told.contains(&format!("sessionctl adopt {ID}")), "{told}");
+            assert!(!told.contains("sessionctl ls"), "{told}");
+        }
+    }
+    assert!(refused(&home, &["history", "nothing"], 4).contains("sessionctl ls"));
+    for command in [&["transcripts"][..], &["check", ID], &["adopt", ID]] {
+        let told = refused(&home, &[command, &["--agent", "nope"]].concat(), 4);
+        assert!(told.contains("hint: sessionctl agents shows"), "{told}");
+    }
+
+    let conversation = home.said(&["adopt", ID]);
+    fs::remove_file(&path).unwrap();
+    let told = refused(&home, &["check", &conversation], 4);
+    assert!(
+        told.contains(&format!("sessionctl resume {conversation}")),
+        "{told}"
+    );
+    // It is held: adopting it is not what is missing.
+    assert!(!refused(&home, &["history", &ID[..8]], 4).contains("adopt"));
+
+    const HOMELESS: &str = "22222222-2222-4333-8444-555555555555";
+    fs::write(folder.join(format!("{HOMELESS}.jsonl")), user(ID, "")).unwrap();
+    let told = refused(&home, &["adopt", HOMELESS], 2);
+    assert!(told.contains("--cwd DIR") && !told.contains("as cwd"), "{told}");
+    let told = text(&home.run(&["check", HOMELESS]).stdout);
+    assert!(
+        told.contains("1 record here says that it is of session"),
+        "{told}"
+    );
+
+    let garbage = home.path().join("garbage");
+    fs::write(&garbage, "garbage").unwrap();
+    let told = refused(&home, &["import", garbage.to_str().unwrap()], 1);
+    assert!(
+        told.contains("sessionctl export CONV") && !told.contains("conversation/"),
+        "{told}"
+    );
 }

@@ -254,7 +254,7 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
         (
             json!({"upstreamId": "lost"}),
             ErrorKind::InvalidCwd,
-            "name another as cwd",
+            "name another one",
         ),
         (
             json!({"upstreamId": "homeless"}),

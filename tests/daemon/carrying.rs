@@ -216,7 +216,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     let held = refused(
         import(&app, json!({"path": path})).await,
         ErrorKind::Conflict,
-        "import it with newIds",
+        "import it under new ids",
     );
     assert!(held.message.contains(&id.to_string()), "{held:?}");
 
@@ -528,7 +528,7 @@ async fn a_folder_or_an_agent_that_is_not_here_is_named() {
     let error = refused(
         import(&app, json!({"path": plain})).await,
         ErrorKind::InvalidCwd,
-        "name another as cwd",
+        "name another one",
     );
     assert!(error.message.contains("/gone"), "{error:?}");
     refused(

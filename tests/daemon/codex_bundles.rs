@@ -84,7 +84,7 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
     refused(
         import(&app, json!({"path": path})).await,
         ErrorKind::Conflict,
-        "import it with newIds",
+        "import it under new ids",
     );
     let second = import(&app, json!({"path": path, "newIds": true})).await.unwrap();
     let head = second.head.clone().unwrap();

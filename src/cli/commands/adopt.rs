@@ -28,7 +28,14 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
         let call = daemon.adopt(id, agent, folder.clone(), title.clone(), None);
         watched(context.output, &daemon, "conversation/adopt", call).await
     };
-    let (id, answer) = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting).await?;
+    let adopted = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting).await;
+    let (id, answer) = adopted.map_err(|problem| match problem.exit {
+        // Nothing else of what was asked for can be wrong then.
+        Exit::Usage if folder.is_none() && title.is_none() => {
+            problem.hint("--cwd DIR names a folder to work in")
+        }
+        _ => problem,
+    })?;
     if context.output.json {
         context.answer(&daemon, "conversation/adopt")?;
     } else {
@@ -98,13 +105,23 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
 async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
     let Check { target, agent } = options;
     let named = || agent.as_deref().map(Into::into);
-    let by_conversation = |name: ConversationRef| daemon.check(None, Some(name), named(), None);
+    let by_conversation = async |name: ConversationRef| {
+        let checked = daemon.check(None, Some(name), named(), None).await;
+        checked.map_err(|error| match Problem::from(error) {
+            // The conversation is there, or it would not have been found by its name.
+            problem if problem.exit == Exit::NotFound => problem.hint(format!(
+                "the next prompt, or sessionctl resume {target}, brings back what can be had; sessionctl chain {target} shows \
+                 its sessions"
+            )),
+            problem => problem,
+        })
+    };
     if target == "." {
-        return Ok(by_conversation(conversation_ref(daemon, &target).await?).await?);
+        return by_conversation(conversation_ref(daemon, &target).await?).await;
     }
     let unknown = match daemon.get(target.as_str().into()).await {
         Ok(answer) if agent.is_none() && answer.conversation.id.to_string().starts_with(&target) => {
-            return Ok(by_conversation(target.as_str().into()).await?);
+            return by_conversation(target.as_str().into()).await;
         }
         Ok(_) => None,
         Err(error) => Some(error),

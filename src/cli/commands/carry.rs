@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession};
 use bridge_protocol::history::HistoryGap;
 use bridge_protocol::rpc::ConversationRpcClient;
@@ -79,6 +80,9 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if problem.exit == Exit::Busy && !options.new_ids => {
             problem.hint(format!("{as_new} imports it under new ids"))
+        }
+        problem if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
+            problem.hint("sessionctl export CONV makes a bundle, where the conversation is")
         }
         problem => problem,
     })?;

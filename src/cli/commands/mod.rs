@@ -3,6 +3,7 @@
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
 mod adopt;
+mod astray;
 mod attach;
 mod carry;
 mod go_on;
@@ -25,6 +26,7 @@ use super::demo;
 use super::exit::Exit;
 use super::output::Output;
 use super::problem::{Outcome, Problem};
+use astray::Named;
 
 pub(super) use tree::gather;
 
@@ -69,6 +71,14 @@ impl Context<'_> {
 /// # Errors
 /// When it did not work; what is to be told and the exit code are in the problem.
 pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
+    let named = Named::by(&command);
+    match carried_out(command, context).await {
+        Err(problem) => Err(named.hinted(context, problem).await),
+        done => done,
+    }
+}
+
+async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
     match command {
         Command::New(new) => make::new(context, new).await,
         Command::Fork(fork) => make::fork(context, fork).await,

@@ -78,7 +78,7 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
 }
 
 /// The fewest characters of a transcript's id that name it, as of a conversation's.
-const LEAST_CHARS: usize = 6;
+pub(super) const LEAST_CHARS: usize = 6;
 
 /// How many of those that an id may mean are told.
 const TOLD: usize = 5;

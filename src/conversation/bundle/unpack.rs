@@ -221,10 +221,7 @@ fn copy(reader: &mut impl Read, writer: &mut impl io::Write) -> Result<(), CopyF
 }
 
 fn no_bundle(path: &Path) -> Trouble {
-    Trouble::Bad(format!(
-        "{} is no bundle; conversation/export with the format bundle makes one",
-        path.display()
-    ))
+    Trouble::Bad(format!("{} is no bundle, or not a whole one", path.display()))
 }
 
 fn bad(path: &Path) -> impl FnOnce(io::Error) -> Trouble + use<> {

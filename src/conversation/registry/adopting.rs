@@ -449,12 +449,12 @@ fn best_copy(
 fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
     let Some(cwd) = &origin.cwd else {
         return Err(ConversationError::InvalidParams(
-            "the transcript names no folder that it ran in; name one as cwd".to_owned(),
+            "the transcript names no folder that it ran in; name one to work in".to_owned(),
         ));
     };
     usable_folder(cwd).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
-            "the folder that the transcript ran in cannot be used: {why}; name another as cwd"
+            "the folder that the transcript ran in cannot be used: {why}; name another one"
         )),
         other => other,
     })

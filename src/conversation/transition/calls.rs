@@ -172,9 +172,9 @@ impl<R> Model<R> {
             return;
         }
         let refusal = match on_busy {
-            OnBusy::Fail => {
-                Some("a turn is running; wait for its end, cancel it, or send with onBusy: queue".to_owned())
-            }
+            OnBusy::Fail => Some(
+                "a turn is running; wait for its end, cancel it, or let the prompt wait in line".to_owned(),
+            ),
             OnBusy::Queue if self.queue.len() >= self.rules.prompt_queue => Some(format!(
                 "{} prompts wait already; wait for some of them to end",
                 self.queue.len()

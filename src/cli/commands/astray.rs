@@ -1,0 +1,115 @@
+//! A name that leads nowhere: what to do where it is no conversation's, but a transcript's, or where no agent is called so.
+//!
+//! It owns the hints for which the daemon has to be asked. It must not know what the command wanted with the name.
+
+use std::collections::BTreeSet;
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::rpc::{AgentRpcClient, TranscriptRpcClient};
+
+use super::Context;
+use super::transcripts::LEAST_CHARS;
+use crate::cli::args::Command;
+use crate::cli::exit::Exit;
+use crate::cli::output::one_line;
+use crate::cli::problem::Problem;
+use crate::cli::progress::watched;
+
+/// Transcripts that are asked for; one page of those that hold the name is enough to find one that begins with it.
+const PAGE: u32 = 500;
+
+/// What a command named.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    conversation: Option<String>,
+    agent: Option<String>,
+}
+
+impl Named {
+    /// What this command names.
+    pub(super) fn by(command: &Command) -> Self {
+        let conversation = match command {
+            Command::Rename(rename) => Some(&rename.conversation),
+            Command::Fork(fork) => Some(&fork.conversation),
+            Command::Checkpoints(past) | Command::History(past) => Some(&past.conversation),
+            Command::Send(send) => Some(&send.conversation),
+            Command::Cancel(cancel) => Some(&cancel.conversation),
+            Command::Answer(answer) => Some(&answer.conversation),
+            Command::Rm(remove) => Some(&remove.conversation),
+            Command::Export(export) => Some(&export.conversation),
+            Command::Show(one)
+            | Command::Chain(one)
+            | Command::Lineage(one)
+            | Command::Attach(one)
+            | Command::Resume(one)
+            | Command::Close(one)
+            | Command::Reset(one)
+            | Command::Tree(one) => Some(&one.conversation),
+            _ => None,
+        };
+        let agent = match command {
+            Command::Transcripts(options) => options.agent.as_ref(),
+            Command::Adopt(adopt) => adopt.agent.as_ref(),
+            Command::Check(check) => check.agent.as_ref(),
+            _ => None,
+        };
+        Self {
+            conversation: conversation.filter(|word| *word != ".").cloned(),
+            agent: agent.cloned(),
+        }
+    }
+
+    /// The problem with a hint that leads on, where there is one. What cannot be asked changes nothing.
+    pub(super) async fn hinted(self, context: &mut Context<'_>, problem: Problem) -> Problem {
+        if problem.exit != Exit::NotFound {
+            return problem;
+        }
+        let hint = match self {
+            Self {
+                agent: Some(agent), ..
+            } => other_agent(context, &agent).await,
+            Self {
+                conversation: Some(word),
+                ..
+            } => not_adopted(context, &word).await,
+            _ => None,
+        };
+        match hint {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        }
+    }
+}
+
+async fn other_agent(context: &mut Context<'_>, agent: &str) -> Option<String> {
+    let daemon = context.reach.find().await.ok()??;
+    let agents = daemon.list_agents().await.ok()?.agents;
+    let is_there = agents.iter().any(|known| known.name.as_str() == agent);
+    (!is_there).then(|| "sessionctl agents shows which agents there are".to_owned())
+}
+
+/// Of a transcript that is listed and that no conversation holds, how it becomes one.
+async fn not_adopted(context: &mut Context<'_>, word: &str) -> Option<String> {
+    if word.chars().count() < LEAST_CHARS {
+        return None;
+    }
+    let daemon = context.reach.find().await.ok()??;
+    let call = daemon.list_transcripts(None, None, Some(word.to_owned()), None, Some(PAGE));
+    let listed = watched(context.output, &daemon, "transcript/list", call).await;
+    let listed = listed.ok()?.transcripts.into_iter();
+    let free: BTreeSet<UpstreamId> = listed
+        .filter(|transcript| transcript.conversation_id.is_none())
+        .map(|transcript| transcript.upstream_id)
+        .filter(|id| id.as_str().starts_with(word))
+        .collect();
+    let first = one_line(free.first()?.as_str());
+    Some(match free.len() {
+        1 => format!(
+            "it is a transcript that no conversation holds yet: sessionctl adopt {first} makes one of it"
+        ),
+        _ => format!(
+            "transcripts that no conversation holds yet begin so: sessionctl transcripts {word} shows them, sessionctl \
+             adopt makes a conversation of one"
+        ),
+    })
+}
