@@ -92,6 +92,9 @@ pub struct Turn<R> {
     pub announced: bool,
     /// Whether the agent showed that it has the prompt; that nobody heard a refusal in time shows nothing.
     pub taken: bool,
+    /// Whether the agent cleared its session in this turn and has said nothing since: of the turn the new one may hold
+    /// nothing.
+    pub cleared: bool,
     /// When it was admitted.
     pub started_at: Timestamp,
     /// Whether someone cancelled it.

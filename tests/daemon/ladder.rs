@@ -503,12 +503,22 @@ async fn the_agents_own_clear_is_followed() {
         unreachable!()
     };
     assert_eq!((from, cause), (Some(old.clone()), RollCause::Cleared));
+    // The command is no turn of the new session, and nothing of that is missing.
+    let lacks_nothing = async || {
+        for method in ["conversation/history", "conversation/export"] {
+            let told = app.call(method, json!({"conversationId": id})).await.unwrap();
+            assert_eq!(told.get("gaps"), None, "{told}");
+        }
+    };
+    lacks_nothing().await;
     app.send(id, "after").await;
+    lacks_nothing().await;
     let chain = app.chain(id).await;
-    let ids: Vec<_> = chain.iter().map(|link| link.upstream_id.clone()).collect();
-    assert_eq!(ids, [old.clone(), to.clone()]);
+    let links = chain.iter().map(|link| (&link.upstream_id, link.turns));
+    assert_eq!(links.collect::<Vec<_>>(), [(&old, 1), (&to, 1)]);
     assert_eq!(chain[1].relation, Relation::Fresh);
     app.close(id).await;
+    full(&resume(&app, id).await);
     assert_eq!(
         app.remembered(id).await,
         ["after"],

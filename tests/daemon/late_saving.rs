@@ -87,6 +87,12 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
     let cleared = UpstreamId::new("cleared");
     app.send(id, &clear_to(&cleared)).await;
     assert_eq!(app.get(id).await.head.as_ref(), Some(&cleared));
+    // This agent notes its command nowhere: F6, what was never written is not missing.
+    let history = json!({"conversationId": id});
+    let history = app.call("conversation/history", history).await.unwrap();
+    assert_eq!(history.get("gaps"), None, "{history}");
+    let link = &app.chain(id).await[1];
+    assert_eq!((link.turns, link.written), (0, false));
 
     fs::write(path_of(&home, &before), first_turn("late")).unwrap();
     let told = saved(&mut events).await;

@@ -422,9 +422,9 @@ async fn ordinary_life_is_no_foreign_writing() {
     for text in [
         "[[tool Bash {}]]two",
         "[[fail overloaded]]three",
-        "[[clear]]four",
-        "five",
-        "[[crash]]six",
+        "[[crash]]four",
+        "[[clear]]five",
+        "six",
         "seven",
     ] {
         app.send(id, text).await;
@@ -467,9 +467,9 @@ async fn ordinary_life_is_no_foreign_writing() {
         "[[say hanging]][[hang]]",
         "[[tool Bash {}]]two",
         "[[fail overloaded]]three",
-        "[[clear]]four",
-        "five",
-        "[[crash]]six",
+        "[[crash]]four",
+        "[[clear]]five",
+        "six",
         "seven",
         "there",
         "[[forget]]eight",
@@ -490,7 +490,7 @@ async fn ordinary_life_is_no_foreign_writing() {
     prompts.retain(|prompt| !prompt.starts_with('[') && *prompt != "thirteen");
     assert_eq!(
         prompts,
-        ["one", "five", "seven", "there", "nine", "ten", "eleven", "last"]
+        ["one", "six", "seven", "there", "nine", "ten", "eleven", "last"]
     );
 }
 

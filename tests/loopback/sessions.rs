@@ -112,10 +112,11 @@ fn a_clear_goes_on_in_another_file_under_the_same_id() {
     assert_ne!(rolled, session);
     agent.prompt(&session, "after").result();
     assert_eq!(agent.recalled(&session), pairs(&[("after", "echo: after")]));
-    assert_eq!(
-        place.records(&rolled)[0]["message"]["content"][0]["text"],
-        "after"
-    );
+    // As Claude does it: the command begins the new file, and is no turn.
+    let records = place.records(&rolled);
+    let command = records[0]["message"]["content"].as_str().expect("a text");
+    assert!(command.starts_with("<command-name>/clear<"), "{command}");
+    assert_eq!(records[1]["message"]["content"][0]["text"], "after");
 
     agent.open("session/load", &session, place.cwd()).result();
     assert_eq!(

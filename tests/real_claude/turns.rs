@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
+use bridge_protocol::history::MessageKind;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::StopReason;
 use serde_json::Value;
@@ -162,7 +163,21 @@ fn the_agents_own_clear_is_seen_as_a_roll() {
     bridge.prompted(id, "before");
     let cleared = bridge.head(id);
     bridge.prompted(id, "/clear");
-    bridge.prompted(id, "after");
+    // The command begins the new file. It is no turn of it, and none is missing, nor when it is brought back.
+    let commands = bridge.history(id);
+    assert!(
+        commands
+            .iter()
+            .all(|message| message.kind == Some(MessageKind::Aside)),
+        "{commands:?}"
+    );
+    let turns = || bridge.chain(id).iter().map(|link| link.turns).collect::<Vec<_>>();
+    assert_eq!(turns(), [1, 0]);
+    bridge.close(id);
+    let turn = bridge.prompt_at_least(id, "after", Fidelity::Full);
+    assert_eq!(turn.expect("a turn").stop_reason, StopReason::EndTurn);
+    assert_eq!(turns(), [1, 1]);
+    bridge.history(id);
     let head = bridge.head(id);
     assert_ne!(head, cleared);
     let (from, to, cause, fidelity) = bridge.wait_event("the roll", |event| match &event.event {
@@ -199,8 +214,8 @@ fn the_agents_own_clear_is_seen_as_a_roll() {
 
     // Brought back, it goes on behind the clear.
     bridge.close(id);
-    let turn = bridge.prompted(id, "resumed");
-    assert_eq!(turn.upstream_id.as_str(), head);
+    let turn = bridge.prompt_at_least(id, "resumed", Fidelity::Full);
+    assert_eq!(turn.expect("a turn").upstream_id.as_str(), head);
     let said = bridge.lab.model.asked("resumed");
     assert!(
         said.contains(&user("after")) && !said.contains(&user("before")),

@@ -35,6 +35,7 @@ enum Author {
     ModelServer,
     Tool,
     Interruption,
+    OwnCommand,
 }
 
 impl Keeper {
@@ -137,6 +138,19 @@ impl Keeper {
         )
     }
 
+    /// Appends a command of the agent's own, without arguments and without output.
+    pub(super) fn own_command(&mut self, name: &str) -> io::Result<String> {
+        let text = format!(
+            "<command-name>/{name}</command-name>\n            <command-message>{name}</command-message>\n            \
+             <command-args></command-args>"
+        );
+        self.append(
+            Author::OwnCommand,
+            json!({ "role": "user", "content": text }),
+            None,
+        )
+    }
+
     fn append(
         &mut self,
         author: Author,
@@ -149,7 +163,7 @@ impl Keeper {
             is_sidechain: false,
             kind: match author {
                 Author::Agent | Author::ModelServer => "assistant",
-                Author::Person | Author::Tool | Author::Interruption => "user",
+                Author::Person | Author::Tool | Author::Interruption | Author::OwnCommand => "user",
             },
             message,
             is_api_error_message: (author == Author::ModelServer).then_some(true),

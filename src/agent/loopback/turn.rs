@@ -137,7 +137,7 @@ impl Turn<'_> {
             Directive::Deaf => self.session.go_deaf(),
             Directive::Forget => self.forget = true,
             Directive::Lose => self.lose = true,
-            Directive::Clear => self.clear(),
+            Directive::Clear => self.clear()?,
             Directive::Recall => {
                 let history = self.recall()?;
                 self.say(&history)?;
@@ -189,15 +189,22 @@ impl Turn<'_> {
         })
     }
 
-    /// Later prompts go to a new file; the id stays, and leads to what was before.
-    fn clear(&mut self) {
+    /// Later prompts go to a new file, which begins with the command; the id stays, and leads to what was before. Nothing is
+    /// said to it.
+    fn clear(&mut self) -> io::Result<()> {
         let file_id = Uuid::new_v4().to_string();
+        let cleared = Keeper::open(&self.agent.root, &file_id, &self.settings.cwd, false);
+        if let Some(mut cleared) = cleared.map_err(io::Error::other)? {
+            cleared.own_command("clear")?;
+        }
         {
             let mut life = self.session.life();
             life.file_id.clone_from(&file_id);
-            life.written = false;
+            life.written = true;
         }
+        self.said_last = true;
         report::raw_init(&self.agent.output, self.session, &self.settings, &file_id);
+        Ok(())
     }
 
     /// The turns on which this one runs, as JSON. Read from the file, so that it shows what is there.

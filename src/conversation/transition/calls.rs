@@ -202,6 +202,7 @@ impl<R> Model<R> {
             phase: TurnPhase::Waiting,
             announced: false,
             taken: false,
+            cleared: false,
             started_at: now,
             cancelled: false,
             cancel_replies: Vec::new(),

@@ -50,7 +50,11 @@ impl<R> Model<R> {
             self.end_turn_with_failure(said_failed(), now, effects);
             return;
         }
-        self.record.chain.acknowledge_turn();
+        // Some agents note their own command in the session that it cleared, some in the new one, some nowhere: it is no turn
+        // to miss later.
+        if !self.turn.as_ref().is_some_and(|turn| turn.cleared) {
+            self.record.chain.acknowledge_turn();
+        }
         self.rest_after(&stop_reason);
         self.end_turn(stop_reason, None, usage, now, effects);
     }

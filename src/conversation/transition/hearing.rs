@@ -18,7 +18,11 @@ impl<R> Model<R> {
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
     pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Effects<R> {
         let mut effects = Effects::default();
-        if self.turn.as_ref().is_some_and(|turn| !turn.taken) && speaks_of_turn(kind) {
+        if let Some(turn) = &mut self.turn
+            && (turn.cleared || !turn.taken)
+            && speaks_of_turn(kind)
+        {
+            turn.cleared = false;
             self.prompt_taken(&mut effects);
         }
         match kind {

@@ -159,11 +159,12 @@ impl<R> Model<R> {
             return;
         };
         turn.taken = true;
+        let is_in_session = !turn.cleared;
         self.accept_prompt(effects);
         if let Session::Live(live) = &mut self.session {
             live.preamble = None;
         }
-        if self.record.chain.mark_written() {
+        if is_in_session && self.record.chain.mark_written() {
             self.note_change();
         }
     }

@@ -318,10 +318,8 @@ impl<R> Model<R> {
             if let Some(pending) = &mut self.record.turn {
                 pending.upstream_id = Some(announced.into());
             }
-            if turn.phase == TurnPhase::Accepted {
-                turn.taken = true;
-                self.record.chain.mark_written();
-            }
+            turn.taken |= turn.phase == TurnPhase::Accepted;
+            turn.cleared = true;
         }
         self.touch(now);
         let event = Event::Rolled {

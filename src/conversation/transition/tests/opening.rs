@@ -315,6 +315,22 @@ fn after_a_silent_roll_the_pending_turn_names_the_transcript_that_it_runs_on() {
     assert_eq!(pending.upstream_id, Some("s2".into()));
 }
 
+/// F6: what the new session holds of the agent's own command nobody knows, and then the turn is not to be missed there.
+#[test]
+fn a_turn_is_acknowledged_behind_a_silent_roll_when_the_agent_speaks_there() {
+    for speaks in [false, true] {
+        let mut world = World::running();
+        world.says_something();
+        world.rolls_silently("s2");
+        if speaks {
+            world.says_something();
+        }
+        world.ends("end_turn");
+        let head = world.model.record.chain.head().unwrap();
+        assert_eq!((head.turns, head.written), (u64::from(speaks), speaks));
+    }
+}
+
 #[test]
 fn a_turn_that_fails_after_a_silent_roll_leaves_a_head_that_was_written() {
     let mut world = World::running();
