@@ -8,6 +8,7 @@
 
 mod carrying;
 mod demo;
+mod go_on;
 mod home;
 mod past;
 #[cfg(target_os = "linux")]

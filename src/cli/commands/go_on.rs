@@ -222,7 +222,7 @@ fn tell(context: &mut Context<'_>, conversation: &Conversation, recovered: &Reco
         ),
         (Did::Continues, None) => "goes on now".to_owned(),
         (Did::Opened, _) => detail,
-        (Did::Asks, _) => format!("waits for an answer: {detail}"),
+        (Did::Asks, _) => format!("its question is open; {detail}"),
         (Did::Nothing, _) if detail.is_empty() => "nothing was cut short".to_owned(),
         (Did::Nothing, _) => detail,
         (Did::Failed, _) => format!("could not be brought back: {detail}"),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bridge_protocol::ConversationRef;
+use bridge_protocol::conversation::OnLimit;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::ConversationRpcClient;
@@ -133,8 +134,19 @@ impl<'a> Stage<'a> {
         conversation: &ConversationRef,
         text: &str,
     ) -> Outcome<Said> {
+        self.say_or_wait(daemon, conversation, text, OnLimit::Fail).await
+    }
+
+    /// The same, of a prompt that meets a limit and may go on by itself afterwards.
+    pub(super) async fn say_or_wait(
+        &mut self,
+        daemon: &Daemon,
+        conversation: &ConversationRef,
+        text: &str,
+        on_limit: OnLimit,
+    ) -> Outcome<Said> {
         self.tell(&format!("> {text}"))?;
-        let said = say(daemon, conversation, text).await?;
+        let said = say(daemon, conversation, text, on_limit).await?;
         let look = self.output.look;
         let words = one_line(&said.words);
         if !words.is_empty() {
@@ -156,7 +168,7 @@ impl<'a> Stage<'a> {
         conversation: &ConversationRef,
     ) -> Outcome<Vec<Recalled>> {
         self.tell(&format!("> {RECALL}"))?;
-        let said = say(daemon, conversation, RECALL).await?;
+        let said = say(daemon, conversation, RECALL, OnLimit::Fail).await?;
         let recalled: Vec<Recalled> = serde_json::from_str(said.words.trim()).map_err(|error| {
             Problem::new(
                 Exit::Failed,
@@ -175,13 +187,18 @@ impl<'a> Stage<'a> {
 }
 
 /// Sends a prompt and collects the agent's words until its turn has ended.
-async fn say(daemon: &Daemon, conversation: &ConversationRef, text: &str) -> Outcome<Said> {
+async fn say(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    text: &str,
+    on_limit: OnLimit,
+) -> Outcome<Said> {
     let mut follower = Follower::start(daemon, conversation.clone()).await?;
     let prompt = daemon.prompt(
         conversation.clone(),
         PromptContent::text(text),
         None,
-        None,
+        Some(on_limit),
         None,
         None,
     );

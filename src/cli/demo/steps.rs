@@ -24,6 +24,7 @@ use crate::cli::start;
 use crate::cli::tree::draw;
 use crate::cli::words;
 
+mod going_on;
 #[cfg(test)]
 mod tests;
 
@@ -99,8 +100,8 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
         }};
     }
     step!(
-        "A usage limit, and the same prompt after its reset",
-        limit(stage, &daemon, &mut play)
+        "A usage limit, after which it goes on by itself",
+        going_on::limit(stage, &daemon, &mut play)
     );
     step!(
         "A usage limit, after which the agent refuses the session",
@@ -121,6 +122,11 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
     step!(
         "The daemon is killed in the middle of a turn",
         killed(stage, &daemon, &mut play)
+    );
+    let daemon = stage.connect().await?;
+    step!(
+        "A question of the agent, answered after the daemon was killed",
+        going_on::question(stage, &daemon, &mut play)
     );
     let daemon = stage.connect().await?;
     step!(
@@ -210,17 +216,6 @@ async fn begin(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Play> {
     Ok(play)
 }
 
-async fn limit(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
-    let prompt = "[[limit 2]][[say The report is written]]";
-    let before = head(daemon, play).await?;
-    let limited = stage.say(daemon, &play.id, prompt).await?;
-    wait_for_reset(stage, &limited).await?;
-    ends_well(stage, daemon, play, prompt).await?;
-    let after = head(daemon, play).await?;
-    stage.check(before == after, "it went on in the same session")?;
-    whole(stage, daemon, play).await
-}
-
 async fn limit_and_gone(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
     let before = conversation(daemon, play).await?;
     // The session is forgotten in the same turn that the limit ends: afterwards the agent refuses its id.
@@ -299,7 +294,6 @@ async fn lost(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcom
 async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
     let prompt = "[[say Begun]][[hang]]";
     play.history.cut_short.push(prompt.to_owned());
-    let status = DaemonRpcClient::status(daemon).await?;
     stage.tell(&format!("> {prompt}"))?;
     let mut follower = Follower::start(daemon, play.id.clone()).await?;
     let running = daemon.prompt(
@@ -320,14 +314,7 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
             &format!("the turn is still running when it should be: {ended:?}"),
         );
     }
-    stage.tell(&format!("$ kill -9 {}    (the daemon's process)", status.pid))?;
-    kill(status.pid)?;
-    daemon.closed().await;
-    start::wait_for_end(&stage.reach.paths).await?;
-
-    let daemon = stage.connect().await?;
-    let again = DaemonRpcClient::status(&daemon).await?;
-    stage.check(again.pid != status.pid, "another daemon was started and answers")?;
+    let daemon = kill_and_restart(stage, daemon).await?;
     let state = conversation(&daemon, play).await?.state;
     stage.check(
         state == ConversationState::Interrupted,
@@ -339,6 +326,20 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
     let said = ends_well(stage, &daemon, play, "Go on after the kill").await?;
     resumed_in_full(stage, said.turn.resumed.as_ref())?;
     whole(stage, &daemon, play).await
+}
+
+/// Kills the daemon's process and starts another one.
+async fn kill_and_restart(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Daemon> {
+    let status = DaemonRpcClient::status(daemon).await?;
+    stage.tell(&format!("$ kill -9 {}    (the daemon's process)", status.pid))?;
+    kill(status.pid)?;
+    daemon.closed().await;
+    start::wait_for_end(&stage.reach.paths).await?;
+
+    let daemon = stage.connect().await?;
+    let again = DaemonRpcClient::status(&daemon).await?;
+    stage.check(again.pid != status.pid, "another daemon was started and answers")?;
+    Ok(daemon)
 }
 
 async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
