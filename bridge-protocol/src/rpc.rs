@@ -248,7 +248,8 @@ pub trait ConversationRpc {
     ) -> RpcResult<CheckpointPage>;
 
     /// The messages of the current history, over all sessions that hold it, oldest first: from the beginning, from
-    /// `cursor`, or the `last` so many. `limit` is 100 unless given, 1,000 at most, as `last` is.
+    /// `cursor`, or the `last` so many. `limit` is 100 unless given, 1,000 at most, as `last` is. With both, `last` may be any
+    /// number, and the page is the beginning of those: `nextCursor` leads on to the end.
     #[method(name = "history", param_kind = map)]
     async fn history(
         &self,

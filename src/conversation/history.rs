@@ -37,6 +37,8 @@ pub enum Part {
     First,
     /// The end.
     Last,
+    /// The beginning of the newest so many messages.
+    Newest(usize),
     /// From where another page ended.
     At(Cursor),
 }
@@ -314,6 +316,7 @@ impl History {
         let (backwards, from) = match part {
             Part::First => (false, 0),
             Part::Last => (true, total),
+            Part::Newest(messages) => (false, total.saturating_sub(*messages)),
             Part::At(cursor) => match self.place_of(cursor)? {
                 (Side::Before, message) => (true, message),
                 (Side::Behind, message) => (false, message + 1),

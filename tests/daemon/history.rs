@@ -190,6 +190,14 @@ async fn pages_lead_forwards_and_back() {
         backwards = longer;
     }
     assert_eq!(backwards, whole.messages);
+    // The newest so many, from the first of them on.
+    for (last, from) in [(3, 5), (8, 0), (5_000, 0)] {
+        let first = page(&app, id, None, Some(2), Some(last)).await;
+        assert_eq!(first.messages, whole.messages[from..from + 2]);
+        let rest = page(&app, id, first.next_cursor, None, None).await;
+        assert_eq!(rest.messages, whole.messages[from + 2..]);
+        assert!(rest.next_cursor.is_none());
+    }
 
     let places = checkpoints(&app, id).await;
     assert_eq!(
@@ -205,6 +213,8 @@ async fn pages_lead_forwards_and_back() {
         (json!({"cursor": "b.msg.x.y"}), "begin without one"),
         (json!({"cursor": "b.msg.x.y", "last": 1}), "exclude each other"),
         (json!({"last": 0}), "between 1 and"),
+        (json!({"last": 0, "limit": 1}), "between 1 and"),
+        (json!({"last": 1, "limit": 1_001}), "between 1 and"),
     ] {
         let mut params = params;
         params["conversationId"] = json!(id);

@@ -575,7 +575,13 @@ fn history_part(
 ) -> Result<(Part, usize), ConversationError> {
     let part = match (cursor, last) {
         (Some(_), Some(_)) => Err("cursor and last exclude each other: last begins at the end"),
-        (None, Some(_)) if limit.is_some() => Err("last says how many; leave limit out"),
+        // Only the page has a limit then.
+        (None, Some(last)) if limit.is_some() && last > 0 => {
+            return Ok((
+                Part::Newest(usize::try_from(last).unwrap_or(usize::MAX)),
+                page_limit(limit, LINEAGE_LIMITS)?,
+            ));
+        }
         (Some(cursor), None) => Ok(Part::At(cursor)),
         (None, Some(_)) => Ok(Part::Last),
         (None, None) => Ok(Part::First),
