@@ -10,6 +10,7 @@ mod demo;
 mod exit;
 mod follow;
 mod output;
+mod past;
 mod problem;
 mod progress;
 mod question;

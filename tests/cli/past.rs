@@ -91,6 +91,9 @@ fn a_count_is_kept_over_pages_that_hold_less() {
         .map(|page| page["messages"].as_array().unwrap().len())
         .sum();
     assert_eq!(messages, 4);
+    // In their order, each page shown as it comes.
+    let first = &pages[0]["messages"][0]["content"][0]["text"];
+    assert!(first.as_str().unwrap().starts_with("prompt 3"), "{first}");
     let all = home.said(&["history", &id]);
     assert_eq!(all.matches("> prompt ").count(), 4);
     let steps: Vec<String> = home

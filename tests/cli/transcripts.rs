@@ -260,3 +260,44 @@ fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
         "{told}"
     );
 }
+
+#[test]
+fn calls_that_are_made_together_are_told_with_their_answers() {
+    let home = Home::new();
+    let folder = transcripts_of(&home);
+    let lines = include_str!("../fixtures/transcripts/claude/2.1.329.jsonl");
+    fs::write(folder.join(format!("{ID}.jsonl")), lines).unwrap();
+    let cwd = home.path().to_str().unwrap();
+    let conversation = home.said(&["adopt", ID, "--cwd", cwd]);
+    let told = home.said(&["history", &conversation]);
+    let answered: Vec<&str> = told
+        .lines()
+        .filter(|line| line.starts_with("[Bash") || line.starts_with("  -> "))
+        .map(|line| if line.contains("one") { "one" } else { "two" })
+        .take(4)
+        .collect();
+    assert_eq!(answered, ["one", "one", "two", "two"], "{told}");
+
+    // A prompt that is only a picture, and a turn that was interrupted.
+    const SEEN: &str = "33333333-2222-4333-8444-555555555555";
+    let line = |uuid: &str, parent: &str, content: &str| {
+        format!(
+            "{{\"type\":\"user\",\"uuid\":\"{uuid}\",\"parentUuid\":{parent},\"sessionId\":\"{SEEN}\",\
+             \"cwd\":\"{cwd}\",\"message\":{{\"role\":\"user\",\"content\":[{content}]}}}}\n"
+        )
+    };
+    let image = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}}"#;
+    let stopped = r#"{"type":"text","text":"[Request interrupted by user]"}"#;
+    let lines = line("u1", "null", image) + &line("u2", "\"u1\"", stopped);
+    fs::write(folder.join(format!("{SEEN}.jsonl")), lines).unwrap();
+    let conversation = home.said(&["adopt", SEEN]);
+    assert_eq!(
+        home.said(&["history", &conversation]),
+        "> [image]\n\n[Request interrupted by user]"
+    );
+    let checkpoints = home.said(&["checkpoints", &conversation]);
+    assert!(
+        checkpoints.lines().next().unwrap().ends_with("[no text]"),
+        "{checkpoints}"
+    );
+}

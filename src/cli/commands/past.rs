@@ -3,18 +3,17 @@
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-use bridge_protocol::ConversationRef;
-use bridge_protocol::history::{
-    Checkpoint, HistoryGap, HistoryPage, Message, MessageKind, MessagePart, Role,
-};
+use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::{ConversationRef, Cursor};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, conversation_ref};
 use crate::cli::args::Past;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
+use crate::cli::output::{ATTENTION, DIM, Look, cut, one_line};
+use crate::cli::past::{FOLDED_COLUMNS, Teller};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::words;
@@ -24,9 +23,6 @@ const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
 const MESSAGE_PAGE: u32 = 1_000;
-
-/// How many columns of a tool's call or answer are shown.
-const FOLDED_COLUMNS: usize = 100;
 
 /// Lists the places after the turns of the history, newest first.
 pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
@@ -69,15 +65,16 @@ pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outco
 
 fn checkpoint_lines(checkpoint: &Checkpoint, look: Look) -> [String; 2] {
     let room = look.columns.unwrap_or(FOLDED_COLUMNS).saturating_sub(28).max(20);
+    let prompt = match one_line(&checkpoint.prompt) {
+        // A picture, say.
+        empty if empty.is_empty() => look.paint(DIM, "[no text]"),
+        prompt => cut(&prompt, room, look),
+    };
     let at = checkpoint.at.map_or_else(
         || "-".to_owned(),
         |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
     );
-    let first = format!(
-        "{:>4}  {at:<20}  {}",
-        checkpoint.step,
-        cut(&one_line(&checkpoint.prompt), room, look)
-    );
+    let first = format!("{:>4}  {at:<20}  {prompt}", checkpoint.step);
     let id = look.paint(DIM, &one_line(checkpoint.id.as_str()));
     [first, format!("      {id}")]
 }
@@ -94,10 +91,15 @@ pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<E
     // At a terminal Ctrl-C is for the pager, which goes on: it must not be left there alone.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
     let mut seen = Seen::default();
-    let shown = match past.last {
-        Some(last) => show_end(context, &daemon, &conversation, last, pager.as_mut(), &mut seen).await,
-        None => show_all(context, &daemon, &conversation, pager.as_mut(), &mut seen).await,
-    };
+    let shown = show_pages(
+        context,
+        &daemon,
+        &conversation,
+        past.last,
+        pager.as_mut(),
+        &mut seen,
+    )
+    .await;
     // Also when the daemon has gone meanwhile: what was handed over is still being read.
     if let Some(pager) = pager {
         pager.end();
@@ -128,18 +130,23 @@ impl Seen {
     }
 }
 
-/// Shows page after page from the beginning, as they come.
-async fn show_all(
+/// Shows page after page as they come, from the beginning or only the `last` so many messages.
+async fn show_pages(
     context: &mut Context<'_>,
     daemon: &Daemon,
     conversation: &ConversationRef,
+    last: Option<u32>,
     mut pager: Option<&mut Pager>,
     seen: &mut Seen,
 ) -> Outcome {
-    let mut cursor = None;
+    let mut teller = Teller::new(context.output.look);
+    let mut left = last.unwrap_or(u32::MAX);
+    let mut cursor: Option<Cursor> = None;
     loop {
+        let limit = Some(left.min(MESSAGE_PAGE));
+        let first = last.filter(|_| cursor.is_none());
         let is_first = cursor.is_none();
-        let call = daemon.history(conversation.clone(), cursor.take(), Some(MESSAGE_PAGE), None);
+        let call = daemon.history(conversation.clone(), cursor.take(), limit, first);
         let page = match is_first {
             true => watched(context.output, daemon, "conversation/history", call).await?,
             // Whoever reads the first page sees that it goes on.
@@ -148,67 +155,24 @@ async fn show_all(
         seen.take(&page);
         if context.output.json {
             context.answer(daemon, "conversation/history")?;
-        } else if !show(context, &page.messages, pager.as_deref_mut())? {
-            return Ok(());
+        } else {
+            let text = teller.page(&page.messages);
+            let wants_more = match pager.as_deref_mut() {
+                Some(pager) => pager.take(&text),
+                None => context.output.text(&text).map(|()| true)?,
+            };
+            if !wants_more {
+                return Ok(());
+            }
         }
-        cursor = page.next_cursor;
+        left = match last {
+            Some(_) => left.saturating_sub(u32::try_from(page.messages.len()).unwrap_or(u32::MAX)),
+            None => left,
+        };
+        cursor = page.next_cursor.filter(|_| left > 0);
         if cursor.is_none() {
             return Ok(());
         }
-    }
-}
-
-/// Shows the newest messages. Pages are asked for from the end backwards, since one holds only so much, and shown in
-/// their order once all are there; as JSON each is told as it comes, the newest first.
-async fn show_end(
-    context: &mut Context<'_>,
-    daemon: &Daemon,
-    conversation: &ConversationRef,
-    last: u32,
-    pager: Option<&mut Pager>,
-    seen: &mut Seen,
-) -> Outcome {
-    let mut pages = Vec::new();
-    let mut cursor = None;
-    let mut left = last;
-    loop {
-        let wanted = left.min(MESSAGE_PAGE);
-        let (limit, last) = match cursor {
-            Some(_) => (Some(wanted), None),
-            None => (None, Some(wanted)),
-        };
-        let is_first = cursor.is_none();
-        let call = daemon.history(conversation.clone(), cursor.take(), limit, last);
-        let page = match is_first {
-            true => watched(context.output, daemon, "conversation/history", call).await?,
-            false => call.await?,
-        };
-        seen.take(&page);
-        if context.output.json {
-            context.answer(daemon, "conversation/history")?;
-        }
-        let got = u32::try_from(page.messages.len()).unwrap_or(u32::MAX);
-        left = left.saturating_sub(got);
-        cursor = page.previous_cursor.filter(|_| left > 0 && got > 0);
-        pages.push(page.messages);
-        if cursor.is_none() {
-            break;
-        }
-    }
-    if !context.output.json {
-        let messages: Vec<Message> = pages.into_iter().rev().flatten().collect();
-        show(context, &messages, pager)?;
-    }
-    Ok(())
-}
-
-/// Shows messages; false when the reader has seen enough.
-fn show(context: &mut Context<'_>, messages: &[Message], pager: Option<&mut Pager>) -> Outcome<bool> {
-    let look = context.output.look;
-    let text: String = messages.iter().map(|message| told(message, look)).collect();
-    match pager {
-        Some(pager) => Ok(pager.take(&text)),
-        None => context.output.text(&text).map(|()| true),
     }
 }
 
@@ -220,63 +184,6 @@ fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {
         context.output.note(&line)?;
     }
     Ok(())
-}
-
-/// One message for people, with an empty line behind what a person or the model said.
-fn told(message: &Message, look: Look) -> String {
-    if message.kind == Some(MessageKind::Aside) {
-        return String::new();
-    }
-    let parts = message.content.iter().map(|part| part_told(message, part, look));
-    parts.collect()
-}
-
-fn part_told(message: &Message, part: &MessagePart, look: Look) -> String {
-    let words = part.text.as_deref().unwrap_or_default();
-    let folded = |text: &str| cut(&one_line(text), FOLDED_COLUMNS, look);
-    let cut_off = match part.cut_bytes {
-        Some(bytes) => format!(" [{}, cut]", words::count(bytes, "byte", "bytes")),
-        None => String::new(),
-    };
-    match part.kind.as_str() {
-        "text" => {
-            let text = look.safe(words);
-            match (message.role, message.kind) {
-                (_, Some(MessageKind::Error)) => {
-                    format!("{}{cut_off}\n\n", look.paint(ATTENTION, text.trim_end()))
-                }
-                (_, Some(MessageKind::Summary)) => {
-                    let summary = folded(&format!("[summary] {words}"));
-                    format!("{}{cut_off}\n\n", look.paint(DIM, &summary))
-                }
-                (Role::User, _) => {
-                    let prompt = look.paint(STRONG, &format!("> {}", text.trim_end()));
-                    format!("{prompt}{cut_off}\n\n")
-                }
-                _ => format!("{}{cut_off}\n\n", text.trim_end()),
-            }
-        }
-        "toolCall" => {
-            let input = part.input.as_ref().map_or("", |input| input.get());
-            let call = format!("[{} {input}]", part.name.as_deref().unwrap_or("tool"));
-            format!("{}{cut_off}\n", look.paint(DIM, &folded(&call)))
-        }
-        "toolResult" => {
-            let mark = if part.is_error == Some(true) {
-                "failed: "
-            } else {
-                ""
-            };
-            let answer = folded(&format!("  -> {mark}{words}"));
-            let answer = look.paint(DIM, &format!("  {}", answer.trim_start()));
-            format!("{answer}{cut_off}\n")
-        }
-        "thought" if words.is_empty() => String::new(),
-        other => {
-            let line = folded(&format!("[{other}] {words}"));
-            format!("{}{cut_off}\n", look.paint(DIM, &line))
-        }
-    }
 }
 
 /// A program that shows long text a screen at a time.

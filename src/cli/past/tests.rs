@@ -1,0 +1,141 @@
+//! How a past reads.
+
+use bridge_protocol::history::Message;
+use serde_json::{Value, json};
+
+use super::Teller;
+use crate::cli::output::Look;
+
+fn message(role: &str, content: &Value) -> Message {
+    serde_json::from_value(json!({"id": "m", "role": role, "content": content, "upstreamId": "up-1"}))
+        .unwrap()
+}
+
+fn aside(text: &str) -> Message {
+    let mut message = message("user", &json!([{"type": "text", "text": text}]));
+    message.kind = Some(bridge_protocol::history::MessageKind::Aside);
+    message
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn call(id: &str, input: &str) -> Value {
+    json!({"type": "toolCall", "toolCallId": id, "name": "Bash", "input": {"command": input}})
+}
+
+fn answer(id: &str, text: &str) -> Value {
+    json!({"type": "toolResult", "toolCallId": id, "text": text})
+}
+
+#[track_caller]
+fn check(pages: &[Vec<Message>], expected: &str) {
+    let mut teller = Teller::new(Look::default());
+    let told: String = pages.iter().map(|page| teller.page(page)).collect();
+    assert_eq!(told, expected.trim_start_matches('\n'), "\n{told}");
+}
+
+#[test]
+fn a_prompt_is_one_whatever_it_is_made_of() {
+    let image = json!({"type": "image", "mimeType": "image/png", "data": "aGk="});
+    check(
+        &[vec![
+            message("user", &json!([text("first"), text("second")])),
+            message("user", &json!([image])),
+            message("user", &json!([text("this\n"), image])),
+            message("assistant", &json!([text("yes")])),
+        ]],
+        "
+> first
+second
+
+> [image]
+
+> this
+[image]
+
+yes
+
+",
+    );
+}
+
+#[test]
+fn an_answer_stands_below_its_call() {
+    check(
+        &[vec![
+            message("assistant", &json!([text("calling")])),
+            message("assistant", &json!([call("1", "echo one")])),
+            message("assistant", &json!([call("2", "echo two")])),
+            message("user", &json!([answer("2", "two")])),
+            message("user", &json!([answer("1", "one")])),
+            message("user", &json!([text("next")])),
+        ]],
+        r#"
+calling
+
+[Bash {"command":"echo one"}]
+  -> one
+[Bash {"command":"echo two"}]
+  -> two
+
+> next
+
+"#,
+    );
+}
+
+#[test]
+fn an_answer_on_a_later_page_says_to_which_call() {
+    let calls = vec![message("assistant", &json!([call("1", "one"), call("2", "two")]))];
+    check(
+        &[
+            calls.clone(),
+            vec![message("user", &json!([answer("1", "1")]))],
+            vec![message("user", &json!([answer("2", "2")]))],
+        ],
+        r#"
+[Bash {"command":"one"}]
+[Bash {"command":"two"}]
+[Bash {"command":"one"}]
+  -> 1
+[Bash {"command":"two"}]
+  -> 2
+"#,
+    );
+    check(
+        &[
+            calls,
+            vec![message("user", &json!([answer("2", "2"), answer("9", "9")]))],
+        ],
+        r#"
+[Bash {"command":"one"}]
+[Bash {"command":"two"}]
+  -> 2
+  -> 9
+"#,
+    );
+}
+
+#[test]
+fn what_else_stands_there_is_a_note() {
+    check(
+        &[vec![
+            message("user", &json!([text("go")])),
+            aside("[Request interrupted by user]"),
+            aside("<command-name>/clear</command-name>\nmore"),
+            aside(""),
+            message("user", &json!([text("next")])),
+        ]],
+        "
+> go
+
+[Request interrupted by user]
+[note] <command-name>/clear</command-name> more
+
+> next
+
+",
+    );
+}
