@@ -1,6 +1,7 @@
 //! The configuration file: what may stand in it, and what holds where nothing stands.
 //!
-//! Reads text into values and values into the agents' catalog. Knows no file and no clock.
+//! Reads text into values and values into the agents' catalog. Knows no clock, and of files only whether a
+//! program or an agent's folder is there.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -124,6 +125,17 @@ pub enum ConfigError {
         /// The agents that there are.
         known: String,
     },
+    /// The default is an agent that is known for its transcripts only.
+    #[error(
+        "default_agent is \"{name}\", whose program {program:?} was not found; install it, or set `command` in \
+         [agents.{name}] to the program's full path"
+    )]
+    DefaultNotFound {
+        /// What was given.
+        name: String,
+        /// Its usual program.
+        program: PathBuf,
+    },
     /// A limit cannot be used.
     #[error("limits.{name} must be at least {least}")]
     Limit {
@@ -196,10 +208,10 @@ impl Config {
         }
     }
 
-    /// The agents: those of the file, those that are found on `PATH`, and `loopback`.
+    /// The agents: those of the file, those that are found on `PATH`, those that left transcripts here, and `loopback`.
     ///
     /// # Errors
-    /// [`ConfigError::Agent`], [`ConfigError::UnknownDefault`].
+    /// [`ConfigError::Agent`], [`ConfigError::UnknownDefault`], [`ConfigError::DefaultNotFound`].
     pub fn catalog(&self, around: &Surroundings<'_>) -> Result<Catalog, ConfigError> {
         let mut entries = Vec::new();
         for (name, value) in &self.agents {
@@ -208,6 +220,7 @@ impl Config {
         let first_configured = entries.first().map(|entry| entry.name.clone());
         let path = (around.variable)("PATH");
         let mut first_found = None;
+        let mut absent = Vec::new();
         for kind in AgentKind::ALL {
             let name = AgentName::new(kind.as_str());
             if entries.iter().any(|entry| entry.name == name) {
@@ -215,6 +228,9 @@ impl Config {
             }
             if let Some(entry) = self.found(kind, path.as_deref(), around) {
                 first_found.get_or_insert(entry.name.clone());
+                entries.push(entry);
+            } else if let Some(entry) = self.absent(kind, around) {
+                absent.push((entry.name.clone(), entry.launch.command.program.clone()));
                 entries.push(entry);
             }
         }
@@ -233,6 +249,12 @@ impl Config {
                     return Err(ConfigError::UnknownDefault {
                         name: name.to_string(),
                         known,
+                    });
+                }
+                if let Some((_, program)) = absent.into_iter().find(|(absent, _)| *absent == name) {
+                    return Err(ConfigError::DefaultNotFound {
+                        name: name.to_string(),
+                        program,
                     });
                 }
                 name
@@ -328,11 +350,25 @@ impl Config {
 
     /// An agent that nobody configured, when its usual program is on `PATH`.
     fn found(&self, kind: AgentKind, path: Option<&OsStr>, around: &Surroundings<'_>) -> Option<AgentEntry> {
+        let programs = kind.profile().programs.iter();
+        let program = programs
+            .map(Path::new)
+            .find_map(|program| find_program(program, path))?;
+        Some(self.usual(kind, program, around))
+    }
+
+    /// An agent that nobody configured and whose program is not there, when a folder is in which it keeps transcripts that
+    /// can be read without it. Its program is looked for again whenever it is needed.
+    fn absent(&self, kind: AgentKind, around: &Surroundings<'_>) -> Option<AgentEntry> {
+        let program = kind.profile().programs.first()?;
+        let entry = self.usual(kind, PathBuf::from(program), around);
+        let is_there = entry.listed_transcripts()?.0.is_dir();
+        is_there.then_some(entry)
+    }
+
+    /// An agent of this kind as it is when nothing is configured.
+    fn usual(&self, kind: AgentKind, program: PathBuf, around: &Surroundings<'_>) -> AgentEntry {
         let profile = kind.profile();
-        let program = profile
-            .programs
-            .iter()
-            .find_map(|program| find_program(Path::new(program), path))?;
         let command = AgentCommand {
             program,
             args: profile.arguments.iter().map(OsString::from).collect(),
@@ -340,14 +376,13 @@ impl Config {
             env_remove: profile.env_remove.iter().map(|name| (*name).to_owned()).collect(),
             working_dir: None,
         };
-        let transcripts = default_transcripts(kind, &BTreeMap::new(), around);
-        Some(AgentEntry {
+        AgentEntry {
             name: AgentName::new(kind.as_str()),
             kind,
             launch: self.launch(command),
-            transcripts,
+            transcripts: default_transcripts(kind, &BTreeMap::new(), around),
             interrupts: InterruptPolicy::Ask,
-        })
+        }
     }
 
     /// The agent inside this program.

@@ -54,6 +54,10 @@ impl Home {
             .arg("--home")
             .arg(self.path())
             .env("SESSIOND_LOG", "warn")
+            // Whoever runs it may have transcripts of their own.
+            .env("HOME", self.path())
+            .env_remove("CLAUDE_CONFIG_DIR")
+            .env_remove("CODEX_HOME")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;

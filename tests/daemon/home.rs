@@ -21,6 +21,8 @@ const PLAIN: &str = "default_agent = \"loopback\"\n";
 pub(crate) struct Home {
     _folder: TempDir,
     path: PathBuf,
+    /// `PATH` of the daemon.
+    programs: PathBuf,
 }
 
 impl Home {
@@ -37,8 +39,18 @@ impl Home {
         let home = Self {
             _folder: folder,
             path,
+            programs: "/usr/bin:/bin".into(),
         };
         home.configure(&format!("{PLAIN}{text}"));
+        home
+    }
+
+    /// A home without a configuration, on a machine without programs.
+    pub(crate) fn bare() -> Self {
+        let mut home = Self::new();
+        fs::remove_file(home.config_file()).unwrap();
+        home.programs = home.path.join("programs");
+        fs::create_dir(&home.programs).unwrap();
         home
     }
 
@@ -89,7 +101,7 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));
         command
             .env_clear()
-            .env("PATH", "/usr/bin:/bin")
+            .env("PATH", &self.programs)
             .env("HOME", &self.path)
             .env("SESSIOND_HOME", &self.path)
             .env("TZ", "UTC")

@@ -61,5 +61,6 @@ mod support;
 mod told_exports;
 mod transcripts;
 mod trusting;
+mod uninstalled;
 mod watching;
 mod wrong_state;

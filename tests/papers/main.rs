@@ -285,6 +285,11 @@ impl Daemon {
     fn sessionctl(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
         command.arg("--home").arg(self.home());
+        // Whoever runs it may have transcripts of their own.
+        command.env("HOME", self.folder.path());
+        for variable in ["CLAUDE_CONFIG_DIR", "CODEX_HOME"] {
+            command.env_remove(variable);
+        }
         command
     }
 

@@ -16,7 +16,7 @@ use crate::agent::profile::AgentKind;
 struct Machine {
     programs: TempDir,
     variables: Vec<(&'static str, &'static str)>,
-    home: Option<&'static Path>,
+    home: Option<PathBuf>,
 }
 
 impl Machine {
@@ -31,7 +31,7 @@ impl Machine {
         Self {
             programs: folder,
             variables: Vec::new(),
-            home: Some(Path::new("/home/u")),
+            home: Some("/home/u".into()),
         }
     }
 
@@ -47,7 +47,7 @@ impl Machine {
         let around = Surroundings {
             this_program: Path::new("/opt/bridge/sessiond"),
             data: Path::new("/home/u/.local/share/sessiond"),
-            home: self.home,
+            home: self.home.as_deref(),
             variable: &variable,
         };
         let config = Config::parse(text).map_err(|error| error.to_string())?;
@@ -178,6 +178,50 @@ fn a_default_that_is_no_agent_is_refused_with_those_that_are() {
         refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\""),
         "default_agent is \"claud\", which is none of the agents: mine, loopback"
     );
+}
+
+/// What was said to an agent whose program is not there can be read all the same.
+#[test]
+fn an_agent_that_left_transcripts_is_known_without_its_program_and_never_the_default() {
+    let home = tempfile::tempdir().unwrap();
+    let at_home = |programs: &[&str]| Machine {
+        home: Some(home.path().to_path_buf()),
+        ..Machine::with(programs)
+    };
+    for folder in [".gemini", ".claude"] {
+        std::fs::create_dir(home.path().join(folder)).unwrap();
+    }
+    let names = |machine: &Machine, text: &str| {
+        let (names, default) = machine.names(text);
+        format!("{names}; {default}")
+    };
+    assert_eq!(names(&at_home(&[]), ""), "claude, loopback; loopback");
+    let claude = at_home(&[]).agent("", "claude");
+    assert_eq!(claude.command_line(), ["claude-agent-acp"]);
+    assert_eq!(claude.transcripts, Some(home.path().join(".claude")));
+    assert_eq!(
+        names(&at_home(&["codex-acp"]), ""),
+        "claude, codex, loopback; codex"
+    );
+    assert_eq!(
+        names(&at_home(&["claude-agent-acp"]), ""),
+        "claude, loopback; claude"
+    );
+    assert_eq!(
+        names(&at_home(&[]), "[agents.claude]\ncommand = \"a\""),
+        "claude, loopback; claude"
+    );
+    assert_eq!(
+        at_home(&[]).catalog("default_agent = \"claude\"").unwrap_err(),
+        "default_agent is \"claude\", whose program \"claude-agent-acp\" was not found; install it, or set `command` in \
+         [agents.claude] to the program's full path"
+    );
+
+    // The folder that the agent's own variable names.
+    let folder = home.path().to_str().unwrap().to_owned().leak();
+    let mut elsewhere = Machine::with(&[]);
+    elsewhere.variables = vec![("CODEX_HOME", folder)];
+    assert_eq!(names(&elsewhere, ""), "codex, loopback; loopback");
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! What agents wrote whose programs are not there, or not there any more: all of it can be had but a session.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::refused;
+
+const SESSION: &str = "5f0c1d7e-29d5-4b7b-8f0b-5c1f2f4f7a10";
+const ROLLOUT: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
+
+fn write(path: &Path, records: &[Value]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
+    fs::write(path, lines).unwrap();
+}
+
+/// Where the agents keep them when nothing is configured.
+fn leave_transcripts(home: &Home) {
+    let at = "2020-11-03T12:00:00.000Z";
+    let cwd = home.project();
+    let said = |uuid: &str, parent: Option<&str>, role: &str, content: Value| {
+        json!({
+            "type": role, "uuid": uuid, "parentUuid": parent, "sessionId": SESSION, "cwd": cwd, "timestamp": at,
+            "message": {"role": role, "content": content, "stop_reason": "end_turn"},
+        })
+    };
+    write(
+        &home.path().join(format!(".claude/projects/-p/{SESSION}.jsonl")),
+        &[
+            said("u1", None, "user", json!("mend the parser")),
+            said(
+                "a1",
+                Some("u1"),
+                "assistant",
+                json!([{"type": "text", "text": "mended"}]),
+            ),
+        ],
+    );
+    let meta = json!({"timestamp": at, "type": "session_meta", "payload": {"id": ROLLOUT, "timestamp": at, "cwd": cwd}});
+    write(
+        &home.path().join(format!(
+            ".codex/sessions/2020/11/03/rollout-2020-11-03T12-00-00-{ROLLOUT}.jsonl"
+        )),
+        &[meta],
+    );
+}
+
+#[tokio::test]
+async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
+    let home = Home::bare();
+    leave_transcripts(&home);
+    let daemon = home.start();
+    let app = daemon.app().await;
+
+    let agents = app.call("agent/list", json!({})).await.unwrap();
+    let told: Vec<Value> = agents["agents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|agent| {
+            json!([
+                agent["name"],
+                agent["found"],
+                agent["default"],
+                agent["command"][0]
+            ])
+        })
+        .collect();
+    assert_eq!(told[0], json!(["claude", false, false, "claude-agent-acp"]));
+    assert_eq!(told[1], json!(["codex", false, false, "codex-acp"]));
+    assert_eq!(
+        (told.len(), &told[2][0], &told[2][2]),
+        (3, &json!("loopback"), &json!(true))
+    );
+
+    let listed = app.call("transcript/list", json!({})).await.unwrap();
+    let mut ids: Vec<&str> = listed["transcripts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|transcript| transcript["upstreamId"].as_str().unwrap())
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [ROLLOUT, SESSION]);
+    let found = app
+        .call("transcript/list", json!({"agent": "claude", "query": "parser"}))
+        .await
+        .unwrap();
+    assert_eq!(found["transcripts"][0]["upstreamId"], SESSION);
+    let checked = app
+        .call("transcript/check", json!({"upstreamId": SESSION}))
+        .await
+        .unwrap();
+    assert_eq!(checked["findings"], json!([]));
+
+    let adopted = app
+        .call("conversation/adopt", json!({"upstreamId": SESSION}))
+        .await
+        .unwrap();
+    let id = &adopted["conversation"]["id"];
+    assert_eq!(adopted["conversation"]["agent"], "claude");
+    let history = app
+        .call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(history["messages"].as_array().unwrap().len(), 2);
+    let exported = app
+        .call("conversation/export", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(exported["messages"], history["messages"]);
+
+    // Only a session needs the program. The conversation stays as it was.
+    let chain = app
+        .call("conversation/chain", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let words = "the agent's program \"claude-agent-acp\" was not found; install it, or set `command` in its configuration";
+    let prompt = json!({"conversationId": id, "prompt": "go on"});
+    refused(
+        app.call("conversation/prompt", prompt).await,
+        ErrorKind::AgentUnavailable,
+        words,
+    );
+    let open = json!({"agent": "claude", "cwd": home.project(), "open": true});
+    refused(
+        app.call("conversation/new", open).await,
+        ErrorKind::AgentUnavailable,
+        words,
+    );
+    let after = app
+        .call("conversation/chain", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(after, chain);
+
+    // Where no agent is named it is one that can run.
+    let made = app
+        .call("conversation/new", json!({"cwd": home.project(), "open": true}))
+        .await
+        .unwrap();
+    assert_eq!(made["conversation"]["agent"], "loopback");
+}
