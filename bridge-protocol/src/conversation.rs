@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::check::Finding;
 use crate::export::MissingSession;
 use crate::id::{AgentName, CheckpointId, ConversationId, Cursor, TurnId, UpstreamId};
 use crate::link::{Fidelity, LineageEntry, Link, Resumed};
@@ -252,6 +253,10 @@ pub struct AdoptAnswer {
     /// use. A link refers to it, and it is not in the chain. Not told of a transcript that a conversation held before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
+    /// What keeps the agent from resuming the transcript as it is, as `transcript/check` tells it among the rest. Not told of
+    /// one that a conversation held before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
 }
 
 /// One page of `conversation/list`.

@@ -57,6 +57,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// How many more there are.
     pub more: u64,
+    /// Those for which the agent refuses to resume the session, as far as that is known.
+    pub refusals: Vec<Finding>,
 }
 
 impl Report {
@@ -334,7 +336,16 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     fn finish(mut self) -> Report {
         let selection = self.index.select(None, true);
         match selection.filter(|_| self.messages > 0) {
-            Some(selection) => self.judge(&selection),
+            Some(selection) => {
+                if selection.prompt_offsets().is_empty() {
+                    self.find(
+                        0,
+                        FindingKind::NothingToResume,
+                        "nobody has asked anything in it: there is no turn to go on with",
+                    );
+                }
+                self.judge(&selection);
+            }
             None => self.find(
                 0,
                 FindingKind::NothingToResume,

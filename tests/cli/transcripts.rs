@@ -169,6 +169,46 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     assert_eq!((again.stdout, text(&again.stderr)), (output.stdout, told));
 }
 
+/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on says why.
+#[test]
+fn adopting_what_cannot_be_resumed_says_why() {
+    const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
+    let home = Home::new();
+    let configured = format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        home.path().join("codex").display()
+    );
+    let reply = r#"{"type":"assistant","uuid":"a1","parentUuid":null,"message":{"content":"hello"}}"#;
+    for (path, content) in [
+        ("config/config.toml", configured.as_str()),
+        (
+            &format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{OLD}.jsonl"),
+            include_str!("../fixtures/transcripts/codex/0.29.0.jsonl"),
+        ),
+        ("data/loopback/projects/-p/unasked.jsonl", reply),
+        ("project/here", ""),
+    ] {
+        let path = home.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let cwd = home.path().join("project");
+    let adopt = |id| home.run(&["adopt", id, "--cwd", cwd.to_str().unwrap()]);
+    let refused = adopt("unasked");
+    assert_eq!(refused.status.code(), Some(1));
+    let told = text(&refused.stderr);
+    assert!(
+        told.contains("no turn") && told.contains("sessionctl check unasked"),
+        "{told}"
+    );
+    let checked = text(&home.run(&["check", "unasked"]).stdout);
+    assert!(checked.contains("nothing to resume"), "{checked}");
+    let old = adopt(OLD);
+    let told = text(&old.stderr);
+    assert_eq!(old.status.code(), Some(0), "{told}");
+    assert!(told.contains("Codex of today refuses to resume"), "{told}");
+}
+
 /// The daemon looks at its folders for the first page, and tells only there what it cannot watch.
 #[test]
 fn what_each_page_says_of_folders_is_told_once() {

@@ -266,6 +266,27 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     assert_eq!(findings(&app, DEEP_ID).await, [(1, "missingSource".to_owned())]);
 }
 
+/// One of a first version, whose form Codex of today does not take: it is adopted, and why it cannot go on is said.
+#[tokio::test]
+async fn adopting_what_codex_refuses_to_resume_says_so() {
+    const OLD_ID: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
+    let home = home();
+    let old = include_str!("../fixtures/transcripts/codex/0.29.0.jsonl");
+    write(&rollout(&home, OLD_ID), old);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let adopted = async |id: &str| {
+        let params = json!({"upstreamId": id, "cwd": home.project()});
+        app.call("conversation/adopt", params).await.unwrap()
+    };
+    let told = adopted(OLD_ID).await;
+    let checked = app.call("transcript/check", json!({"upstreamId": OLD_ID})).await;
+    assert_eq!(told["findings"], checked.unwrap()["findings"]);
+    let why = told["findings"][0]["detail"].as_str().unwrap();
+    assert!(why.contains("Codex of today refuses to resume"), "{why}");
+    assert_eq!(adopted(ROOT_ID).await.get("findings"), None);
+}
+
 #[tokio::test]
 async fn packed_and_archived_rollouts_are_read_like_others() {
     let home = home();

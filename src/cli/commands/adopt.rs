@@ -28,7 +28,7 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
         let call = daemon.adopt(id, agent, folder.clone(), title.clone(), None);
         watched(context.output, &daemon, "conversation/adopt", call).await
     };
-    let adopted = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting).await;
+    let adopted = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting, see_check).await;
     let (id, answer) = adopted.map_err(|problem| match problem.exit {
         // Nothing else of what was asked for can be wrong then.
         Exit::Usage if folder.is_none() && title.is_none() => {
@@ -51,6 +51,12 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     if let Some(head) = answer.conversation.head.as_ref().filter(|head| **head != id) {
         context.output.note(&format!(
             "{id} is in the past of this conversation, which goes on with {head}"
+        ))?;
+    }
+    for finding in &answer.findings {
+        context.output.note(&format!(
+            "it is adopted and can be read, but: {}",
+            one_line(&finding.detail)
         ))?;
     }
     if answer.archived {
@@ -134,7 +140,8 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
             checked => Ok(checked?),
         };
     }
-    let (_, answer) = by_id_or_beginning(daemon, &target, agent.as_deref(), by_id).await?;
+    let told = |error, _: &UpstreamId| Problem::from(error);
+    let (_, answer) = by_id_or_beginning(daemon, &target, agent.as_deref(), by_id, told).await?;
     Ok(answer)
 }
 
@@ -144,6 +151,7 @@ async fn by_id_or_beginning<T>(
     id: &str,
     agent: Option<&str>,
     mut call: impl AsyncFnMut(UpstreamId) -> Result<T, ClientError>,
+    told: impl Fn(ClientError, &UpstreamId) -> Problem,
 ) -> Outcome<(UpstreamId, T)> {
     let whole = UpstreamId::new(id);
     let error = match call(whole.clone()).await {
@@ -151,13 +159,27 @@ async fn by_id_or_beginning<T>(
         Err(error) => error,
     };
     if !is(&error, ErrorKind::NotFound) {
-        return Err(error.into());
+        return Err(told(error, &whole));
     }
     let Some(whole) = that_begins(daemon, id, agent).await? else {
         return Err(Problem::from(error).hint(SHOWN));
     };
-    let answer = call(whole.clone()).await?;
-    Ok((whole, answer))
+    match call(whole.clone()).await {
+        Ok(answer) => Ok((whole, answer)),
+        Err(error) => Err(told(error, &whole)),
+    }
+}
+
+/// Where more is said of a transcript that cannot be adopted since it is damaged.
+fn see_check(error: ClientError, id: &UpstreamId) -> Problem {
+    let is_damaged = is(&error, ErrorKind::TranscriptDamaged);
+    let problem = Problem::from(error);
+    match is_damaged {
+        true => problem.hint(format!(
+            "sessionctl check {id} tells what is wrong with it, by line"
+        )),
+        false => problem,
+    }
 }
 
 fn is(error: &ClientError, kind: ErrorKind) -> bool {

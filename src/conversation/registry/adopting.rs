@@ -8,7 +8,7 @@ mod past;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::check::{CheckAnswer, Finding};
 use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
@@ -112,10 +112,15 @@ impl Registry {
             // What another program adds from here on is new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
+            let findings = match held.format {
+                Format::Claude => Vec::new(),
+                Format::Codex => refusals(&held),
+            };
             let past = past(&services.library, &held, origin);
-            Ok((held.entry, cwd, past, archived, bytes))
+            Ok((held.entry, cwd, past, archived, bytes, findings))
         };
-        let (entry, cwd, mut past, archived, bytes) = self.reading("conversation/adopt", None, read).await?;
+        let (entry, cwd, mut past, archived, bytes, findings) =
+            self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let turn = self.creating.lock().await;
         if let Some(holder) = self.holder(&adoption)? {
@@ -137,6 +142,7 @@ impl Registry {
             conversation: view,
             archived,
             missing,
+            findings,
         })
     }
 
@@ -146,6 +152,7 @@ impl Registry {
             conversation: self.view(holder)?,
             archived: self.head_is_archived(holder).await?,
             missing: Vec::new(),
+            findings: Vec::new(),
         })
     }
 
@@ -465,6 +472,12 @@ fn rollout(held: &Held) -> Result<(PathBuf, Origin), ConversationError> {
     let path = held.paths.first().cloned().ok_or(ConversationError::Lost)?;
     let origin = rollouts::origin(&held.root, held.id.as_str()).map_err(|error| unusable(&error))?;
     Ok((path, origin))
+}
+
+/// Why Codex refuses to resume a rollout that can be read; nothing where nobody can tell. Blocks.
+fn refusals(held: &Held) -> Vec<Finding> {
+    let report = rollouts::check(&held.root, held.id.as_str());
+    report.map(|report| report.refusals).unwrap_or_default()
 }
 
 fn check_answer(report: Result<Report, TranscriptError>) -> Result<CheckAnswer, ConversationError> {

@@ -124,6 +124,21 @@ fn nothing_to_resume_is_told_of_the_file_as_a_whole() {
     }
 }
 
+/// What a person typed for the agent itself, and what the agent said to itself, is nothing that could be adopted either.
+#[test]
+fn nothing_to_resume_is_told_where_nobody_has_asked_anything() {
+    let command = r#","message":{"content":"<command-name>/model</command-name>"}"#;
+    let noted = r#","isMeta":true,"message":{"content":"as it is said"}"#;
+    let lines = [
+        record("user", "u1", "", command),
+        record("user", "u2", "u1", noted),
+        reply("a1", "u2"),
+    ];
+    let (kinds, told) = found(&lines);
+    assert_eq!(kinds, [(0, FindingKind::NothingToResume)], "{told}");
+    assert_eq!(found(&[prompt("u1", "")]).0, []);
+}
+
 #[test]
 fn a_torn_last_line_is_told_apart_from_garbage() {
     let mut lines = whole();

@@ -12,7 +12,7 @@ mod noted;
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
-use bridge_protocol::check::FindingKind;
+use bridge_protocol::check::{Finding, FindingKind};
 
 use super::line::Meta;
 use super::noted::{LineNoted, RolloutNote, What};
@@ -76,7 +76,7 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         Err((number, error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind is \
                           lost";
-            checker.report.find(number, FindingKind::TornLine, detail);
+            checker.report.refuse(number, FindingKind::TornLine, detail);
         }
         Err((_, error)) => return Err(error),
         Ok(()) => {}
@@ -95,6 +95,17 @@ impl ReportBuilder {
         let told = self.told.entry(kind).or_default();
         *told += 1;
         self.report.add(*told, line, kind, detail.into());
+    }
+
+    /// The same of what makes Codex refuse to go on with the session.
+    fn refuse(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+        let detail = detail.into();
+        self.report.refusals.push(Finding {
+            line,
+            kind,
+            detail: detail.clone(),
+        });
+        self.find(line, kind, detail);
     }
 }
 
@@ -198,7 +209,7 @@ impl Checker<'_> {
                 FindingKind::TornLine,
                 "breaks off within a record: its writer was stopped, or still writes; a resume passes over it",
             ),
-            _ if self.records == 0 => self.report.find(
+            _ if self.records == 0 => self.report.refuse(
                 number,
                 FindingKind::GarbageLine,
                 "what should say which session this is is no record: Codex refuses to resume the session",
@@ -244,7 +255,7 @@ impl Checker<'_> {
 
     fn first(&mut self, number: u64, meta: Option<&Meta>, has_envelope: bool) {
         match meta.and_then(|meta| meta.upstream_id.as_deref()) {
-            None => self.report.find(
+            None => self.report.refuse(
                 number,
                 FindingKind::NothingToResume,
                 "the first record does not say which session this is: Codex refuses to resume the session",
@@ -255,9 +266,9 @@ impl Checker<'_> {
                      with \"thread not found\"",
                     quoted(id)
                 );
-                self.report.find(number, FindingKind::ForeignSessionId, detail);
+                self.report.refuse(number, FindingKind::ForeignSessionId, detail);
             }
-            Some(_) if !has_envelope => self.report.find(
+            Some(_) if !has_envelope => self.report.refuse(
                 number,
                 FindingKind::NothingToResume,
                 "one of the first versions of Codex wrote it, whose form Codex of today refuses to resume; it can be read",
@@ -312,7 +323,7 @@ impl Checker<'_> {
                  said there is missing from its history",
                 quoted(&source.upstream_id)
             );
-            self.report.find(1, FindingKind::MissingSource, detail);
+            self.report.refuse(1, FindingKind::MissingSource, detail);
         }
         if self.are_calls_known {
             self.judge_calls();
