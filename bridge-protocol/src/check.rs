@@ -37,6 +37,8 @@ pub enum FindingKind {
     BrokenOrder,
     /// It lies where its agent puts what is not to be used any more.
     Archived,
+    /// Another copy of it has more turns, or copies lie in several folders, so that the agent does not take the best one.
+    OtherCopy,
     /// Records of a kind that this version of the bridge does not know, as a newer agent writes them: no damage.
     UnknownRecord,
     /// A word that this version of the crate does not know.
@@ -72,6 +74,7 @@ impl fmt::Display for FindingKind {
             Self::ResultWithoutToolUse => "result without tool use",
             Self::BrokenOrder => "broken order",
             Self::Archived => "archived",
+            Self::OtherCopy => "another copy",
             Self::UnknownRecord => "unknown kind of record",
             Self::Unknown => "something unknown",
         })

@@ -16,11 +16,12 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
 use crate::transcript::library::Library;
-use crate::transcript::locate::{file_name, locate, own_folder};
+use crate::transcript::locate::{file_name, own_folder};
 use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
+pub(super) use super::copies::find;
 use super::recovery::{Goal, Head, Inspection, OnDisk};
 use super::services::chain_text;
 
@@ -382,40 +383,6 @@ pub(super) fn copy_session(
         None => copy::copy_as(&source, &folder, &new_id)?,
     };
     Ok((new_id.into(), path))
-}
-
-/// The transcript of a session, the conversation's own folder first. Of several the first in which turns stand: a
-/// writer that had the file taken from under it leaves a stub, which the agent passes over too. What is read to know
-/// that stays in the library.
-///
-/// # Errors
-/// [`TranscriptError`] when there is none or the folders cannot be read.
-pub(super) fn find(
-    library: &Library,
-    root: &Path,
-    cwd: &str,
-    id: &UpstreamId,
-) -> Result<PathBuf, TranscriptError> {
-    let mut found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
-    if found.is_empty() {
-        return Err(TranscriptError::NotFound {
-            upstream_id: id.as_str().to_owned(),
-            root: root.to_path_buf(),
-        });
-    }
-    let any_turns = BranchOptions {
-        last_turns: Some(0),
-        ..BranchOptions::default()
-    };
-    let has_turns = |path: &PathBuf| {
-        let branch = library.branch(path, &any_turns);
-        branch.is_ok_and(|branch| branch.total_turns > 0)
-    };
-    let best = match found.len() {
-        1 => 0,
-        _ => found.iter().position(has_turns).unwrap_or(0),
-    };
-    Ok(found.swap_remove(best))
 }
 
 /// As much of a session's history as is asked for. What was read of its transcript for another stays in the library.

@@ -11,6 +11,7 @@ mod arrival;
 mod branching;
 mod bundle;
 pub mod climbing;
+mod copies;
 mod deleting;
 mod disk;
 pub mod effect;

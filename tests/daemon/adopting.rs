@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
@@ -196,6 +197,97 @@ async fn of_several_copies_the_folders_own_is_taken() {
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     assert_eq!(adopted.cwd, other.project());
     assert_eq!(app.remembered(adopted.id).await, ["one", "two"]);
+}
+
+/// Whoever looks takes the same copy: adoption, history, checks, exports, the ladder.
+#[tokio::test]
+async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all() {
+    let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
+    let whole = fs::read_to_string(other.transcript(&id).unwrap()).unwrap();
+    let mut stale: Vec<&str> = whole.split_inclusive('\n').collect();
+    stale.truncate(2);
+    let home = Home::new();
+    put(&home, &id, "-z-current", &format!("{whole}garbage\n"));
+    // Written last, and first by its name.
+    put(&home, &id, "-a-stale", &stale.concat());
+    let garbage = whole.lines().count() + 1;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let params = json!({"upstreamId": id});
+    let answer = app.call("conversation/adopt", params.clone()).await.unwrap();
+    let adopted = answer["conversation"]["id"].clone();
+    let why = answer["findings"][0]["detail"].as_str().unwrap();
+    assert!(
+        why.contains("-a-stale") && why.contains("takes neither") && why.contains("(3 turns)"),
+        "{why}"
+    );
+    let of_it = json!({"conversationId": adopted});
+    for named in [&params, &of_it] {
+        let checked = app.call("transcript/check", named.clone()).await.unwrap();
+        let findings = checked["findings"].as_array().unwrap();
+        let places = findings
+            .iter()
+            .map(|finding| (&finding["line"], &finding["kind"]));
+        assert_eq!(
+            places.collect::<Vec<_>>(),
+            [
+                (&json!(0), &json!("otherCopy")),
+                (&json!(garbage), &json!("garbageLine"))
+            ]
+        );
+        assert_eq!(findings[0], answer["findings"][0]);
+    }
+    for method in ["conversation/history", "conversation/export"] {
+        let told = app.call(method, of_it.clone()).await.unwrap();
+        let gaps = told["gaps"].as_array().unwrap();
+        assert_eq!(told["messages"].as_array().unwrap().len(), 6, "{told}");
+        // The garbage, and no turn.
+        assert_eq!((gaps.len(), &gaps[0]["kind"]), (1, &json!("broken")));
+    }
+    let id: ConversationId = serde_json::from_value(adopted).unwrap();
+    let mut events = app.events(id).await;
+    let turn = app.send(id, "four").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Copied, Fidelity::Full));
+    assert_eq!(app.remembered(id).await, ["one", "two", "three", "four"]);
+    let told = [events.turn().await, events.turn().await].concat();
+    assert!(told.iter().all(|told| told.event.kind() != "foreignWriter"));
+}
+
+/// The agent takes what lies in the conversation's folder, and that more is to be had elsewhere is said.
+#[tokio::test]
+async fn a_poorer_copy_that_the_agent_takes_is_told() {
+    let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
+    let transcript = other.transcript(&id).unwrap();
+    let whole = fs::read_to_string(&transcript).unwrap();
+    let own = transcript
+        .parent()
+        .unwrap()
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap();
+    let mut stale: Vec<&str> = whole.split_inclusive('\n').collect();
+    stale.truncate(2);
+    let home = Home::new();
+    put(&home, &id, own, &stale.concat());
+    put(&home, &id, "-a-current", &whole);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let answer = app
+        .call("conversation/adopt", json!({"upstreamId": id}))
+        .await
+        .unwrap();
+    let why = answer["findings"][0]["detail"].as_str().unwrap();
+    assert!(
+        why.contains("another copy has 3 turns") && why.contains("this one 1 turn"),
+        "{why}"
+    );
+    let adopted: Conversation = serde_json::from_value(answer["conversation"].clone()).unwrap();
+    assert_eq!(app.chain(adopted.id).await[0].carried_turns, 1);
+    let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    assert_eq!(app.remembered(adopted.id).await, ["one", "go on"]);
 }
 
 #[tokio::test]

@@ -509,3 +509,37 @@ fn the_folder_of_a_transcript_is_named_as_we_name_it() {
     }
     adapter.stop();
 }
+
+/// Of copies in other folders the agent takes the only one that holds messages, and of several none.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_in_several_other_folders_is_not_found() {
+    let Some(lab) = ClaudeLab::new(Account::Key) else {
+        return;
+    };
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    prompted(&adapter, &session, "before");
+    adapter.stop();
+    let own = lab.transcript(&session).expect("a transcript");
+    let projects = lab.transcript_root().join("projects");
+    let copies = ["-a", "-z"].map(|name| {
+        let folder = projects.join(name);
+        fs::create_dir(&folder).expect("a folder");
+        folder.join(own.file_name().expect("a name"))
+    });
+    for copy in &copies {
+        fs::copy(&own, copy).expect("a copy");
+    }
+    // A stub in its own folder is passed over.
+    fs::write(&own, "{\"type\":\"mode\",\"mode\":\"normal\"}\n").expect("a stub");
+    let adapter = lab.adapter();
+    let opening = opening_of(&lab, &session);
+    let refused = adapter.call("session/resume", opening.clone());
+    assert!(classified(&refused.expect_err("a refusal")).1);
+    fs::remove_file(&copies[0]).expect("a copy");
+    adapter.call("session/resume", opening).expect("session/resume");
+    prompted(&adapter, &session, "after");
+    assert!(lab.model.asked("after").contains(&user("before")));
+    adapter.stop();
+}

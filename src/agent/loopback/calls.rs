@@ -13,6 +13,7 @@ use super::agent::Agent;
 use super::session::{Prompt, Session, Settings, Stop};
 use super::wire::RpcError;
 use super::{fork, listing, replay, report};
+use crate::transcript::locate::own_folder;
 use crate::transcript::reading;
 
 /// The one way to log in, which asks for nothing.
@@ -145,12 +146,16 @@ fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<S
     })
 }
 
-/// The session's transcript. One that holds no record is as good as none: Claude says so too.
+/// The session's transcript. One that holds no record is as good as none, and so are several of which none lies in the
+/// session's folder: Claude says so too.
 fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
-    let found = agent.transcripts(id, Some(cwd))?;
+    let mut found = agent.transcripts(id, Some(cwd))?;
     let holds_a_record =
         |path: &PathBuf| reading::summarize(path).is_ok_and(|file| file.last_record_uuid.is_some());
-    Ok(found.into_iter().find(holds_a_record))
+    found.retain(holds_a_record);
+    let own = own_folder(&agent.root, cwd);
+    let is_clear = |path: &PathBuf| found.len() == 1 || path.parent() == Some(&own);
+    Ok(found.first().filter(|path| is_clear(path)).cloned())
 }
 
 fn fork_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {

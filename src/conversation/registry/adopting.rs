@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use super::super::answer::{Answer, Request};
 use super::super::climbing::store_error;
-use super::super::disk;
+use super::super::copies;
 use super::super::error::ConversationError;
 use super::super::folder::usable_folder;
 use super::super::naming::{check_title, shortened_title};
@@ -29,7 +29,7 @@ use crate::store::{Change, ConversationRecord, TranscriptRoot};
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::library::Library;
-use crate::transcript::locate::{locate, own_folder};
+use crate::transcript::locate::locate;
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::shelf::{Format, listed_title};
 use crate::transcript::{TranscriptError, reading, rollouts};
@@ -92,7 +92,7 @@ impl Registry {
         let read = move || {
             let held = find(&entries, &id)?;
             let (path, mut origin) = match held.format {
-                Format::Claude => best_copy(&services.library, &held.root, &held.paths, given.as_deref())?,
+                Format::Claude => claude(&services.library, &held, given.as_deref())?,
                 Format::Codex => rollout(&held)?,
             };
             if origin.turns == 0 {
@@ -113,7 +113,7 @@ impl Registry {
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
             let findings = match held.format {
-                Format::Claude => Vec::new(),
+                Format::Claude => Vec::from_iter(copies::beside(&services.library, &held.root, &cwd, &path)),
                 Format::Codex => refusals(&held),
             };
             let past = past(&services.library, &held, origin);
@@ -208,8 +208,8 @@ impl Registry {
         self.reading("transcript/check", Some(record.id), move || match format {
             Format::Claude => {
                 let path =
-                    disk::find(&services.library, &root, &cwd, &id).map_err(|error| unusable(&error))?;
-                check_answer(reading::check(&path))
+                    copies::find(&services.library, &root, &cwd, &id).map_err(|error| unusable(&error))?;
+                check_claude(&services.library, &root, Some(&cwd), &path)
             }
             Format::Codex => check_answer(rollouts::check(&root, id.as_str())),
         })
@@ -235,6 +235,18 @@ impl Registry {
             is_new
         });
         let services = Arc::clone(&self.services);
+        let root = agent.and_then(|_| roots.first());
+        // Of a conversation's session the copy counts that counts for the conversation.
+        let held_in = match self.holders(&id, root)?.as_slice() {
+            [only] => {
+                let record = self.record(*only)?;
+                let mut links = record.chain.links().iter();
+                links
+                    .find(|link| link.upstream_id == id)
+                    .map(|link| link.cwd.clone())
+            }
+            _ => None,
+        };
         self.reading("transcript/check", None, move || {
             let held = find(&entries, &id)?;
             match (held.format, held.paths.as_slice()) {
@@ -242,8 +254,9 @@ impl Registry {
                 // It need not be read twice.
                 (Format::Claude, [only]) => check_answer(reading::check(only)),
                 (Format::Claude, _) => {
-                    let (best, _) = best_copy(&services.library, &held.root, &held.paths, None)?;
-                    check_answer(reading::check(&best))
+                    let (path, origin) = claude(&services.library, &held, held_in.as_deref())?;
+                    let cwd = held_in.or(origin.cwd);
+                    check_claude(&services.library, &held.root, cwd.as_deref(), &path)
                 }
             }
         })
@@ -418,40 +431,6 @@ fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, Conversati
     })
 }
 
-/// Of several copies the one that the agent would take: of those with turns the one in the folder of `cwd`, which without
-/// that is the folder that the copy itself was last used in, and of these the one that was written last. Blocks.
-fn best_copy(
-    library: &Library,
-    root: &Path,
-    paths: &[PathBuf],
-    cwd: Option<&str>,
-) -> Result<(PathBuf, Origin), ConversationError> {
-    let mut failure = None;
-    let mut best = None;
-    for path in paths {
-        let origin = match library.origin(path) {
-            Ok(origin) => origin,
-            Err(error) => {
-                failure = Some(error);
-                continue;
-            }
-        };
-        let home = cwd.or(origin.cwd.as_deref());
-        let is_home =
-            home.is_some_and(|cwd| path.parent() == Some(own_folder(root, Path::new(cwd)).as_path()));
-        let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let rank = (origin.turns > 0, is_home, written);
-        if best.as_ref().is_none_or(|(highest, _, _)| rank > *highest) {
-            best = Some((rank, path.clone(), origin));
-        }
-    }
-    match (best, failure) {
-        (Some((_, path, origin)), _) => Ok((path, origin)),
-        (None, Some(error)) => Err(unusable(&error)),
-        (None, None) => Err(ConversationError::Lost),
-    }
-}
-
 /// The folder that a transcript says it ran in.
 fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
     let Some(cwd) = &origin.cwd else {
@@ -465,6 +444,30 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
         )),
         other => other,
     })
+}
+
+/// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
+fn claude(library: &Library, held: &Held, cwd: Option<&str>) -> Result<(PathBuf, Origin), ConversationError> {
+    let found = match cwd {
+        Some(cwd) => copies::find(library, &held.root, cwd, &held.id)
+            .and_then(|path| Ok((library.origin(&path)?, path)))
+            .map(|(origin, path)| (path, origin)),
+        None => copies::find_recorded(library, &held.root, &held.id),
+    };
+    found.map_err(|error| unusable(&error))
+}
+
+/// What is wrong with a transcript of Claude's, and with there being others of its id. Blocks.
+fn check_claude(
+    library: &Library,
+    root: &Path,
+    cwd: Option<&str>,
+    path: &Path,
+) -> Result<CheckAnswer, ConversationError> {
+    let mut answer = check_answer(reading::check(path))?;
+    let beside = cwd.and_then(|cwd| copies::beside(library, root, cwd, path));
+    answer.findings.splice(0..0, beside);
+    Ok(answer)
 }
 
 /// A rollout and those that it continues, of which Codex takes the first that it finds. Blocks.

@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use bridge_protocol::UpstreamId;
 use bridge_protocol::export::MissingSession;
 
-use super::{Held, best_copy};
+use super::Held;
 use crate::chain::CHAIN_LIMIT;
+use crate::conversation::copies;
 use crate::conversation::services::chain_text;
+use crate::transcript::TranscriptError;
 use crate::transcript::library::Library;
-use crate::transcript::locate::locate;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::{ForkedFrom, Origin, Whose};
 use crate::transcript::rollouts;
@@ -139,9 +140,8 @@ fn follow(
 }
 
 fn transcript(library: &Library, held: &Held, id: &str) -> Result<(PathBuf, Origin), String> {
-    let paths = locate(&held.root, id, None).map_err(|error| chain_text(&error))?;
-    if paths.is_empty() {
-        return Err("there is no transcript of it".to_owned());
-    }
-    best_copy(library, &held.root, &paths, None).map_err(|error| error.to_string())
+    copies::find_recorded(library, &held.root, &UpstreamId::new(id)).map_err(|error| match error {
+        TranscriptError::NotFound { .. } => "there is no transcript of it".to_owned(),
+        error => chain_text(&error),
+    })
 }
