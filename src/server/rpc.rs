@@ -9,6 +9,7 @@ mod conversations;
 mod errors;
 mod fingerprint;
 mod lifecycle;
+mod parameters;
 mod subscriber;
 mod transcripts;
 

@@ -7,8 +7,8 @@ use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
 use jsonrpsee::core::async_trait;
 
 use super::Handlers;
-use super::conversations::{LIST_LIMITS, page_limit};
 use super::errors::wire;
+use super::parameters::{LIST_LIMITS, page_limit};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
 use crate::conversation::registry::TranscriptFilter;

@@ -1,0 +1,80 @@
+//! What callers give, where its type does not say all: limits, words, contents.
+
+use bridge_protocol::Cursor;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::rpc::RpcResult;
+use jsonrpsee::types::ErrorObjectOwned;
+use serde::Deserialize;
+
+use super::errors::wire;
+use crate::conversation::error::ConversationError;
+use crate::conversation::history::Part;
+
+/// Conversations on one page unless asked otherwise, and at most.
+pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
+
+/// Entries of the lineage on one page unless asked otherwise, and at most.
+pub(super) const LINEAGE_LIMITS: (u32, u32) = (100, 1_000);
+
+/// The least fidelity that will do. What a client reads leniently is not taken from it: a word that is not known asks
+/// for something that would not be given.
+pub(super) fn wanted(min_fidelity: Option<Fidelity>) -> RpcResult<Fidelity> {
+    match min_fidelity {
+        None => Ok(Fidelity::Text),
+        Some(Fidelity::Unknown) => Err(unknown_word("minFidelity", "full, partial, text, none")),
+        Some(fidelity) => Ok(fidelity),
+    }
+}
+
+pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
+    let what = format!("{parameter} must be one of {known}");
+    wire(&ConversationError::InvalidParams(what))
+}
+
+/// Whether a prompt says nothing: no blocks, or nothing but texts of no length.
+pub(super) fn is_empty(prompt: &PromptContent) -> bool {
+    #[derive(Deserialize)]
+    struct Text<'a> {
+        r#type: &'a str,
+        text: String,
+    }
+    prompt.as_blocks().iter().all(|block| {
+        block
+            .read::<Text<'_>>()
+            .is_ok_and(|block| block.r#type == "text" && block.text.is_empty())
+    })
+}
+
+/// Which part of a history is asked for, and how many messages of it.
+pub(super) fn history_part(
+    cursor: Option<Cursor>,
+    limit: Option<u32>,
+    last: Option<u32>,
+) -> Result<(Part, usize), ConversationError> {
+    let part = match (cursor, last) {
+        (Some(_), Some(_)) => Err("cursor and last exclude each other: last begins at the end"),
+        // Only the page has a limit then.
+        (None, Some(last)) if limit.is_some() && last > 0 => {
+            return Ok((
+                Part::Newest(usize::try_from(last).unwrap_or(usize::MAX)),
+                page_limit(limit, LINEAGE_LIMITS)?,
+            ));
+        }
+        (Some(cursor), None) => Ok(Part::At(cursor)),
+        (None, Some(_)) => Ok(Part::Last),
+        (None, None) => Ok(Part::First),
+    };
+    let part = part.map_err(|words| ConversationError::InvalidParams(words.to_owned()))?;
+    Ok((part, page_limit(last.or(limit), LINEAGE_LIMITS)?))
+}
+
+pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
+    let limit = limit.unwrap_or(usual);
+    if limit == 0 || limit > most {
+        return Err(ConversationError::InvalidParams(format!(
+            "limit must be between 1 and {most}, not {limit}"
+        )));
+    }
+    Ok(limit as usize)
+}
