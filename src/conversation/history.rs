@@ -122,7 +122,10 @@ impl History {
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own));
             match opened {
                 Some(Ok(session)) => {
-                    if head.upstream_id == id {
+                    // Of a damaged file that is told, and with it what it lacks.
+                    let losses = session.open.losses();
+                    let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
+                    if head.upstream_id == id && !is_damaged {
                         history.gaps.extend(behind(services, head));
                     }
                     for source in sources {
