@@ -72,7 +72,7 @@ fn cut_before(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_limited_prompt_goes_on_by_itself_at_the_reset() {
+async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
@@ -266,7 +266,7 @@ async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
 
 /// The same with the daemon killed as well: the truth is read from the transcript, and the caller's own retry is safe.
 #[tokio::test]
-async fn f19_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
+async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
     for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
         let home = Home::new();
         let daemon = home.start();
