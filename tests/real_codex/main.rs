@@ -17,6 +17,7 @@ mod bridge;
 mod bridge_of;
 mod carrying;
 mod damage;
+mod limits;
 #[path = "../support/passing.rs"]
 mod passing;
 #[path = "../support/reading.rs"]

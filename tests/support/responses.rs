@@ -122,7 +122,15 @@ fn write_error(writer: &mut TcpStream, error: &HttpError) -> io::Result<bool> {
         _ => "server_error",
     };
     let headers = [("retry-after", error.retry_after_seconds.to_string())];
-    let body = json!({"error": {"message": "scripted error", "type": kind, "code": kind}});
+    let body = match error.limit_resets_at {
+        Some(resets_at) => json!({"error": {
+            "type": "usage_limit_reached",
+            "message": "The usage limit has been reached",
+            "plan_type": "plus",
+            "resets_at": resets_at,
+        }}),
+        None => json!({"error": {"message": "scripted error", "type": kind, "code": kind}}),
+    };
     http::write_json(writer, error.status, &headers, &body, false)?;
     Ok(true)
 }

@@ -1,0 +1,46 @@
+//! Usage limits.
+
+use bridge_protocol::conversation::{ContinueAt, ConversationState, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::{FailureKind, StopReason};
+use jiff::Timestamp;
+
+use crate::bridge::Bridge;
+use crate::support::model_server::{model, user};
+
+/// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    let resets_at = Timestamp::now().as_second() + 5400;
+    let limited = format!("too much [[err 429 unified=1 n=1 reset={resets_at}]]");
+    let turn = bridge.prompt(id, &limited).expect("a turn result");
+    let failure = turn.failure.expect("a failure");
+    assert_eq!(failure.kind, FailureKind::RateLimited, "{failure:?}");
+    let now = bridge.get(id);
+    assert_eq!(now.state, ConversationState::Limited);
+    assert_eq!(now.limit.expect("a limit").resets_at, failure.resets_at);
+
+    let client = bridge.client();
+    let at = Some(ContinueAt::Time(Timestamp::now()));
+    let answer = bridge.call(async move { client.continue_at(id.into(), at, None, None, None).await });
+    answer.expect("it goes on");
+    let turn_id = &bridge.wait_event("a turn by itself", |event| match &event.event {
+        Event::Continued { turn_id } => Some(turn_id.clone()),
+        _ => None,
+    });
+    let went_on = bridge.wait_event("the turn that goes on", |event| match &event.event {
+        Event::TurnEnded { turn } if turn.turn_id == *turn_id => Some(turn.stop_reason.clone()),
+        _ => None,
+    });
+    assert_eq!(went_on, StopReason::EndTurn);
+    let go_on = "Your last turn was cut short. Go on with it from where it stopped.";
+    let expected = [user("first"), model("ok: first"), user(&limited), user(go_on)];
+    assert_eq!(bridge.lab.model.asked(go_on), expected);
+}
