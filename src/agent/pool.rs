@@ -19,7 +19,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -203,6 +203,8 @@ pub struct Agent {
     initialized: Arc<Initialized>,
     leases: Leases,
     stop: CancellationToken,
+    /// Why it was ended although others used it.
+    condemned: OnceLock<String>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -243,9 +245,17 @@ impl Agent {
         AgentCalls::new(self.connection.clone(), Arc::clone(&self.initialized))
     }
 
-    /// Ends it, although others may use it: they see its death. For one that no longer answers.
-    pub fn stop(&self) {
+    /// Ends it, although others may use it: they see its death, and are told why. For one that no longer answers.
+    pub fn condemn(&self, why: &str) {
+        // Who was first has said why.
+        let _first = self.condemned.set(why.to_owned());
         self.stop.cancel();
+    }
+
+    /// Why it was ended although others used it; none of one that ended by itself.
+    #[must_use]
+    pub fn condemned(&self) -> Option<&str> {
+        self.condemned.get().map(String::as_str)
     }
 
     /// Whether it has ended, or is about to.

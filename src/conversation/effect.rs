@@ -118,6 +118,8 @@ pub enum Input<R> {
         status: String,
         /// The end of its standard error.
         stderr_tail: String,
+        /// Whether the daemon ended it for the sake of another conversation, so that this one goes on by itself.
+        for_another: bool,
     },
     /// A deadline passed.
     Elapsed(Deadline),

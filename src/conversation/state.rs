@@ -113,6 +113,8 @@ pub struct Turn<R> {
     pub sent_again: bool,
     /// Whether the daemon's stop cut it short.
     pub stopped: bool,
+    /// Whether the daemon ended its agent for the sake of another conversation.
+    pub ended_for_another: bool,
 }
 
 /// The answer to a question whose agent is gone, on its way to the next one.

@@ -70,8 +70,12 @@ impl<R> Model<R> {
                 self.question(kind, params, interrupt_id, now, &mut effects);
             }
             Input::QuestionWithdrawn(id) => self.question_withdrawn(&id, &mut effects),
-            Input::AgentDied { status, stderr_tail } => {
-                self.agent_died(&status, &stderr_tail, now, &mut effects);
+            Input::AgentDied {
+                status,
+                stderr_tail,
+                for_another,
+            } => {
+                self.agent_died(&status, &stderr_tail, for_another, now, &mut effects);
             }
             Input::Elapsed(deadline) => self.elapsed(deadline, now, &mut effects),
             Input::HandedOver(opened) => self.handed_over(*opened, now, &mut effects),

@@ -260,8 +260,9 @@ pub async fn configure(
 }
 
 /// Closes a session and waits for the agent's word, and for the end of the session's own process where that comes later:
-/// until then it writes, and a transcript that is moved or deleted meanwhile comes back as a stub. A session that the agent does not let go of is abandoned: with
-/// `by_force`, when nobody else uses the process, the process goes.
+/// until then it writes, and a transcript that is moved or deleted meanwhile comes back as a stub. A session that the agent
+/// does not let go of is abandoned; with `by_force` the process goes, for two turns never run in one session. Others that
+/// use it are told, and go on in the next one.
 pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
     let calls = session.lease.calls();
     let deadline = if by_force { grace } else { SESSION_DEADLINE };
@@ -278,11 +279,13 @@ pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
         }
         Err(CallError::Died(_) | CallError::Closing) => {}
         Err(error) => {
-            let alone = session.lease.connection().attached() <= 1;
             let handle = session.attachment.handle.as_str();
-            if by_force && alone {
+            if by_force {
                 tracing::warn!(handle, %error, "the agent ignored a cancel and would not close the session: it is stopped");
-                session.lease.stop();
+                session.lease.condemn(
+                    "it was stopped, since it heeded neither the cancel of another conversation's turn nor the closing of \
+                     that session",
+                );
                 session.lease.stopped().await;
             } else {
                 tracing::debug!(handle, %error, "the session was not closed at the agent");

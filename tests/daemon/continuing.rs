@@ -302,6 +302,36 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
     }
 }
 
+/// F23: an agent that heeds neither a cancel nor a close has to go. The turns of others on it end with the reason, and
+/// go on by themselves.
+#[tokio::test]
+async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (deaf, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    let mut raw = daemon.raw().await;
+    raw.run(deaf, "[[say one]][[hang]]").await;
+    let mut of_other = daemon.raw().await;
+    let (running, _) = of_other.run(other, "[[say two]][[hang]]").await;
+    let [agent] = home.agents()[..] else {
+        panic!("one agent")
+    };
+    let mut events = app.events(other).await;
+    stop_process(agent);
+    app.call("conversation/cancel", json!({"conversationId": deaf}))
+        .await
+        .unwrap();
+    let ended = of_other.answer(running).await["result"].take();
+    let why = ended["failure"]["message"].as_str().unwrap();
+    assert!(why.contains("another conversation's turn"), "{why}");
+    assert!(ended["continuation"].is_object(), "{ended}");
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    let sent = prompts(&app, &home, other).await;
+    assert!(sent.len() == 2 && sent[1].starts_with(GO_ON), "{sent:?}");
+    assert_eq!(app.send(deaf, "after").await.stop_reason, StopReason::EndTurn);
+}
+
 fn stop_process(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::STOP).unwrap();

@@ -3,7 +3,7 @@
 //! It owns the process. It decides when an unused one ends and when a retired one does; everything about keys and
 //! backoff is the pool's.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -116,6 +116,7 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
         initialized: Arc::new(initialized),
         leases: Leases::new(),
         stop: stop.clone(),
+        condemned: OnceLock::new(),
         stopped,
     });
     pool.started(&agent);

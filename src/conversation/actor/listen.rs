@@ -60,8 +60,13 @@ impl Actor {
                     self.prompt = None;
                     self.questions.clear();
                     self.dead = self.session.as_ref().map(|session| session.lease.clone());
-                    let stderr_tail = death.stderr_tail.clone();
-                    self.input_at(Input::AgentDied { status, stderr_tail }, at);
+                    let condemned = self.dead.as_ref().and_then(|dead| dead.condemned());
+                    let died = Input::AgentDied {
+                        status: condemned.map_or(status, ToOwned::to_owned),
+                        stderr_tail: death.stderr_tail.clone(),
+                        for_another: condemned.is_some(),
+                    };
+                    self.input_at(died, at);
                     self.dead = None;
                 }
             }

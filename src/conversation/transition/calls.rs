@@ -212,6 +212,7 @@ impl<R> Model<R> {
             answers: None,
             sent_again: false,
             stopped: false,
+            ended_for_another: false,
         });
     }
 

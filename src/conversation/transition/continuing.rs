@@ -232,6 +232,7 @@ impl<R> Model<R> {
     ) -> Option<Continuation> {
         let turn = self.turn.as_ref()?;
         let (continues, waits) = (turn.asked.continues, turn.asked.on_limit == OnLimit::Wait);
+        let ended_for_another = turn.ended_for_another;
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
                 self.note_cut();
@@ -261,6 +262,15 @@ impl<R> Model<R> {
         );
         let earlier = self.record.continuation.take();
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
+        if ended_for_another && attempts < ATTEMPTS_LIMIT {
+            // Nobody of this conversation wanted that.
+            self.record.continuation = Some(PendingContinuation {
+                at: now,
+                attempts,
+                text: earlier.and_then(|earlier| earlier.text),
+            });
+            return self.record.continuation.as_ref().map(Continuation::from);
+        }
         if continues {
             let goes_on = (is_limited || is_passing) && attempts < ATTEMPTS_LIMIT;
             self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {

@@ -210,7 +210,14 @@ impl<R> Model<R> {
     }
 
     /// The agent's process ended.
-    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn agent_died(
+        &mut self,
+        status: &str,
+        stderr_tail: &str,
+        for_another: bool,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
         let was_open = matches!(self.session, Session::Live(_));
         self.orphan_questions();
         self.lose_session(effects);
@@ -222,6 +229,9 @@ impl<R> Model<R> {
         }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
+                if let Some(turn) = &mut self.turn {
+                    turn.ended_for_another = for_another;
+                }
                 if self.may_send_again() {
                     self.ascertain_prompt(failure, effects);
                     return;

@@ -395,3 +395,22 @@ fn a_new_chat_forgets_what_was_to_go_on() {
     world.closes();
     assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
 }
+
+#[test]
+fn f23_a_turn_that_was_ended_for_another_conversation_goes_on_by_itself() {
+    let mut world = World::running();
+    world.is_ended_for_another();
+    let log = world.log();
+    assert!(
+        log.contains(&"event turnEnded t2 failed agentDied".to_owned()),
+        "{log:?}"
+    );
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert!(turn.continuation.is_some(), "told");
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.reopens();
+    assert!(world.log().contains(&format!("send {GO_ON}")));
+}

@@ -216,6 +216,16 @@ impl World {
         self.apply(Input::AgentDied {
             status: "exit status 1".to_owned(),
             stderr_tail: "out of memory\n".to_owned(),
+            for_another: false,
+        });
+    }
+
+    /// The daemon ends the agent, which heeds another conversation no more.
+    pub(super) fn is_ended_for_another(&mut self) {
+        self.apply(Input::AgentDied {
+            status: "it was stopped".to_owned(),
+            stderr_tail: String::new(),
+            for_another: true,
         });
     }
 
