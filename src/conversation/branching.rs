@@ -190,7 +190,7 @@ async fn native(
     }
     let opening = Opening::Fork(request.from.clone());
     let settings = &request.record.settings;
-    let opened = upstream::open(entry, lease, services.inbox, &opening, &request.cwd, settings).await;
+    let opened = upstream::open(services, entry, lease, &opening, &request.cwd, settings).await;
     let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
     if let Err(error) = refuse_known(services, entry, &session, &answer.upstream_id) {
         upstream::close(session, false, Duration::ZERO).await;

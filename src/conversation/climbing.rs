@@ -368,7 +368,7 @@ impl Climber {
     ) -> Outcome {
         let generation = lease.generation();
         let (cwd, settings) = (&self.record.cwd, &self.record.settings);
-        let opened = upstream::open(&self.entry, lease, self.services.inbox, opening, cwd, settings).await;
+        let opened = upstream::open(&self.services, &self.entry, lease, opening, cwd, settings).await;
         match opened {
             Ok((session, answer)) => {
                 if *opening == Opening::New

@@ -39,6 +39,8 @@ pub struct Services {
     pub data: PathBuf,
     /// How much of what an agent says may wait for a conversation.
     pub inbox: InboxLimits,
+    /// How long an agent may take to open, fork or close a session.
+    pub session_deadline: Duration,
     /// Where records stand in transcripts that were read.
     pub library: Library,
     /// Turns that have ended, for whoever watches transcripts.
@@ -48,10 +50,6 @@ pub struct Services {
     /// When conversations go on by themselves.
     pub wakings: Wakings,
 }
-
-/// How long an agent may take to open, fork or close a session. Opening reads the whole transcript: a gigabyte takes
-/// an agent most of a minute.
-pub const SESSION_DEADLINE: Duration = Duration::from_secs(180);
 
 impl Services {
     /// The agent of this name.

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
-use crate::agent::inbox::{InboxLimits, InboxReceiver, InboxSender, Incoming, inbox};
+use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
 use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
 use crate::agent::pool::Lease;
 use crate::agent::profile::ModelSetting;
@@ -26,7 +26,7 @@ use crate::agent::wire::{Attachment, Handle};
 use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
-use super::services::{SESSION_DEADLINE, chain_text, now};
+use super::services::{Services, chain_text, now};
 
 /// How long a closed session's own process may go on before it is left to itself; measured are 0.3 s.
 const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
@@ -47,6 +47,8 @@ pub struct UpstreamSession {
     pub close_answers_early: bool,
     /// How many prompts may stand in its transcript.
     pub tally: Tally,
+    /// How long the agent may take to close it, unless that is forced.
+    pub deadline: Duration,
 }
 
 impl Drop for UpstreamSession {
@@ -102,16 +104,16 @@ pub enum OpenError {
 /// # Errors
 /// What the agent answered, with which setting it refused where it did.
 pub async fn open(
+    services: &Services,
     entry: &AgentEntry,
     lease: Lease,
-    limits: InboxLimits,
     opening: &Opening,
     cwd: &str,
     settings: &Settings,
 ) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
     let options = session_options(entry, cwd, settings);
     let calls = lease.calls();
-    let (sender, mut receiver) = inbox(limits);
+    let (sender, mut receiver) = inbox(services.inbox);
     let mut attached = DetachGuard {
         lease: &lease,
         attachment: None,
@@ -131,10 +133,9 @@ pub async fn open(
         }
     };
     let mut early = Vec::new();
-    let answer = timeout(SESSION_DEADLINE, await_answer(&mut receiver, request, &mut early)).await;
-    let (raw, bound) = answer.unwrap_or(Err(CallError::TimedOut {
-        after: SESSION_DEADLINE,
-    }))?;
+    let deadline = services.session_deadline;
+    let answer = timeout(deadline, await_answer(&mut receiver, request, &mut early)).await;
+    let (raw, bound) = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }))?;
     if matches!(opening, Opening::Load(_)) {
         early.retain(|incoming| !is_replay(incoming));
     }
@@ -154,6 +155,7 @@ pub async fn open(
         early,
         close_answers_early: entry.profile().close_answers_early,
         tally: Tally::of((*opening == Opening::New).then_some(0)),
+        deadline,
     };
     let calls = session.lease.calls();
     let handle = &session.attachment.handle;
@@ -162,7 +164,7 @@ pub async fn open(
         config_options: answer.config_options.as_ref(),
     };
     if let Err(refused) = configure(entry, &calls, handle, settings, known).await {
-        tokio::spawn(close(session, false, SESSION_DEADLINE));
+        tokio::spawn(close(session, false, Duration::ZERO));
         return Err(refused);
     }
     Ok((session, answer))
@@ -265,7 +267,7 @@ pub async fn configure(
 /// use it are told, and go on in the next one.
 pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
     let calls = session.lease.calls();
-    let deadline = if by_force { grace } else { SESSION_DEADLINE };
+    let deadline = if by_force { grace } else { session.deadline };
     let watch = watch_own_process(&session).await;
     match calls.close(&session.attachment.handle, deadline).await {
         Ok(_) => {

@@ -74,6 +74,9 @@ pub struct Limits {
     /// How long an agent may take from its start to its answer to `initialize`, in milliseconds. Adapters need 300; a
     /// cold disk or a busy machine much more.
     pub agent_start_ms: u64,
+    /// How long an agent may take to open, fork or close a session, in milliseconds. Opening reads the whole transcript:
+    /// a gigabyte takes an agent most of a minute.
+    pub session_open_ms: u64,
     /// Most clients at a time.
     pub connections: usize,
     /// Most requests of one client that are not answered yet.
@@ -97,6 +100,7 @@ impl Default for Limits {
             prompt_queue: 32,
             cancel_grace_ms: 5_000,
             agent_start_ms: 30_000,
+            session_open_ms: 180_000,
             connections: 512,
             requests_in_flight: 256,
         }
@@ -176,6 +180,11 @@ impl Config {
             if value < least {
                 return Err(ConfigError::Limit { name, least });
             }
+        }
+        // Without any time for it no session can be opened.
+        if limits.session_open_ms == 0 {
+            let (name, least) = ("session_open_ms", 1);
+            return Err(ConfigError::Limit { name, least });
         }
         let minutes = [
             ("idle_minutes", limits.idle_minutes),

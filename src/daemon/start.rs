@@ -229,6 +229,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         rules: config.rules(TimeZone::system),
         data: paths.data.clone(),
         inbox: InboxLimits::default(),
+        session_deadline: Duration::from_millis(config.limits.session_open_ms),
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),

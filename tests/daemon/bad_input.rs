@@ -181,6 +181,23 @@ async fn an_agent_that_is_not_configured_is_refused_with_those_that_are() {
     }
 }
 
+/// One that says who it is and then nothing more.
+#[tokio::test]
+async fn an_agent_that_opens_no_session_is_given_up_in_the_time_that_is_set_for_it() {
+    let answer = r#"{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":1,"agentCapabilities":{}}}"#;
+    let script = format!(
+        r#"read -r line; id=${{line#*\"id\":}}; printf '{answer}\n' "${{id%%[,\}}]*}}"; cat >/dev/null"#
+    );
+    let home = Home::with_config(&format!(
+        "[limits]\nsession_open_ms = 200\n[agents.mute]\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{script}''']\n"
+    ));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make_with(&home.project(), json!({"agent": "mute"})).await.id;
+    let error = app.try_send(id, "x").await;
+    refused(error, ErrorKind::AgentError, "200");
+}
+
 /// What an agent's program says last on standard error is what a person needs to mend it.
 #[tokio::test]
 async fn an_agent_that_cannot_be_started_is_told_with_what_is_wrong_with_it() {

@@ -82,6 +82,7 @@ fn nothing_configured_is_a_whole_configuration() {
         (30 * 60_000, 16 * 1024 * 1024, 65_536)
     );
     assert_eq!((limits.prompt_queue, limits.cancel_grace_ms), (32, 5_000));
+    assert_eq!((limits.agent_start_ms, limits.session_open_ms), (30_000, 180_000));
     // The contract promises 256 connections with 64 requests each.
     assert!(limits.connections >= 256 && limits.requests_in_flight >= 64);
     assert_eq!(
@@ -117,6 +118,14 @@ fn what_is_done_with_questions_is_said_of_each_agent() {
         said.contains("claude") && said.contains("allow") && said.contains("allowReads"),
         "{said}"
     );
+}
+
+#[test]
+fn a_session_needs_some_time_to_be_opened() {
+    let config = Config::parse("[limits]\nsession_open_ms = 1").unwrap();
+    assert_eq!(config.limits.session_open_ms, 1);
+    let said = refusal("[limits]\nsession_open_ms = 0");
+    assert_eq!(said, "limits.session_open_ms must be at least 1");
 }
 
 #[test]

@@ -195,6 +195,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         },
         data: data.to_owned(),
         inbox: InboxLimits::default(),
+        session_deadline: Duration::from_secs(180),
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
