@@ -319,6 +319,15 @@ pub enum Milestone<R> {
     PromptRecorded(TurnId),
     /// The turn's end may be told.
     TurnEnded(Box<TurnResult>),
+    /// The caller of a prompt that was cancelled before it was sent may be answered.
+    PromptDropped {
+        /// Whom.
+        reply: R,
+        /// The idempotency key.
+        request: Request,
+        /// With what.
+        answer: Box<Answer>,
+    },
     /// The question may be shown.
     QuestionRaised(InterruptId),
     /// The question is settled: everyone may be told, and whoever settled it. The agent has the answer either way.

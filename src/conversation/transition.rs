@@ -241,6 +241,12 @@ impl<R> Model<R> {
             Milestone::SessionOpened(opened) => self.session_recorded(*opened, result, now, effects),
             Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result, now, effects),
             Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, effects),
+            // It was cancelled, whether that could be written or not.
+            Milestone::PromptDropped {
+                reply,
+                request,
+                answer,
+            } => self.answer(reply, Some(&request), Ok(*answer), effects),
             Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
             Milestone::QuestionSettled(event, caller) => {
                 effects.emit(*event);

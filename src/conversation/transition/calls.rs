@@ -241,14 +241,8 @@ impl<R> Model<R> {
                     continue;
                 }
                 cancelled = true;
-                let answer = Answer::Turn(Box::new(self.cancelled_before_start(asked.turn_id.clone())));
-                if let Some(kept) = self.done_request(asked.request.as_ref(), &answer, now) {
-                    self.note_heard(&kept);
-                    self.write(Ledger::of_request(Some(kept)), Milestone::Nothing, effects);
-                }
-                if let Some(reply) = asked.reply {
-                    self.answer(reply, asked.request.as_ref(), Ok(answer), effects);
-                }
+                let result = self.cancelled_before_start(asked.turn_id.clone());
+                self.answer_dropped(asked.reply, asked.request, result, now, effects);
             }
         }
         let running = self
@@ -314,15 +308,7 @@ impl<R> Model<R> {
         }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
         result.resumed = turn.resumed;
-        let answer = Answer::Turn(Box::new(result));
-        let kept = self.done_request(turn.asked.request.as_ref(), &answer, now);
-        if let Some(kept) = kept {
-            self.note_heard(&kept);
-            self.write(Ledger::of_request(Some(kept)), Milestone::Nothing, effects);
-        }
-        if let Some(reply) = turn.asked.reply {
-            self.answer(reply, turn.asked.request.as_ref(), Ok(answer), effects);
-        }
+        self.answer_dropped(turn.asked.reply, turn.asked.request, result, now, effects);
         if let Some(answer) = turn.answers {
             // The question stays open: its answer was not told to anyone.
             let error = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
@@ -332,6 +318,36 @@ impl<R> Model<R> {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
         self.arm_idle(effects);
+    }
+
+    /// Answers a prompt that was cancelled before it was sent. With a key it is answered once that is on disk: who has
+    /// heard of the end must not start the prompt by asking again, also not in the daemon's next life.
+    fn answer_dropped(
+        &mut self,
+        reply: Option<R>,
+        request: Option<Request>,
+        result: TurnResult,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let answer = Answer::Turn(Box::new(result));
+        let kept = self.done_request(request.as_ref(), &answer, now);
+        match (kept, reply, request) {
+            (Some(kept), Some(reply), Some(request)) => {
+                let milestone = Milestone::PromptDropped {
+                    reply,
+                    request,
+                    answer: Box::new(answer),
+                };
+                self.write(Ledger::of_request(Some(kept)), milestone, effects);
+            }
+            (Some(kept), _, _) => {
+                self.note_heard(&kept);
+                self.write(Ledger::of_request(Some(kept)), Milestone::Nothing, effects);
+            }
+            (None, Some(reply), request) => self.answer(reply, request.as_ref(), Ok(answer), effects),
+            (None, None, _) => {}
+        }
     }
 
     fn resume(&mut self, min_fidelity: Fidelity, reply: R, effects: &mut Effects<R>) {

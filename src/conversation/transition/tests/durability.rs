@@ -248,6 +248,32 @@ fn rule_9_a_prompt_whose_end_could_not_be_written_is_not_sent_again_with_its_key
 }
 
 #[test]
+fn the_end_of_a_prompt_that_was_never_sent_is_on_disk_before_its_key_is_answered() {
+    let again = |world: &mut World| world.prompt_with("second", OnBusy::Fail, Fidelity::Text, Some("k"));
+    let mut world = World::hibernating();
+    let first = again(&mut world);
+    world.hold_writes = true;
+    world.cancel();
+    let second = again(&mut world);
+    assert!(!world.answers.contains_key(&first) && !world.answers.contains_key(&second));
+    world.release_writes();
+    assert!(world.disk.requests["k"].result.is_some());
+    assert!(world.answers.contains_key(&first) && world.answers.contains_key(&second));
+
+    // One that waits in line as well; and it has ended all the same when that cannot be written.
+    let mut world = World::running();
+    let first = world.prompt_with("second", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.hold_writes = true;
+    world.cancel_turn("t3");
+    assert!(!world.answers.contains_key(&first));
+    world.write_fails();
+    assert!(world.answers[&first].is_ok());
+    world.forget_log();
+    again(&mut world);
+    world.expect(&["answer 5 kept"]);
+}
+
+#[test]
 fn what_is_taken_back_takes_nothing_along_that_an_earlier_write_left_behind() {
     let mut world = World::hibernating();
     world.hold_writes = true;

@@ -28,6 +28,7 @@ pub(super) fn write_line(verb: &str, milestone: &Milestone<u32>, lineage: &[Line
         Milestone::SessionOpened(_) => "session",
         Milestone::PromptRecorded(_) => "prompt",
         Milestone::TurnEnded(_) => "turn end",
+        Milestone::PromptDropped { .. } => "dropped",
         Milestone::QuestionRaised(_) => "question",
         Milestone::QuestionSettled(..) => "settled",
         Milestone::Answer { .. } => "call",
