@@ -189,7 +189,9 @@ impl<R> Model<R> {
                 let result: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_result(&result).with_signs(&turn.signs);
                 let failure = failure::failure_of_result(self.kind, &evidence, &zoned);
-                if turn.cancelled && !turn.taken && failure.is_none() {
+                // Of itself too: an agent may take a cancel for this turn's that was meant for the one before.
+                let is_cancelled = turn.cancelled || result["stopReason"] == "cancelled";
+                if is_cancelled && !turn.taken && failure.is_none() {
                     // Whether the prompt reached the transcript nobody can tell, so it is no turn to miss later.
                     self.accept_prompt(effects);
                     self.end_turn_cancelled(now, effects);

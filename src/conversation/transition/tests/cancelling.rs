@@ -165,6 +165,24 @@ fn a_prompt_that_was_sent_and_not_accepted_is_cancelled_likewise() {
 }
 
 #[test]
+fn a_prompt_that_the_agent_cancels_of_itself_before_a_word_is_no_turn_to_miss() {
+    let mut world = World::new();
+    world.prompt("hello");
+    world.opens("s1");
+    world.ends("cancelled");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    let head = world.model.record.chain.head().unwrap();
+    assert!(!head.written && head.turns == 0, "{head:?}");
+
+    let mut world = World::new();
+    world.prompt("hello");
+    world.opens("s1");
+    world.says_something();
+    world.ends("cancelled");
+    assert!(world.model.record.chain.head().unwrap().written);
+}
+
+#[test]
 fn cancelling_twice_asks_the_agent_once_and_answers_both() {
     let mut world = World::running();
     world.cancel();
