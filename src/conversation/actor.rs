@@ -329,9 +329,10 @@ impl Actor {
         let mut untold = None;
         self.published.send_if_modified(|published| {
             let differs = **published != view;
-            if published.continuation != view.continuation {
-                let at = view.continuation.as_ref().map(|continuation| continuation.at);
-                self.services.wakings.set(view.id, at);
+            let time_of =
+                |view: &Conversation| view.continuation.as_ref().map(|continuation| continuation.at);
+            if time_of(published) != time_of(&view) {
+                self.services.wakings.set(view.id, time_of(&view));
             }
             if differs {
                 untold = has_untold(published, &view).then(|| view.clone());
@@ -377,6 +378,14 @@ impl Actor {
             Message::Due(turnstile) => {
                 self.turnstile = Some(turnstile);
                 self.input(Input::Due(TurnId::mint()));
+                // The clock may have been set back on the way here: then it is woken again.
+                let continuation = self.model.record.continuation.as_ref();
+                if let Some(at) = continuation
+                    .map(|continuation| continuation.at)
+                    .filter(|at| *at > now())
+                {
+                    self.services.wakings.set(self.model.id(), Some(at));
+                }
             }
             Message::Grown(growth) => self.grown(*growth),
             Message::TakeOver(opened, session) => {

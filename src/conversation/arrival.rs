@@ -16,11 +16,12 @@ pub(super) fn anchor(services: &Services, agent: &AgentName, cwd: &str, id: &Ups
         Ok(opened) => {
             let last = opened.messages().checked_sub(1);
             Some(Anchor {
+                owner: last.and_then(|last| opened.owner(last).map(UpstreamId::new)),
                 record_uuid: last.map(|last| opened.record_id(last)),
             })
         }
         // An agent writes it with the first prompt.
-        Err(error) if disk::is_absence(&error) => Some(Anchor { record_uuid: None }),
+        Err(error) if disk::is_absence(&error) => Some(Anchor::default()),
         Err(error) => {
             tracing::warn!(
                 error = chain_text(&error),
@@ -60,7 +61,7 @@ pub(super) fn arrival(
     };
     let behind = match &anchor.record_uuid {
         None => 0,
-        Some(uuid) => match opened.find(id.as_str(), uuid) {
+        Some(uuid) => match opened.find(anchor.owner.as_ref().unwrap_or(id).as_str(), uuid) {
             Some(message) => message + 1,
             None => return Arrival::Unknown,
         },

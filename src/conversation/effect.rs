@@ -82,6 +82,8 @@ pub enum Input<R> {
         turn_id: TurnId,
         /// The end; none where it cannot be read.
         anchor: Option<Anchor>,
+        /// Whether the prompt that was cut short earlier is in the transcript, where there is one.
+        earlier: Option<Arrival>,
     },
     /// The transcript was asked whether a prompt reached it.
     Ascertained {
@@ -321,8 +323,8 @@ pub enum Milestone<R> {
     TurnEnded(Box<TurnResult>),
     /// The caller of a prompt that was cancelled before it was sent may be answered.
     PromptDropped {
-        /// Whom.
-        reply: R,
+        /// Whom, beside those who asked the same; none of a turn that the daemon started.
+        reply: Option<R>,
         /// The idempotency key.
         request: Request,
         /// With what.

@@ -55,7 +55,14 @@ impl<R> Model<R> {
             } => {
                 self.written(milestone, ledger, result, now, &mut effects);
             }
-            Input::Anchored { turn_id, anchor } => self.anchored(&turn_id, anchor, now, &mut effects),
+            Input::Anchored {
+                turn_id,
+                anchor,
+                earlier,
+            } => {
+                self.note_arrival(earlier);
+                self.anchored(&turn_id, anchor, now, &mut effects);
+            }
             Input::Ascertained { job, arrival } => self.ascertained(job, arrival, now, &mut effects),
             Input::Due(turn_id) => self.fall_due(turn_id, now),
             Input::PromptAnswered(answer) => self.prompt_answered(answer, now, &mut effects),
@@ -98,7 +105,7 @@ impl<R> Model<R> {
         if self.turn.is_none() && !self.stopping {
             self.take_from_queue(now, effects);
         }
-        if self.turn.is_none() && !self.stopping && self.due.is_some() {
+        if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {
             self.begin_continuation(now, effects);
         }
         if self.job.is_some() {
@@ -183,6 +190,17 @@ impl<R> Model<R> {
         result: Result<Answer, ConversationError>,
         effects: &mut Effects<R>,
     ) {
+        self.answer_all(Some(reply), request, result, effects);
+    }
+
+    /// The same of a turn, which the daemon may have started itself.
+    fn answer_all(
+        &mut self,
+        reply: Option<R>,
+        request: Option<&Request>,
+        result: Result<Answer, ConversationError>,
+        effects: &mut Effects<R>,
+    ) {
         if let Some(request) = request
             && let Some(index) = self
                 .open_requests
@@ -193,7 +211,9 @@ impl<R> Model<R> {
                 effects.push(Effect::Answer(follower, result.clone()));
             }
         }
-        effects.push(Effect::Answer(reply, result));
+        if let Some(reply) = reply {
+            effects.push(Effect::Answer(reply, result));
+        }
     }
 
     /// Notes what a caller hears before it is on disk: the same call is answered with it meanwhile.
@@ -246,7 +266,7 @@ impl<R> Model<R> {
                 reply,
                 request,
                 answer,
-            } => self.answer(reply, Some(&request), Ok(*answer), effects),
+            } => self.answer_all(reply, Some(&request), Ok(*answer), effects),
             Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
             Milestone::QuestionSettled(event, caller) => {
                 effects.emit(*event);

@@ -40,6 +40,14 @@ impl Wakings {
         self.changed.notify_one();
     }
 
+    /// Has a conversation woken later that could not be told; one that has set another time meanwhile knows better.
+    fn set_again(&self, id: ConversationId, at: Timestamp) {
+        let mut due = self.lock();
+        if !due.iter().any(|(_, waiting)| *waiting == id) {
+            due.insert((at, id));
+        }
+    }
+
     /// Wakes each conversation when its time comes, a few at once, for ever. `wake` is told which, and gives back whether
     /// that one could be told; what it is given with it is dropped once the next may begin.
     pub async fn run(&self, wake: impl Fn(ConversationId, oneshot::Sender<()>) -> bool) {
@@ -67,7 +75,7 @@ impl Wakings {
             let (turnstile, passed) = oneshot::channel();
             if !wake(id, turnstile) {
                 let later = now().saturating_add(LOOK_EVERY).unwrap_or(at);
-                self.set(id, Some(later));
+                self.set_again(id, later);
                 continue;
             }
             tokio::spawn(async move {

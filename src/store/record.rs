@@ -136,6 +136,9 @@ pub struct PendingTurn {
     /// The request that started it, when the caller named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// The digest of that request's content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
 }
 
 /// A prompt whose turn was cut short by a limit, a crash or a stop, so that it can be gone on with.
@@ -153,9 +156,25 @@ pub struct CutPrompt {
     /// Whether a tool had begun to run: then it is never sent again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tool_started: bool,
+    /// Whether the transcript has it, as far as that was asked before a later prompt went out behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<bool>,
+    /// The request that it came with, where the same call is still carried out when it comes again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_request: Option<OpenRequest>,
     /// The least fidelity that will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_fidelity: Option<Fidelity>,
+}
+
+/// A request that has no result, since nothing of it reached an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenRequest {
+    /// The caller's id of it.
+    pub id: RequestId,
+    /// The digest of its content.
+    pub fingerprint: String,
 }
 
 /// What goes out by itself at a time.
@@ -167,6 +186,9 @@ pub struct PendingContinuation {
     /// How often it has been sent, or its session was not to be had.
     #[serde(default)]
     pub attempts: u32,
+    /// Whether it has been sent since it was made.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sent: bool,
     /// What is said where the prompt that was cut short is in the transcript, or where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,
@@ -183,9 +205,12 @@ pub enum TurnPhase {
 }
 
 /// The end of a transcript before a prompt was sent: a human record behind it means that the prompt arrived.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Anchor {
+    /// The session whose file that record stands in, where it is another one's that this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<UpstreamId>,
     /// The uuid of the transcript's last record; absent when there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_uuid: Option<String>,
@@ -379,6 +404,14 @@ impl ConversationRecord {
     }
 }
 
+impl CutPrompt {
+    /// Whether the agent is known to have it.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        self.tool_started || self.arrived == Some(true)
+    }
+}
+
 impl From<&PendingTurn> for CutPrompt {
     fn from(turn: &PendingTurn) -> Self {
         Self {
@@ -386,6 +419,8 @@ impl From<&PendingTurn> for CutPrompt {
             upstream_id: turn.upstream_id.clone(),
             anchor: turn.anchor.clone(),
             tool_started: turn.phase >= TurnPhase::ToolStarted,
+            arrived: None,
+            open_request: None,
             min_fidelity: turn.min_fidelity,
         }
     }

@@ -294,10 +294,12 @@ fn what_is_open_is_found_without_a_search() {
             upstream_id: None,
             phase: TurnPhase::Sent,
             anchor: Some(Anchor {
+                owner: None,
                 record_uuid: Some("uuid".to_owned()),
             }),
             min_fidelity: None,
             continues: false,
+            fingerprint: None,
             request_id: None,
         };
         let question = Interrupt {

@@ -302,6 +302,80 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
     }
 }
 
+/// It waits for its new time, and the herd lets the next one in.
+#[tokio::test]
+async fn a_limit_that_is_still_on_is_met_once() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "[[limit 1]]").await;
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": "reset", "text": "[[limit 3600]]"})).await;
+    let again = continued(&mut events).await.continuation.unwrap();
+    // Whatever was due at the same time has gone out when another conversation's has.
+    let other = app.make(&home.project()).await;
+    let mut of_other = app.events(other).await;
+    go_on(&app, other, json!({"at": Timestamp::now(), "text": "hello"})).await;
+    continued(&mut of_other).await;
+    assert_eq!(app.get(id).await.continuation, Some(again));
+    assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
+}
+
+/// A person has it gone on with, and then the caller's own retry comes: it is the same prompt.
+#[tokio::test]
+async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    let [agent] = home.agents()[..] else {
+        panic!("one agent")
+    };
+    stop_process(agent);
+    let mut events = app.events(id).await;
+    let params = json!({"conversationId": id, "prompt": "never read", "requestId": "mine"});
+    daemon
+        .raw()
+        .await
+        .send("conversation/prompt", params.clone())
+        .await;
+    events.until("promptAccepted").await;
+    daemon.kill();
+    kill_now(agent);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    let turn = continued(&mut events).await;
+    let again: TurnResult =
+        serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
+    assert_eq!(again.turn_id, turn.turn_id);
+    assert_eq!(prompts(&app, &home, id).await, ["before", "never read"]);
+}
+
+/// The prompt that waits is not in the transcript; a later one is, and is not taken for it.
+#[tokio::test]
+async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    send_and_wait(&app, id, "[[limit 4]] one").await;
+    let head = app.get(id).await.head.unwrap();
+    daemon.kill();
+    cut_before(&home.transcript(head.as_str()).unwrap(), "[[limit 4]]");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    app.send(id, "[[fail network]] two").await;
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    let sent = prompts(&app, &home, id).await;
+    assert_eq!(sent, ["before", "[[fail network]] two", "[[limit 4]] one"]);
+}
+
 /// F23: an agent that heeds neither a cancel nor a close has to go. The turns of others on it end with the reason, and
 /// go on by themselves.
 #[tokio::test]

@@ -69,7 +69,10 @@ fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
         return Ok(time);
     }
     let local = |at: civil::DateTime| at.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
-    let read = if let Ok(hour) = text.parse::<civil::Time>() {
+    // A time of day may be read from a whole date too, and would lose that.
+    let read = if let Ok(at) = text.parse::<civil::DateTime>() {
+        local(at)
+    } else if let Ok(hour) = text.parse::<civil::Time>() {
         let today = now.to_zoned(zone.clone()).date();
         let at = local(today.to_datetime(hour));
         if at.is_some_and(|at| at > now) {
@@ -79,7 +82,7 @@ fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
             tomorrow.and_then(|day| local(day.to_datetime(hour)))
         }
     } else {
-        text.parse::<civil::DateTime>().ok().and_then(local)
+        None
     };
     read.ok_or_else(|| {
         Problem::new(Exit::Usage, format!("\"{}\" is no time", one_line(text)))
@@ -175,6 +178,13 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
         return Ok(did(Did::Nothing, None, Some("a turn is running".to_owned())));
     }
     let now = Timestamp::now();
+    let waits = conversation
+        .continuation
+        .as_ref()
+        .map(|continuation| continuation.at);
+    if let Some(at) = waits.filter(|at| *at > now) {
+        return Ok(did(Did::Continues, Some(at), None));
+    }
     let reset = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
     let at = match reset.filter(|at| *at > now) {
         Some(_) => ContinueAt::Reset,
@@ -216,10 +226,7 @@ fn tell(context: &mut Context<'_>, conversation: &Conversation, recovered: &Reco
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let detail = recovered.detail.as_deref().map(one_line).unwrap_or_default();
     let what = match (recovered.did, recovered.at.filter(|at| *at > now)) {
-        (Did::Continues, Some(at)) => format!(
-            "goes on when its limit resets, at {}",
-            words::moment(at, now, &zone)
-        ),
+        (Did::Continues, Some(at)) => format!("goes on at {}", words::moment(at, now, &zone)),
         (Did::Continues, None) => "goes on now".to_owned(),
         (Did::Opened, _) => detail,
         (Did::Asks, _) => format!("its question is open; {detail}"),
@@ -246,6 +253,8 @@ mod tests {
             ("2026-11-21T06:30:00+01:00", "2026-11-21T05:30:00Z"),
             ("2026-11-21T06:30", "2026-11-21T04:30:00Z"),
             ("2026-11-21 06:30:15", "2026-11-21T04:30:15Z"),
+            ("2026-12-25T18:30", "2026-12-25T16:30:00Z"),
+            ("2026-12-25 18:30", "2026-12-25T16:30:00Z"),
             // It is midnight there.
             ("00:30", "2026-11-20T22:30:00Z"),
             ("23:30", "2026-11-21T21:30:00Z"),

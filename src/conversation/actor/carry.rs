@@ -20,7 +20,7 @@ use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Ope
 use crate::conversation::error::StoreFailure;
 use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
-use crate::store::{Anchor, Change, ConversationRecord};
+use crate::store::{Anchor, Change, ConversationRecord, CutPrompt};
 
 use super::{Actor, JobDone, Message, Reply};
 
@@ -219,14 +219,25 @@ impl Actor {
         let services = Arc::clone(&self.services);
         let head = self.model.record.chain.head();
         let head = head.map(|link| (link.agent.clone(), link.cwd.clone(), link.upstream_id.clone()));
+        // Behind this prompt nobody could tell any more.
+        let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
+        let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
+        let cut = cut.map(|cut| (self.model.record.clone(), cut));
         let look = tokio::task::spawn_blocking(move || {
-            let (agent, cwd, id) = head?;
-            arrival::anchor(&services, &agent, &cwd, &id)
+            let earlier = cut.map(|(record, cut)| {
+                arrival::arrival(&services, &record, cut.upstream_id.as_ref(), cut.anchor.as_ref())
+            });
+            let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(&services, &agent, &cwd, &id));
+            (anchor, earlier)
         });
         self.writes.push_back(Box::pin(async move {
             // A look that panicked saw nothing.
-            let anchor = look.await.unwrap_or_default();
-            Box::new(Input::Anchored { turn_id, anchor })
+            let (anchor, earlier) = look.await.unwrap_or_default();
+            Box::new(Input::Anchored {
+                turn_id,
+                anchor,
+                earlier,
+            })
         }));
     }
 

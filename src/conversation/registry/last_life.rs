@@ -11,7 +11,9 @@ use super::super::climbing::store_error;
 use super::super::effect::Arrival;
 use super::super::error::ConversationError;
 use super::Registry;
-use crate::store::{Change, ConversationRecord, CutPrompt, RequestId, RequestRecord, Resting, TurnPhase};
+use crate::store::{
+    Change, ConversationRecord, CutPrompt, OpenRequest, RequestId, RequestRecord, Resting, TurnPhase,
+};
 
 impl Registry {
     /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans.
@@ -89,6 +91,10 @@ impl Registry {
         let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
         if arrived == Arrival::Present {
             record.chain.mark_written();
+        }
+        let open_request = turn.request_id.clone().zip(turn.fingerprint.clone());
+        if let Some(cut) = record.cut.as_mut().filter(|_| is_unsent) {
+            cut.open_request = open_request.map(|(id, fingerprint)| OpenRequest { id, fingerprint });
         }
         // It went out by itself, once. What came of it a person has to look at.
         if turn.continues && !is_unsent {

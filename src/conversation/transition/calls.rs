@@ -332,8 +332,8 @@ impl<R> Model<R> {
     ) {
         let answer = Answer::Turn(Box::new(result));
         let kept = self.done_request(request.as_ref(), &answer, now);
-        match (kept, reply, request) {
-            (Some(kept), Some(reply), Some(request)) => {
+        match (kept, request) {
+            (Some(kept), Some(request)) => {
                 let milestone = Milestone::PromptDropped {
                     reply,
                     request,
@@ -341,12 +341,7 @@ impl<R> Model<R> {
                 };
                 self.write(Ledger::of_request(Some(kept)), milestone, effects);
             }
-            (Some(kept), _, _) => {
-                self.note_heard(&kept);
-                self.write(Ledger::of_request(Some(kept)), Milestone::Nothing, effects);
-            }
-            (None, Some(reply), request) => self.answer(reply, request.as_ref(), Ok(answer), effects),
-            (None, None, _) => {}
+            (_, request) => self.answer_all(reply, request.as_ref(), Ok(answer), effects),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::agent::failure::Failure;
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{JobKind, Model, Turn, TurnPhase, Waiting};
+use crate::conversation::state::{JobKind, Model, OpenRequest, Turn, TurnPhase, Waiting};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 /// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
@@ -38,7 +38,7 @@ impl<R> Model<R> {
     ) {
         let before = Box::new(self.record.clone());
         let wanted = if cancel {
-            Ok(None)
+            self.call_off(now, effects).map(|()| None)
         } else {
             self.wanted_continuation(at, text, now).map(Some)
         };
@@ -64,6 +64,24 @@ impl<R> Model<R> {
             before: Some(before),
         };
         self.write(ledger, milestone, effects);
+    }
+
+    /// Keeps a continuation that is about to go out from going out.
+    fn call_off(&mut self, now: Now, effects: &mut Effects<R>) -> Result<(), ConversationError> {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.asked.continues) else {
+            return Ok(());
+        };
+        match turn.phase {
+            TurnPhase::Waiting => self.drop_turn_unsent(now, effects),
+            // It is dropped when that is done.
+            TurnPhase::Recording => turn.cancelled = true,
+            TurnPhase::Sent | TurnPhase::Accepted | TurnPhase::Ending => {
+                return Err(ConversationError::Busy(
+                    "it has gone out already; cancel the turn that runs".to_owned(),
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn wanted_continuation(
@@ -104,6 +122,7 @@ impl<R> Model<R> {
         Ok(PendingContinuation {
             at,
             attempts: 0,
+            sent: false,
             text,
         })
     }
@@ -128,13 +147,16 @@ impl<R> Model<R> {
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
     pub(super) fn begin_continuation(&mut self, now: Now, effects: &mut Effects<R>) {
-        let Some(cut) = self
-            .record
-            .cut
-            .clone()
-            .filter(|_| self.record.continuation.is_some())
-        else {
-            self.go_on(Arrival::Present, now, effects);
+        let cut = self.record.cut.clone();
+        let cut = cut.filter(|_| self.record.continuation.is_some());
+        // A tool runs for no prompt that the agent has not.
+        let known = match &cut {
+            Some(cut) if cut.has_arrived() => Some(Arrival::Present),
+            Some(cut) => cut.arrived.map(|_| Arrival::Absent),
+            None => Some(Arrival::Present),
+        };
+        let (None, Some(cut)) = (known, cut) else {
+            self.go_on(known.unwrap_or(Arrival::Unknown), now, effects);
             return;
         };
         let job = self.start_job(JobKind::Ascertaining(None));
@@ -162,11 +184,17 @@ impl<R> Model<R> {
         };
         let text = continuation.text.clone();
         let cut = self.record.cut.as_ref();
-        let unsent = cut.filter(|cut| !cut.tool_started);
-        let prompt = match (arrival, unsent) {
-            (Arrival::Absent, Some(cut)) => cut.prompt.clone(),
+        let mut request = None;
+        let prompt = match (arrival, cut) {
+            (Arrival::Absent, Some(cut)) if !cut.tool_started => {
+                request = cut.open_request.as_ref().map(|open| Request {
+                    id: open.id.clone(),
+                    fingerprint: open.fingerprint.clone(),
+                });
+                cut.prompt.clone()
+            }
             // Nobody can tell whether it would be there twice: it is tried once.
-            (Arrival::Unknown, Some(cut)) if continuation.attempts == 0 => cut.prompt.clone(),
+            (Arrival::Unknown, Some(cut)) if !continuation.sent => cut.prompt.clone(),
             (Arrival::Unknown, _) => {
                 self.give_up(
                     "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
@@ -177,12 +205,24 @@ impl<R> Model<R> {
             _ => text.unwrap_or_else(|| PromptContent::text(GO_ON)),
         };
         let min_fidelity = cut.and_then(|cut| cut.min_fidelity);
+        // Whoever asks the same again under the same name waits for this turn.
+        let is_open = |request: &Request| {
+            self.open_requests
+                .iter()
+                .any(|open| open.request.id == request.id)
+        };
+        let request = request.filter(|request| !is_open(request));
+        self.open_requests
+            .extend(request.clone().map(|request| OpenRequest {
+                request,
+                followers: Vec::new(),
+            }));
         let asked = Waiting {
             turn_id,
             prompt,
             asked_at: now,
             min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
-            request: None,
+            request,
             reply: None,
             on_limit: OnLimit::Wait,
             continues: true,
@@ -258,7 +298,10 @@ impl<R> Model<R> {
         let is_limited = failure.kind == FailureKind::RateLimited;
         let is_passing = matches!(
             failure.kind,
-            FailureKind::Overloaded | FailureKind::Network | FailureKind::AgentDied
+            FailureKind::Overloaded
+                | FailureKind::Network
+                | FailureKind::AgentDied
+                | FailureKind::DaemonRestarted
         );
         let earlier = self.record.continuation.take();
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
@@ -267,8 +310,10 @@ impl<R> Model<R> {
             self.record.continuation = Some(PendingContinuation {
                 at: now,
                 attempts,
+                sent: false,
                 text: earlier.and_then(|earlier| earlier.text),
             });
+            self.due = None;
             return self.record.continuation.as_ref().map(Continuation::from);
         }
         if continues {
@@ -281,10 +326,22 @@ impl<R> Model<R> {
             self.record.continuation = Some(PendingContinuation {
                 at: next_try(failure.resets_at, attempts, now),
                 attempts,
+                sent: false,
                 text: earlier.and_then(|earlier| earlier.text),
             });
         } else {
-            self.record.continuation = earlier;
+            // What was due just now would meet the same limit.
+            self.record.continuation = earlier.map(|earlier| PendingContinuation {
+                at: match is_limited && earlier.at <= now {
+                    true => next_try(failure.resets_at, attempts, now),
+                    false => earlier.at,
+                },
+                ..earlier
+            });
+        }
+        let continuation = self.record.continuation.as_ref();
+        if continuation.is_none_or(|continuation| continuation.at > now) {
+            self.due = None;
         }
         let told = self.record.continuation.as_ref().filter(|_| waits);
         told.map(Continuation::from)
@@ -298,18 +355,30 @@ impl<R> Model<R> {
         };
         let newer = CutPrompt::from(pending);
         let is_promised = self.record.continuation.is_some() && !turn.asked.continues;
+        let waits = turn.asked.on_limit == OnLimit::Wait;
         let earlier = self.record.cut.take().filter(|_| is_promised);
         self.record.cut = Some(match earlier {
-            Some(earlier) if turn.asked.on_limit == OnLimit::Wait => CutPrompt {
+            // The agent has the earlier one: what becomes of the newer one does for both.
+            Some(earlier) if waits && (newer.tool_started || earlier.has_arrived()) => newer,
+            Some(earlier) if waits => CutPrompt {
                 prompt: PromptContent::blocks(
                     [earlier.prompt.as_blocks(), newer.prompt.as_blocks()].concat(),
                 ),
-                tool_started: earlier.tool_started || newer.tool_started,
                 ..earlier
             },
             Some(earlier) => earlier,
             None => newer,
         });
+    }
+
+    /// Takes note of whether the transcript has the prompt that was cut short, before another one goes out behind it.
+    pub(super) fn note_arrival(&mut self, arrival: Option<Arrival>) {
+        let Some(cut) = &mut self.record.cut else { return };
+        cut.arrived = match arrival {
+            Some(Arrival::Absent) => Some(false),
+            Some(Arrival::Present) => Some(true),
+            Some(Arrival::Unknown) | None => cut.arrived,
+        };
     }
 
     /// Whether a prompt whose agent died may go out once more: the agent showed nothing of it, and its transcript can be

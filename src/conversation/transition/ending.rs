@@ -170,14 +170,8 @@ impl<R> Model<R> {
             effects.emit(Event::Limited { limit: limit.clone() });
         }
         effects.emit(Event::TurnEnded { turn: result.clone() });
-        if let Some(reply) = turn.asked.reply {
-            self.answer(
-                reply,
-                turn.asked.request.as_ref(),
-                Ok(Answer::Turn(Box::new(result))),
-                effects,
-            );
-        }
+        let answer = Ok(Answer::Turn(Box::new(result)));
+        self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), answer, effects);
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }

@@ -49,6 +49,7 @@ impl<R> Model<R> {
             && let Some(continuation) = &mut self.record.continuation
         {
             continuation.attempts += 1;
+            continuation.sent = true;
         }
         self.record.turn = Some(PendingTurn {
             turn_id: turn.asked.turn_id.clone(),
@@ -60,6 +61,11 @@ impl<R> Model<R> {
             min_fidelity: Some(turn.asked.min_fidelity),
             continues: turn.asked.continues,
             request_id: turn.asked.request.as_ref().map(|request| request.id.clone()),
+            fingerprint: turn
+                .asked
+                .request
+                .as_ref()
+                .map(|request| request.fingerprint.clone()),
         });
         let turn_id = turn.asked.turn_id.clone();
         let told = turn_id.clone();
@@ -123,6 +129,12 @@ impl<R> Model<R> {
     pub(super) fn take_prompt_back(&mut self, now: Now) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Waiting;
+        if turn.asked.continues
+            && let Some(continuation) = &mut self.record.continuation
+        {
+            continuation.attempts = continuation.attempts.saturating_sub(1);
+            continuation.sent = false;
+        }
         if !turn.announced {
             self.record.turn = None;
         }

@@ -10,7 +10,7 @@ use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now, Opene
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
-use crate::store::Resting;
+use crate::store::{Anchor, Resting};
 
 impl<R> Model<R> {
     /// Goes on with what waits for an open session, opening it first when it is not.
@@ -264,9 +264,8 @@ impl<R> Model<R> {
         if turn.asked.continues {
             self.continuation_unsent(error, now);
         }
-        if let Some(reply) = turn.asked.reply {
-            self.answer(reply, turn.asked.request.as_ref(), Err(error.clone()), effects);
-        }
+        let refusal = Err(error.clone());
+        self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), refusal, effects);
         if let Some(answer) = turn.answers {
             self.answer(answer.reply, answer.request.as_ref(), Err(error.clone()), effects);
         }
@@ -317,6 +316,8 @@ impl<R> Model<R> {
         if let Some(turn) = &mut self.turn {
             if let Some(pending) = &mut self.record.turn {
                 pending.upstream_id = Some(announced.into());
+                // It ends in another file than it began behind.
+                pending.anchor = Some(Anchor::default());
             }
             turn.taken |= turn.phase == TurnPhase::Accepted;
             turn.cleared = true;

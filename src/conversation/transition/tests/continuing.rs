@@ -24,8 +24,13 @@ fn limit() -> Value {
     })
 }
 
+fn unreachable() -> Value {
+    json!({"code": -32603, "message": "ECONNREFUSED"})
+}
+
 fn anchor() -> Option<Anchor> {
     Some(Anchor {
+        owner: None,
         record_uuid: Some("end".to_owned()),
     })
 }
@@ -115,10 +120,10 @@ fn a_prompt_whose_tool_had_started_is_never_sent_again() {
     );
     world.refuses(limit());
     world.passes_to(&due_at(&world).unwrap());
-    world.falls_due();
     world.forget_log();
-    world.ascertains(Arrival::Absent);
-    assert!(world.log().contains(&format!("send {GO_ON}")));
+    world.falls_due();
+    // Nothing has to be asked: the agent has it.
+    world.expect(&["write prompt", "event state prompting", &format!("send {GO_ON}")]);
 }
 
 #[test]
@@ -263,7 +268,7 @@ fn a_running_turn_goes_first() {
     world.passes_to(RESET);
     world.falls_due();
     world.forget_log();
-    world.refuses(limit());
+    world.refuses(unreachable());
     assert!(world.log().contains(&"ascertain s1".to_owned()));
 
     // One that comes while the transcript is asked, too.
@@ -271,7 +276,7 @@ fn a_running_turn_goes_first() {
     world.forget_log();
     world.ascertains(Arrival::Absent);
     assert!(world.log().contains(&"send fourth".to_owned()));
-    world.refuses(limit());
+    world.refuses(unreachable());
     assert!(world.log().contains(&"ascertain s1".to_owned()));
 }
 
@@ -413,4 +418,131 @@ fn f23_a_turn_that_was_ended_for_another_conversation_goes_on_by_itself() {
     world.ascertains(Arrival::Present);
     world.reopens();
     assert!(world.log().contains(&format!("send {GO_ON}")));
+}
+
+#[test]
+fn one_that_meets_the_limit_again_waits_although_it_was_woken_twice() {
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.falls_due();
+    world.forget_log();
+    world.refuses(limit());
+    assert!(!world.log().iter().any(|line| line.starts_with("ascertain")));
+    assert!(world.model.record.continuation.as_ref().unwrap().at > world.now());
+
+    // A person's prompt met it meanwhile.
+    let mut world = waiting();
+    world.prompt_and_wait("third");
+    world.says_something();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.forget_log();
+    world.refuses(limit());
+    assert!(!world.log().iter().any(|line| line.starts_with("ascertain")));
+}
+
+#[test]
+fn called_off_on_its_way_it_does_not_go_out_and_afterwards_that_is_told() {
+    let mut world = waiting();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.do_not_continue();
+    world.forget_log();
+    world.reopens();
+    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.forget_log();
+    let call = world.do_not_continue();
+    world.expect(&[&format!("answer {call} error busy")]);
+}
+
+#[test]
+fn what_did_not_get_to_an_agent_was_not_sent() {
+    let mut world = waiting();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Unknown);
+    world.climb_fails(ConversationError::AgentUnavailable("gone".to_owned()));
+    world.passes_to(&due_at(&world).unwrap());
+    world.falls_due();
+    world.ascertains(Arrival::Unknown);
+    world.forget_log();
+    world.reopens();
+    assert!(world.log().contains(&"send second".to_owned()));
+}
+
+#[test]
+fn a_stop_on_the_second_way_to_the_agent_leaves_it_for_the_next_life() {
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Absent);
+    world.elapses(Deadline::Accept);
+    world.dies();
+    world.ascertains(Arrival::Absent);
+    world.stop();
+    assert!(due_at(&world).is_some());
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+/// A later prompt stands behind the same place and would be taken for it.
+#[test]
+fn whether_it_arrived_is_asked_before_a_later_prompt_goes_out() {
+    for (earlier, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
+        let mut world = waiting();
+        world.earlier = Some(earlier);
+        world.prompt("third");
+        world.refuses(unreachable());
+        world.passes_to(RESET);
+        world.forget_log();
+        world.falls_due();
+        world.expect(&["write prompt", "event state prompting", &format!("send {text}")]);
+    }
+    // Of one that waits as well only what the agent lacks goes out.
+    for (earlier, text) in [(Arrival::Absent, "second\nthird"), (Arrival::Present, "third")] {
+        let mut world = waiting();
+        world.earlier = Some(earlier);
+        world.prompt_and_wait("third");
+        world.refuses(limit());
+        world.passes_to(&due_at(&world).unwrap());
+        world.falls_due();
+        world.forget_log();
+        if world.job.is_some() {
+            world.ascertains(Arrival::Absent);
+        }
+        assert!(
+            world.log().contains(&format!("send {text}")) || world.is_sending(),
+            "{text}"
+        );
+        let sent = world.model.record.turn.as_ref().unwrap().prompt.to_text();
+        assert_eq!(sent, text);
+    }
+}
+
+#[test]
+fn an_open_question_goes_first() {
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.says_something();
+    world.asks("q");
+    world.dies();
+    world.passes_to(&due_at(&world).unwrap());
+    world.forget_log();
+    world.falls_due();
+    world.expect(&[]);
+    world.deny("q");
+    assert!(world.log().contains(&"ascertain s1".to_owned()));
 }

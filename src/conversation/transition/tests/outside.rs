@@ -248,7 +248,14 @@ impl World {
     pub(super) fn finds_end(&mut self, turn_id: TurnId) {
         let now = self.tick();
         let anchor = self.anchor.clone();
-        let effects = self.model.apply(Input::Anchored { turn_id, anchor }, now);
+        let effects = self.model.apply(
+            Input::Anchored {
+                turn_id,
+                anchor,
+                earlier: self.earlier,
+            },
+            now,
+        );
         self.carry_out(effects);
     }
 

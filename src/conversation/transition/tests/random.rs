@@ -177,7 +177,7 @@ impl Run {
     pub(super) fn new() -> Self {
         let mut world = World::new();
         world.hold_writes = true;
-        world.anchor = Some(Anchor { record_uuid: None });
+        world.anchor = Some(Anchor::default());
         Self {
             world,
             sessions: 0,

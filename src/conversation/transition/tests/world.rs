@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone};
+use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -57,6 +57,8 @@ pub(super) struct World {
     pub(super) closing: Option<u64>,
     /// What the end of the transcript is found to be before a prompt; none: it cannot be read.
     pub(super) anchor: Option<Anchor>,
+    /// Whether the prompt that was cut short is found to be in the transcript then.
+    pub(super) earlier: Option<Arrival>,
     /// Prompts wait for that until they are told.
     pub(super) hold_anchors: bool,
     /// A session that was opened and has neither been taken into use nor let go.
@@ -97,6 +99,7 @@ impl World {
             job: None,
             closing: None,
             anchor: None,
+            earlier: None,
             hold_anchors: false,
             arrived: None,
             ended: false,
