@@ -261,11 +261,8 @@ impl<R> Model<R> {
             turn_id,
             stop_reason: StopReason::Cancelled,
             failure: None,
-            upstream_id: self
-                .record
-                .chain
-                .head()
-                .map_or_else(|| "".into(), |link| link.upstream_id.clone()),
+            // The climb may have come to a session meanwhile that is on its way to the disk.
+            upstream_id: self.told.head.clone().unwrap_or_else(|| "".into()),
             resumed: None,
             usage: None,
             continuation: None,

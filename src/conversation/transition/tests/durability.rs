@@ -6,6 +6,7 @@ use bridge_protocol::link::{Fidelity, RollCause};
 use serde_json::json;
 
 use super::world::World;
+use crate::conversation::answer::Answer;
 use crate::conversation::effect::Deadline;
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::Session;
@@ -174,6 +175,25 @@ fn rule_5_a_head_is_not_shown_before_it_is_on_disk() {
     world.write_ends();
     let view = world.model.view();
     assert_eq!((view.head, view.chain_length), (Some("s1".into()), 1));
+}
+
+#[test]
+fn rule_5_a_prompt_that_is_cancelled_names_no_session_that_is_not_on_disk() {
+    let named = |world: &World, reply: u32| match &world.answers[&reply] {
+        Ok(Answer::Turn(turn)) => turn.upstream_id.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let mut world = World::new();
+    world.hold_writes = true;
+    let reply = world.prompt("hello");
+    world.opens("s1");
+    world.cancel();
+    assert_eq!(named(&world, reply), "");
+    world.release_writes();
+    let mut world = World::hibernating();
+    let reply = world.prompt("second");
+    world.cancel();
+    assert_eq!(named(&world, reply), "s1");
 }
 
 #[test]
