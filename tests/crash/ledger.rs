@@ -133,6 +133,34 @@ impl Ledger {
         }
     }
 
+    /// What an event of this conversation acknowledges.
+    pub(crate) fn hear(&mut self, event: &Value) {
+        match event["type"].as_str().unwrap() {
+            "snapshot" => self.saw_conversation(&event["conversation"]),
+            "resumed" => self.saw_resumed(&event["resumed"]),
+            "rolled" => {
+                self.saw_upstream(&event["from"]);
+                self.saw_upstream(&event["to"]);
+            }
+            "forked" if event["conversationId"] == self.id.as_str() => self.saw_link(&event["link"]),
+            "promptAccepted" => self.saw_accepted(event),
+            "turnEnded" => {
+                let turn = &event["turn"];
+                if let Some(prompt) = self.accepted.get(turn["turnId"].as_str().unwrap()).cloned() {
+                    self.saw_turn(&prompt, turn);
+                }
+            }
+            "interruptRaised" => {
+                self.open_questions.insert(text(&event["interrupt"], "id"));
+            }
+            "interruptResolved" => {
+                self.open_questions.remove(event["interruptId"].as_str().unwrap());
+            }
+            "lagged" => panic!("a client that reads was told that it lags"),
+            _ => {}
+        }
+    }
+
     /// A prompt was taken.
     pub(crate) fn saw_accepted(&mut self, event: &Value) {
         let prompt = match &event["prompt"] {

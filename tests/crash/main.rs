@@ -11,6 +11,7 @@
     reason = "a test may fail by panicking, its helpers too, and tells the seed with which it can be repeated"
 )]
 
+mod chain;
 mod client;
 mod home;
 mod ledger;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Gone, Line};
-use crate::ledger::{Answered, Ledger, Unanswered, text};
+use crate::ledger::{Answered, Ledger, Unanswered};
 use crate::random::Random;
 use crate::rounds::Clock;
 
@@ -422,32 +422,7 @@ impl Worker {
         let Some(ledger) = self.active.iter_mut().find(|ledger| *id == ledger.id.as_str()) else {
             return;
         };
-        match event["type"].as_str().unwrap() {
-            "snapshot" => ledger.saw_conversation(&event["conversation"]),
-            "resumed" => ledger.saw_resumed(&event["resumed"]),
-            "rolled" => {
-                self.figures.rolls += 1;
-                ledger.saw_upstream(&event["from"]);
-                ledger.saw_upstream(&event["to"]);
-            }
-            "forked" if event["conversationId"] == *id => ledger.saw_link(&event["link"]),
-            "promptAccepted" => ledger.saw_accepted(event),
-            "turnEnded" => {
-                let turn = &event["turn"];
-                if let Some(prompt) = ledger.accepted.get(turn["turnId"].as_str().unwrap()).cloned() {
-                    ledger.saw_turn(&prompt, turn);
-                }
-            }
-            "interruptRaised" => {
-                ledger.open_questions.insert(text(&event["interrupt"], "id"));
-            }
-            "interruptResolved" => {
-                ledger
-                    .open_questions
-                    .remove(event["interruptId"].as_str().unwrap());
-            }
-            "lagged" => panic!("a client that reads was told that it lags"),
-            _ => {}
-        }
+        ledger.hear(event);
+        self.figures.rolls += u64::from(event["type"] == "rolled");
     }
 }

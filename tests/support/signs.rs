@@ -36,6 +36,12 @@ pub(crate) fn ends_within(process: impl AsFd, limit: Duration) -> bool {
     tells_within(&mut [PollFd::new(&process, PollFlags::IN)], limit)
 }
 
+/// Whether there is something to read within this time, be it the end.
+#[must_use]
+pub(crate) fn is_readable_within(source: impl AsFd, limit: Duration) -> bool {
+    tells_within(&mut [PollFd::new(&source, PollFlags::IN)], limit)
+}
+
 /// Whether the parent of a process has noted its end within this time. Linux tells so since 6.9.
 #[must_use]
 pub(crate) fn is_noted_within(process: impl AsFd, limit: Duration) -> bool {

@@ -1,0 +1,162 @@
+//! Chain and lineage of a conversation, compared with what was acknowledged of them and with each other.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::ledger::{Ledger, text};
+
+/// The most links of a chain.
+pub(crate) const CHAIN_LIMIT: usize = 16;
+
+/// Every id that it was ever seen to have leads to it.
+pub(crate) fn verify_upstream(client: &mut Client, ledger: &mut Ledger) {
+    for upstream in &ledger.upstream {
+        let found = client.call("conversation/get", &json!({"conversationId": upstream}));
+        assert_eq!(found["conversation"]["id"], ledger.id.as_str(), "{upstream}");
+    }
+}
+
+/// The lineage has every entry that was seen and no hole, and the chain is what it says.
+pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
+    let params = json!({"conversationId": ledger.id, "limit": 1000});
+    let entries = client.call("conversation/lineage", &params)["entries"].take();
+    let entries = entries.as_array().unwrap();
+    for (place, entry) in entries.iter().enumerate() {
+        assert_eq!(
+            entry["seq"],
+            place as u64 + 1,
+            "{}: a hole in {entries:#?}",
+            ledger.id
+        );
+    }
+    let seen = ledger.lineage.len();
+    assert!(
+        entries.len() >= seen,
+        "{}: {} of {seen} entries",
+        ledger.id,
+        entries.len()
+    );
+    for entry in entries {
+        let is_news = !ledger.lineage.contains_key(&entry["seq"].as_u64().unwrap());
+        let lost_something = entry["fidelity"] != "full" && entry["reason"] != "reset";
+        if is_news && lost_something && !ledger.told.contains(&text(entry, "upstreamId")) {
+            // Told by the lineage, nobody having been there to hear how much of it is missing.
+            ledger.history.clear();
+        }
+    }
+    ledger.saw_lineage(entries);
+    let in_lineage: BTreeSet<String> = entries.iter().map(|entry| text(entry, "upstreamId")).collect();
+    let unknown: Vec<&String> = ledger.upstream.difference(&in_lineage).collect();
+    assert!(
+        unknown.is_empty(),
+        "{}: not in the lineage: {unknown:?}",
+        ledger.id
+    );
+
+    let resets = entries.iter().filter(|entry| entry["reason"] == "reset").count();
+    assert!(
+        resets >= ledger.resets,
+        "{}: {resets} of {} resets",
+        ledger.id,
+        ledger.resets
+    );
+    if resets > ledger.resets {
+        ledger.begin_anew();
+        ledger.resets = resets;
+    }
+
+    let params = json!({"conversationId": ledger.id});
+    let links = client.call("conversation/chain", &params)["links"].take();
+    let links = links.as_array().unwrap();
+    let view = &client.call("conversation/get", &params)["conversation"];
+    assert_eq!(view["chainLength"], links.len());
+    let head = links
+        .last()
+        .map_or(Value::Null, |link| link["upstreamId"].clone());
+    assert_eq!(view["head"], head, "{}", ledger.id);
+    for link in links {
+        let (id, turns) = (text(link, "upstreamId"), link["turns"].as_u64().unwrap());
+        let seen = ledger.turns.get(&id).copied().unwrap_or_default();
+        assert!(turns >= seen, "{}: {turns} turns of {seen} on {id}", ledger.id);
+        assert!(
+            link["written"] == true || !ledger.written.contains(&id),
+            "{}: {link}",
+            ledger.id
+        );
+        ledger.saw_link(link);
+    }
+    let ids: Vec<String> = links.iter().map(|link| text(link, "upstreamId")).collect();
+    if let Err(why) = chain_follows(entries, &ids, &ledger.written) {
+        panic!("{}: {why}\nchain {ids:#?}\nlineage {entries:#?}", ledger.id);
+    }
+}
+
+/// Whether a chain is what the lineage says, by the rules of the chain: an id is appended, an older equal one leaves,
+/// a head that was never written may leave when another comes, past sixteen the oldest leaves, a reset empties it.
+fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>) -> Result<(), String> {
+    let mut expected: Vec<(String, bool)> = Vec::new();
+    for entry in entries {
+        let id = text(entry, "upstreamId");
+        match entry["reason"].as_str().unwrap() {
+            "reset" | "deleted" => expected.clear(),
+            "updated" | "abandoned" => {}
+            _ => {
+                if let Some((head, may_have_left)) = expected.last_mut() {
+                    *may_have_left |= !written.contains(head);
+                }
+                expected.retain(|(known, _)| *known != id);
+                expected.push((id, false));
+            }
+        }
+    }
+    if chain.len() > CHAIN_LIMIT {
+        return Err(format!("{} links", chain.len()));
+    }
+    let distinct: BTreeSet<&String> = chain.iter().collect();
+    if distinct.len() < chain.len() {
+        return Err("an id stands there twice".to_owned());
+    }
+    let may_have_lost_the_oldest = expected.len() > CHAIN_LIMIT;
+    let mut rest = chain;
+    while let Some((id, may_have_left)) = expected.pop() {
+        match rest.split_last() {
+            Some((last, before)) if *last == id => rest = before,
+            None if may_have_lost_the_oldest => break,
+            _ if may_have_left => {}
+            _ => return Err(format!("{id} is missing")),
+        }
+    }
+    if let Some(stray) = rest.last() {
+        return Err(format!("{stray} does not belong there"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_chain_that_is_not_what_the_lineage_says_is_seen() {
+    let entry = |id: &str, reason: &str| json!({"upstreamId": id, "reason": reason});
+    let written = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
+    let follows = |entries: &[Value], chain: &[&str], known: &[&str]| {
+        let chain: Vec<String> = chain.iter().map(|id| (*id).to_owned()).collect();
+        chain_follows(entries, &chain, &written(known)).is_ok()
+    };
+    let two = [entry("a", "created"), entry("b", "rolled")];
+    assert!(follows(&two, &["a", "b"], &["a"]));
+    assert!(follows(&two, &["b"], &[]), "a was never written");
+    assert!(!follows(&two, &["b"], &["a"]), "a was written");
+    assert!(!follows(&two, &["a"], &["a"]), "the head is gone");
+    assert!(!follows(&two, &["b", "a"], &["a"]), "another order");
+    assert!(!follows(&two, &["a", "x", "b"], &["a"]), "a stranger");
+    let back = [entry("a", "created"), entry("b", "forked"), entry("a", "undone")];
+    assert!(follows(&back, &["b", "a"], &["a", "b"]));
+    let reset = [entry("a", "created"), entry("a", "reset"), entry("b", "created")];
+    assert!(follows(&reset, &["b"], &["a"]));
+    assert!(!follows(&reset, &["a", "b"], &["a"]));
+    let many: Vec<Value> = (0..20).map(|n| entry(&format!("u{n}"), "forked")).collect();
+    let names: Vec<String> = (0..20).map(|n| format!("u{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert!(follows(&many, &names[4..], &names));
+    assert!(!follows(&many, &names[3..], &names), "seventeen links");
+}
