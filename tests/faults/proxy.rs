@@ -1,0 +1,246 @@
+//! The proxy: this test program, run again as the agent of a daemon, with the built-in agent behind it.
+//!
+//! Its standard error is what the daemon reads as the agent's output: the harness of the tests writes to standard
+//! output, and both standard error and standard input can be closed without unsafe code.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::kinds::{Fault, Kind, note};
+use crate::random::Random;
+
+/// The home that the proxy works in; says that this process is one.
+const HOME: &str = "FAULT_PROXY_HOME";
+
+/// What its faults come from.
+const SEED: &str = "FAULT_PROXY_SEED";
+
+/// The file in the home at whose sight no more faults are done.
+const CALM: &str = "calm";
+
+/// How long a line waits for the next one that it is to arrive behind.
+const HOLD: Timespec = milliseconds(20);
+
+/// The longest delay, in milliseconds.
+const LONGEST_DELAY_MS: usize = 12;
+
+const READ_BYTES: usize = 16 * 1024;
+
+const fn milliseconds(milliseconds: i64) -> Timespec {
+    Timespec {
+        tv_sec: milliseconds / 1000,
+        tv_nsec: milliseconds % 1000 * 1_000_000,
+    }
+}
+
+/// The configuration of an agent `proxied` in this home.
+pub(crate) fn configured(home: &Path, seed: u64) -> String {
+    let program = std::env::current_exe().unwrap();
+    let command = r#"exec "$0" -q --exact proxy::agent_process --nocapture 2>&1 >/dev/null"#;
+    format!(
+        "[agents.proxied]\ncommand = \"/bin/sh\"\nkind = \"loopback\"\nargs = [\"-c\", '{command}', '{}']\n\
+         [agents.proxied.env]\n{HOME} = '{}'\n{SEED} = '{seed}'\n",
+        program.display(),
+        home.display(),
+    )
+}
+
+/// From here on no faults are done in this home.
+pub(crate) fn calm(home: &Path) {
+    fs::write(home.join(CALM), "").unwrap();
+}
+
+/// Not a test: the proxy, when a daemon runs this program as one.
+#[test]
+fn agent_process() {
+    let Some(home) = std::env::var_os(HOME).map(PathBuf::from) else {
+        return;
+    };
+    // Whoever panics speaks on what is the agent's output here.
+    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
+    let number = number_of_process(&home);
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_sessiond"))
+        .args(["loopback-agent", "--data"])
+        .arg(home.join("data"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (to_agent, from_agent) = (agent.stdin.take().unwrap(), agent.stdout.take().unwrap());
+    let agent = Arc::new(Mutex::new(agent));
+    let way = |direction: u64, sink| Way {
+        home: home.clone(),
+        random: Random::new(seed ^ (2 * number + direction).wrapping_mul(0x1234_5678_9abc_def1)),
+        agent: Arc::clone(&agent),
+        sink: Some(sink),
+        held: None,
+        unfinished: Vec::new(),
+    };
+    let mut down = way(0, Sink::Agent(to_agent));
+    let mut up = way(1, Sink::Daemon);
+    // Ends with the input, and takes the agent's along; what the agent still says then is handed on.
+    let down = std::thread::spawn(move || down.run(rustix::stdio::stdin()));
+    up.run(from_agent.as_fd());
+    drop(up);
+    // The agent has ended, or closed its output. Nobody waits for the other way: the daemon may never end it.
+    drop(down);
+    let mut agent = agent.lock().unwrap();
+    drop(agent.kill());
+    drop(agent.wait());
+}
+
+/// How many proxies of this home there were before.
+fn number_of_process(home: &Path) -> u64 {
+    let is_free = |number: &u64| File::create_new(home.join(format!("proxy-{number}"))).is_ok();
+    (0..).find(is_free).unwrap()
+}
+
+/// Where a way leads to.
+enum Sink {
+    Agent(ChildStdin),
+    /// Standard error.
+    Daemon,
+}
+
+/// One direction.
+struct Way {
+    home: PathBuf,
+    random: Random,
+    agent: Arc<Mutex<Child>>,
+    /// None once it was closed.
+    sink: Option<Sink>,
+    /// A line that waits for the next one.
+    held: Option<Vec<u8>>,
+    /// A line whose end has not been read.
+    unfinished: Vec<u8>,
+}
+
+impl Way {
+    /// Hands lines on until there are no more.
+    fn run(&mut self, source: BorrowedFd<'_>) {
+        let mut chunk = vec![0; READ_BYTES];
+        loop {
+            let limit = self.held.is_some().then_some(&HOLD);
+            match poll(&mut [PollFd::new(&source, PollFlags::IN)], limit) {
+                Ok(0) => {
+                    self.let_go();
+                    continue;
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => panic!("{error}"),
+            }
+            match rustix::io::read(source, &mut chunk[..]) {
+                Ok(0) => break,
+                Ok(count) => self.take(&chunk[..count]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.let_go();
+        self.sink = None;
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.unfinished.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.unfinished);
+                self.pass(line);
+            }
+        }
+    }
+
+    /// One line, with its end.
+    fn pass(&mut self, line: Vec<u8>) {
+        let is_calm = self.home.join(CALM).exists();
+        let fault = Kind::of(&line).draw(&mut self.random).filter(|_| !is_calm);
+        match fault {
+            None => self.write(&line),
+            Some(Fault::Drop) => self.note(Fault::Drop),
+            Some(Fault::Delay) => {
+                let delay = milliseconds(1 + i64::try_from(self.random.below(LONGEST_DELAY_MS)).unwrap());
+                self.note(Fault::Delay);
+                poll(&mut [], Some(&delay)).unwrap();
+                self.write(&line);
+            }
+            Some(Fault::Truncate) => {
+                let length = self.random.below(line.len() - 1);
+                self.note(Fault::Truncate);
+                self.write(&[&line[..length], b"\n"].concat());
+            }
+            Some(Fault::Join) => {
+                self.note(Fault::Join);
+                self.write(&line[..line.len() - 1]);
+            }
+            Some(Fault::Duplicate) => {
+                self.note(Fault::Duplicate);
+                self.write(&line);
+                self.write(&line);
+            }
+            // Noted when another line has passed it.
+            Some(Fault::Reorder) if self.held.is_none() => {
+                self.held = Some(line);
+                return;
+            }
+            Some(Fault::Reorder) => self.write(&line),
+            Some(Fault::CloseInput) => {
+                self.note(Fault::CloseInput);
+                let nothing = File::open("/dev/null").unwrap();
+                rustix::stdio::dup2_stdin(nothing).unwrap();
+                self.write(&line);
+            }
+            Some(Fault::CloseOutput) => {
+                self.note(Fault::CloseOutput);
+                let nothing = File::options().write(true).open("/dev/null").unwrap();
+                rustix::stdio::dup2_stderr(nothing).unwrap();
+                self.write(&line);
+            }
+            Some(Fault::KillAgent) => {
+                self.note(Fault::KillAgent);
+                self.agent.lock().unwrap().kill().unwrap();
+            }
+            Some(Fault::KillProxy) => {
+                self.note(Fault::KillProxy);
+                kill_process(getpid(), Signal::KILL).unwrap();
+            }
+            Some(Fault::KillDaemon) => unreachable!("the round does that"),
+        }
+        if self.held.is_some() && fault != Some(Fault::Drop) {
+            self.note(Fault::Reorder);
+            self.let_go();
+        }
+    }
+
+    /// Hands on what waits.
+    fn let_go(&mut self) {
+        if let Some(line) = self.held.take() {
+            self.write(&line);
+        }
+    }
+
+    fn note(&self, fault: Fault) {
+        note(&self.home, fault);
+    }
+
+    /// Whoever reads no more gets nothing more.
+    fn write(&mut self, bytes: &[u8]) {
+        let written = match &mut self.sink {
+            Some(Sink::Agent(input)) => input.write_all(bytes),
+            Some(Sink::Daemon) => std::io::stderr().write_all(bytes),
+            None => return,
+        };
+        if written.is_err() {
+            self.sink = None;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the client of a round does next.
+
+use serde_json::json;
+
+use crate::effects::Effects;
+use crate::round::{Asked, Round, Sent};
+
+/// How many conversations are worked on; the older ones are looked at in the end.
+const ACTIVE: usize = 3;
+
+impl Round {
+    /// Begins one thing.
+    pub(crate) fn step(&mut self) {
+        let (percent_new, percent_said) = if self.is_narrow { (1, 45) } else { (6, 70) };
+        if self.talks.is_empty() || self.random.chance(percent_new) {
+            return self.make();
+        }
+        let talk = if self.is_narrow {
+            0
+        } else {
+            let oldest = self.talks.len().saturating_sub(ACTIVE);
+            oldest + self.random.below(self.talks.len() - oldest)
+        };
+        if self.busy().contains(&talk) {
+            return self.beside(talk);
+        }
+        match self.random.below(100) {
+            percent if percent < percent_said => self.say(talk),
+            0..=75 => self.fork(talk, true),
+            76..=80 => self.fork(talk, false),
+            81..=86 => self.ask(Asked::Resume, Some(talk), "conversation/resume", json!({})),
+            87..=92 => self.ask(Asked::Close, Some(talk), "conversation/close", json!({})),
+            93..=94 => self.ask(Asked::Chain, Some(talk), "conversation/chain", json!({})),
+            95..=96 => {
+                let params = json!({"limit": 1000});
+                self.ask(Asked::Lineage, Some(talk), "conversation/lineage", params);
+            }
+            _ => self.again(talk),
+        }
+    }
+
+    /// Something that can be asked for while the conversation is busy.
+    fn beside(&mut self, talk: usize) {
+        match self.random.below(10) {
+            0..=1 if self.prompted().contains(&talk) => {
+                self.ask(Asked::Cancel, Some(talk), "conversation/cancel", json!({}));
+            }
+            2..=3 => self.fork(talk, false),
+            // It is told that the conversation is busy, unless it is not any more.
+            4 => self.say(talk),
+            5..=6 => self.again(talk),
+            _ => self.ask(Asked::Chain, Some(talk), "conversation/chain", json!({})),
+        }
+    }
+
+    fn make(&mut self) {
+        // Without a key a conversation whose answer was lost would be nobody's.
+        let params = json!({
+            "agent": "proxied", "cwd": self.home.project(), "open": self.random.chance(30), "requestId": self.key(),
+        });
+        self.ask(Asked::New, None, "conversation/new", params);
+    }
+
+    fn fork(&mut self, talk: usize, in_place: bool) {
+        let params = json!({"inPlace": in_place, "requestId": self.key()});
+        let history = self.talks[talk].history.clone();
+        let asked = Asked::Fork { in_place, history };
+        self.ask(asked, Some(talk), "conversation/fork", params);
+    }
+
+    /// A call that was answered, with the same request id.
+    fn again(&mut self, talk: usize) {
+        if self.talks[talk].answered.is_empty() {
+            return;
+        }
+        let answered = self.random.pick(&self.talks[talk].answered);
+        let asked = Asked::Again(answered.result);
+        self.ask(asked, Some(talk), answered.method, answered.params);
+    }
+
+    /// A text that no other prompt of the round has, and that is part of none.
+    pub(crate) fn mark(&mut self) -> String {
+        format!("mark-{};", self.sent.len() + 1)
+    }
+
+    fn say(&mut self, talk: usize) {
+        let mark = self.mark();
+        let write = Effects::directive(&mark);
+        let chunks = 5 + self.random.below(40);
+        let (script, has_effect) = match self.random.below(100) {
+            0..=9 => (String::new(), false),
+            10..=44 => (format!("{write}[[stream {chunks} 0]]"), true),
+            45..=64 => (format!("[[stream {chunks} 0]]{write}"), true),
+            65..=71 => (
+                format!(r#"[[tool read {{"path":"a"}}]]{write}[[say done]]"#),
+                true,
+            ),
+            // Where it is refused the rest is not done.
+            72..=81 => (format!("[[ask may I]]{write}"), false),
+            82..=85 => (format!("{write}[[crash]]"), true),
+            86..=88 => ("[[say so far]][[crash]]".to_owned(), false),
+            89..=94 => (format!("{write}[[forget]]"), true),
+            _ => (format!("{write}[[hang]]"), true),
+        };
+        self.prompt(talk, &mark, format!("{mark} {script}"), has_effect);
+    }
+
+    pub(crate) fn prompt(&mut self, talk: usize, mark: &str, prompt: String, has_effect: bool) {
+        let sent = Sent {
+            has_effect,
+            has_ended_well: false,
+        };
+        self.sent.insert(mark.to_owned(), sent);
+        self.talks[talk].sent.push(prompt.clone());
+        self.figures.prompts += 1;
+        let mut params = json!({"prompt": prompt});
+        if self.random.chance(60) {
+            params["requestId"] = json!(self.key());
+        }
+        let asked = Asked::Prompt {
+            text: prompt,
+            mark: mark.to_owned(),
+        };
+        self.ask(asked, Some(talk), "conversation/prompt", params);
+    }
+}

@@ -1,0 +1,114 @@
+//! What must hold of everything that was told in a round.
+
+use serde_json::{Value, json};
+
+use crate::chain::{CHAIN_LIMIT, verify_chain, verify_upstream};
+use crate::client::Client;
+use crate::ledger::{Ledger, text};
+use crate::round::Round;
+
+/// Messages a page.
+const PAGE: usize = 100;
+
+impl Round {
+    /// Ids lead to their conversations, and chain and lineage are right.
+    pub(crate) fn verify_chains(&mut self) {
+        // A connection of its own: the events on the other are still to be heard.
+        let mut client = Client::connect(&self.home.socket()).unwrap();
+        for ledger in &mut self.talks {
+            verify_chain(&mut client, ledger);
+            verify_upstream(&mut client, ledger);
+        }
+    }
+
+    /// All of it, when nothing runs any more.
+    pub(crate) fn verify(&mut self) {
+        self.verify_chains();
+        let mut client = Client::connect(&self.home.socket()).unwrap();
+        for ledger in &self.talks {
+            let history = history(&mut client, &ledger.id);
+            let chain = client.call("conversation/chain", &json!({"conversationId": ledger.id}));
+            self.figures.full_chains += usize::from(chain["links"].as_array().unwrap().len() == CHAIN_LIMIT);
+            self.figures.gaps += usize::from(!history.gaps.is_empty());
+            self.figures.kept += verify_history(&mut client, ledger, &history);
+        }
+        let counts = self.effects.counted();
+        self.figures.effects = counts.values().sum();
+        for (mark, sent) in &self.sent {
+            let times = counts.get(mark).copied().unwrap_or_default();
+            assert!(times <= 1, "{mark} has taken effect {times} times");
+            let must = sent.has_effect && sent.has_ended_well;
+            assert!(times == 1 || !must, "{mark} has ended well without effect");
+        }
+    }
+}
+
+/// A history as it is told.
+#[derive(Debug, Default)]
+struct History {
+    prompts: Vec<String>,
+    /// What is told of sessions before in words: of one that was branched off such a session nothing else is.
+    retold: String,
+    gaps: Vec<Value>,
+}
+
+fn history(client: &mut Client, id: &str) -> History {
+    let mut history = History::default();
+    let mut params = json!({"conversationId": id, "limit": PAGE});
+    loop {
+        let page = client.call("conversation/history", &params);
+        for message in page["messages"].as_array().unwrap() {
+            if message["role"] != "user" || !message["kind"].is_null() {
+                continue;
+            }
+            let parts = message["content"].as_array().unwrap();
+            let words = |kind: &str| -> String {
+                let parts = parts.iter().filter(|part| part["type"] == kind);
+                parts.map(|part| text(part, "text")).collect()
+            };
+            history.retold.push_str(&words("retelling"));
+            let prompt = words("text");
+            if !prompt.is_empty() {
+                history.prompts.push(prompt);
+            }
+        }
+        let gaps = page["gaps"].as_array().into_iter().flatten();
+        history.gaps.extend(gaps.cloned());
+        if page["nextCursor"].is_null() {
+            return history;
+        }
+        params["cursor"] = page["nextCursor"].clone();
+    }
+}
+
+/// Each turn that was acknowledged stands there, in order, unless its loss was told; no prompt stands there twice. How
+/// many had to.
+fn verify_history(client: &mut Client, ledger: &Ledger, history: &History) -> usize {
+    for sent in &ledger.sent {
+        let times = history.prompts.iter().filter(|prompt| *prompt == sent).count();
+        assert!(
+            times <= 1,
+            "{}: {sent} stands there {times} times: {history:#?}",
+            ledger.id
+        );
+    }
+    if !history.gaps.is_empty() {
+        return 0;
+    }
+    let mut rest = history.prompts.as_slice();
+    for known in &ledger.history {
+        match rest.iter().position(|prompt| prompt == known) {
+            Some(place) => rest = &rest[place + 1..],
+            None if history.retold.contains(known.as_str()) => {}
+            None => {
+                let params = json!({"conversationId": ledger.id, "limit": 1000});
+                let lineage = client.call("conversation/lineage", &params);
+                panic!(
+                    "{}: {known} is not in its place in {history:#?}\nexpected {:#?}\nlineage {lineage:#}",
+                    ledger.id, ledger.history
+                );
+            }
+        }
+    }
+    ledger.history.len()
+}
