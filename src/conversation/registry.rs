@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
 use bridge_protocol::event::Event;
-use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
 use futures_util::FutureExt;
 use tokio::sync::mpsc::error::TrySendError;
@@ -29,7 +28,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, ResolvedBy, Resting};
+use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, ResolvedBy};
 use crate::transcript::watch::Watch;
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
@@ -403,13 +402,7 @@ impl Registry {
     async fn task_failed(&self, id: ConversationId, why: String) {
         tracing::error!(conversation = %id, why, "the task of a conversation failed");
         let Ok(record) = self.record(id) else { return };
-        let mut record = last_life::end_unfinished(record, FailureKind::Unknown, &why).0;
-        record.resting = Resting::Failed;
-        record.failure = Some(why);
-        let change = Change {
-            conversation: Some(record),
-            ..Change::default()
-        };
+        let change = self.end_failed_task(record, &why);
         if let Err(error) = self.services.store.commit(change).await {
             tracing::error!(conversation = %id, error = chain_text(&error), "the failure could not be written down");
             return;

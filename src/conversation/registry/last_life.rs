@@ -2,18 +2,25 @@
 
 use std::sync::Arc;
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
+
+use jiff::SignedDuration;
 
 use super::super::actor::Message;
 use super::super::arrival::arrival;
 use super::super::climbing::store_error;
 use super::super::effect::Arrival;
 use super::super::error::ConversationError;
+use super::super::services::now;
 use super::Registry;
 use crate::store::{
     Change, ConversationRecord, CutPrompt, OpenRequest, RequestId, RequestRecord, Resting, TurnPhase,
 };
+
+/// How long a conversation whose task failed is left alone before it goes on by itself.
+const AFTER_A_FAULT: SignedDuration = SignedDuration::from_mins(1);
 
 impl Registry {
     /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans.
@@ -31,16 +38,7 @@ impl Registry {
             }
             let (record, ended) = self.end_by_transcript(record).await;
             self.wake_when_due(&record);
-            let kept = match &ended {
-                Some((Some(request), result)) => store
-                    .request(Some(id), request)
-                    .map_err(|error| store_error(&error))?
-                    .map(|kept| RequestRecord {
-                        result: RawJson::from_value(result).ok(),
-                        ..kept
-                    }),
-                _ => None,
-            };
+            let kept = self.result_of(id, ended.as_ref())?;
             // In line now, awaited together: a thousand cut turns cost a few syncs.
             writes.push(store.commit(Change {
                 conversation: Some(record),
@@ -56,6 +54,48 @@ impl Registry {
 }
 
 impl Registry {
+    /// The result of the call that asked for a turn which was ended here, to be remembered under the caller's own name of it.
+    fn result_of(
+        &self,
+        id: ConversationId,
+        ended: Option<&Ended>,
+    ) -> Result<Option<RequestRecord>, ConversationError> {
+        let Some((Some(request), result)) = ended else {
+            return Ok(None);
+        };
+        let kept = self.services.store.request(Some(id), request);
+        let kept = kept.map_err(|error| store_error(&error))?;
+        Ok(kept.map(|kept| RequestRecord {
+            result: RawJson::from_value(result).ok(),
+            ..kept
+        }))
+    }
+
+    /// What is to be written down of a conversation whose task failed. Its agent may have the prompt, and may work on it
+    /// still: neither the prompt nor a continuation that went out goes out again by itself. One that waits goes on waiting.
+    pub(super) fn end_failed_task(&self, record: ConversationRecord, why: &str) -> Change {
+        let id = record.id;
+        let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
+        let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why);
+        record.resting = Resting::Failed;
+        record.failure = Some(why.to_owned());
+        record.continuation = record.continuation.filter(|_| !went_out);
+        let later = now().saturating_add(AFTER_A_FAULT).unwrap_or_else(|_| now());
+        if let Some(continuation) = &mut record.continuation {
+            continuation.at = continuation.at.max(later);
+        }
+        self.wake_when_due(&record);
+        let kept = self.result_of(id, ended.as_ref()).unwrap_or_else(|error| {
+            tracing::error!(conversation = %id, %error, "the call that asked for the turn cannot be looked up");
+            None
+        });
+        Change {
+            conversation: Some(record),
+            requests: kept.into_iter().collect(),
+            ..Change::default()
+        }
+    }
+
     /// Ends a turn that the last life cut short by what the agent's transcript says of it. The caller's own name of a call
     /// whose prompt reached no agent is not told as used up: the same call is carried out when it comes again.
     async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Option<Ended>) {
