@@ -178,8 +178,9 @@ pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkO
 
 /// The transcripts that together hold the head's history, oldest first; the head itself is the last.
 ///
-/// A session that carries its history, or starts fresh, is enough by itself. One that follows is preceded by the
-/// history of its ancestor up to the place that it referred to.
+/// A session that starts fresh is enough by itself, and one that carries the history of another holds as much as that
+/// one's file does: what that one follows precedes both. One that follows is preceded by the history of its ancestor up to
+/// the place that it referred to.
 pub fn history_sources(
     head: &UpstreamId,
     lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>,
@@ -191,13 +192,13 @@ pub fn history_sources(
     let mut seen = HashSet::from([head.clone()]);
     let mut child = lookup(head);
     while let Some(origin) = child.take() {
-        if origin.relation != Relation::Follows {
-            break;
-        }
         let Some(from) = parent(&origin, &mut seen) else {
             break;
         };
         child = lookup(&from);
+        if origin.relation == Relation::Carries {
+            continue;
+        }
         sources.push(HistorySource {
             upstream_id: from,
             until: origin.from_checkpoint_id,

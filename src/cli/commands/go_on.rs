@@ -3,9 +3,11 @@
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient;
-use bridge_protocol::{ConversationId, ConversationRef};
+use bridge_protocol::{BridgeError, ConversationId, ConversationRef, ErrorKind};
+
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, civil};
+use jsonrpsee::core::ClientError;
 use serde::Serialize;
 
 use super::{Context, conversation_ref};
@@ -41,7 +43,7 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     let answer = daemon
         .continue_at(conversation, at, text, cancel, None)
         .await
-        .map_err(|error| in_own_words(error.into()))?;
+        .map_err(in_own_words)?;
     if context.output.json {
         context.answer(&daemon, "conversation/continue")?;
         return Ok(Exit::Done);
@@ -54,12 +56,14 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     Ok(Exit::Done)
 }
 
-/// The same refusal, naming this program's options.
-fn in_own_words(problem: Problem) -> Problem {
-    if problem.exit == Exit::Busy {
-        return problem.hint("--at TIME with a TEXT sends that; sessionctl send sends it at once");
+/// The same refusal, naming this program's options where they are what helps.
+fn in_own_words(error: ClientError) -> Problem {
+    let is_conflict = matches!(&error, ClientError::Call(error) if BridgeError::from(error.clone()).kind == ErrorKind::Conflict);
+    let problem = Problem::from(error);
+    match is_conflict {
+        true => problem.hint("--at TIME with a TEXT sends that; sessionctl send sends it at once"),
+        false => problem,
     }
-    problem
 }
 
 /// A moment as a person writes it: with its zone, without one by the clock of this machine, or the next time that this

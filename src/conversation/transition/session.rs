@@ -131,7 +131,9 @@ impl<R> Model<R> {
             preamble: opened.preamble,
             can_reopen: opened.can_reopen,
         });
-        if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) {
+        // What was cut short still is: only a turn makes up for it.
+        let is_cut = self.record.resting == Resting::Interrupted && self.record.cut.is_some();
+        if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) && !is_cut {
             // A failure can hide a limit, which an open session does not lift.
             self.record.resting = if self.record.limit.is_some() {
                 Resting::Limited
