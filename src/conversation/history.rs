@@ -122,10 +122,7 @@ impl History {
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own));
             match opened {
                 Some(Ok(session)) => {
-                    // Of a damaged file that is told, and with it what it lacks.
-                    let losses = session.open.losses();
-                    let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
-                    if head.upstream_id == id && !is_damaged {
+                    if head.upstream_id == id && may_lack(&session.open, head) {
                         history.gaps.extend(behind(services, head));
                     }
                     for source in sources {
@@ -552,6 +549,18 @@ fn open_source(
         turns_before: 0,
         messages_before: 0,
     })
+}
+
+/// Whether the file of a head has to be looked at for turns that it lacks: not where all that ran on it stands there with
+/// more than a prompt. Of a damaged one that is told, and with it what it lacks.
+fn may_lack(open: &Opened, head: &Link) -> bool {
+    let losses = open.losses();
+    let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
+    let last = open.turns().checked_sub(1).map(|last| open.turn(last).len());
+    let ran = head.turns.saturating_add(head.carried_turns);
+    let is_whole =
+        open.turns() as u64 >= ran && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
+    !is_damaged && !is_whole
 }
 
 /// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.

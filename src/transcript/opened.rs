@@ -115,6 +115,15 @@ impl Opened {
         }
     }
 
+    /// Whether its last line breaks off, as far as that is known: a rollout's is passed over by its agent.
+    #[must_use]
+    pub fn ends_torn(&self) -> bool {
+        match self {
+            Self::Claude(open) => open.book.ends_torn(),
+            Self::Codex(_) => false,
+        }
+    }
+
     /// The messages of a turn; of one that is not there none.
     #[must_use]
     pub fn turn(&self, turn: usize) -> Range<usize> {

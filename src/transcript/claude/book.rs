@@ -111,6 +111,12 @@ impl Book {
         }
     }
 
+    /// Whether the transcript's last line breaks off.
+    #[must_use]
+    pub fn ends_torn(&self) -> bool {
+        self.index.ends_torn()
+    }
+
     /// How many messages there are.
     #[must_use]
     pub fn messages(&self) -> usize {
