@@ -133,6 +133,12 @@ pub struct OrphanAnswer<R> {
 }
 
 impl<R> Turn<R> {
+    /// Whether it is the turn of this id, and on its way to the disk.
+    #[must_use]
+    pub fn is_recorded_as(&self, turn_id: &TurnId) -> bool {
+        self.phase == TurnPhase::Recording && self.asked.turn_id == *turn_id
+    }
+
     /// Whether everyone knows that it runs.
     fn is_told(&self) -> bool {
         self.announced && self.phase != TurnPhase::Ending

@@ -233,10 +233,35 @@ async fn it_waits_without_its_agent() {
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
-    let limited = send_and_wait(&app, id, "[[limit 2]]").await;
+    let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
     events.until("closed").await;
-    assert!(Timestamp::now() < limited.continuation.unwrap().at);
+    assert_eq!(app.get(id).await.continuation, limited.continuation);
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+}
+
+/// A conversation of which daemon and agent were killed with a prompt on its way, which the agent had read or not.
+async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId, Value) {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    let [agent] = home.agents()[..] else {
+        panic!("one agent")
+    };
+    if !is_read {
+        stop_process(agent);
+    }
+    let mut events = app.events(id).await;
+    let params = json!({"conversationId": id, "prompt": text, "requestId": "mine"});
+    let mut raw = daemon.raw().await;
+    raw.send("conversation/prompt", params.clone()).await;
+    events
+        .until(if is_read { "update" } else { "promptAccepted" })
+        .await;
+    daemon.kill();
+    kill_now(agent);
+    (id, params)
 }
 
 /// The agent is killed with a prompt that it has not read: nobody has done anything, so the next process gets it, once.
@@ -269,27 +294,7 @@ async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
 async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
     for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
-        let id = app.make(&home.project()).await;
-        app.send(id, "before").await;
-        let [agent] = home.agents()[..] else {
-            panic!("one agent")
-        };
-        if !is_read {
-            stop_process(agent);
-        }
-        let mut events = app.events(id).await;
-        let params = json!({"conversationId": id, "prompt": text, "requestId": "mine"});
-        daemon
-            .raw()
-            .await
-            .send("conversation/prompt", params.clone())
-            .await;
-        let last = if is_read { "update" } else { "promptAccepted" };
-        events.until(last).await;
-        daemon.kill();
-        kill_now(agent);
+        let (id, params) = killed_with(&home, text, is_read).await;
         let daemon = home.start();
         let app = daemon.app().await;
         assert_eq!(app.get(id).await.state, ConversationState::Interrupted, "{text}");
@@ -326,24 +331,7 @@ async fn a_limit_that_is_still_on_is_met_once() {
 #[tokio::test]
 async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
-    let [agent] = home.agents()[..] else {
-        panic!("one agent")
-    };
-    stop_process(agent);
-    let mut events = app.events(id).await;
-    let params = json!({"conversationId": id, "prompt": "never read", "requestId": "mine"});
-    daemon
-        .raw()
-        .await
-        .send("conversation/prompt", params.clone())
-        .await;
-    events.until("promptAccepted").await;
-    daemon.kill();
-    kill_now(agent);
+    let (id, params) = killed_with(&home, "never read", false).await;
     let daemon = home.start();
     let app = daemon.app().await;
     let mut events = app.events(id).await;

@@ -33,13 +33,10 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let is_recording = |turn: &&mut Turn<R>| turn.phase == TurnPhase::Recording;
-        let Some(turn) = self.turn.as_mut().filter(is_recording) else {
+        let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
+        let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
         };
-        if turn.asked.turn_id != *turn_id {
-            return;
-        }
         let Session::Live(live) = &self.session else {
             // The agent died meanwhile: nothing was written, nothing sent.
             turn.phase = TurnPhase::Waiting;
@@ -88,13 +85,10 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let is_recording = |turn: &&mut Turn<R>| turn.phase == TurnPhase::Recording;
-        let Some(turn) = self.turn.as_mut().filter(is_recording) else {
+        let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
+        let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
         };
-        if turn.asked.turn_id != *turn_id {
-            return;
-        }
         if let Err(error) = result {
             self.take_prompt_back(now);
             self.fail_unsent_turn(&ConversationError::StoreFailed(error), now, effects);
