@@ -93,6 +93,11 @@ impl TurnEnds {
         self.ask(upstream_id, None);
     }
 
+    /// Something was heard of transcripts, of which the system tells nobody any more.
+    pub fn note_heard(&self) {
+        self.wake.notify_one();
+    }
+
     fn ask(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
         let mut noted = self.lock();
         let (asked, all) = &mut *noted;

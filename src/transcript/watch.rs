@@ -203,6 +203,13 @@ impl Watch {
             .collect()
     }
 
+    /// Whether something was heard that [`Watch::heard`] has still to tell. Who asked for a list may have taken it in before
+    /// the waker told of it, which then stays silent.
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        self.roots.iter().any(|root| !root.for_ears.is_empty())
+    }
+
     /// Whether every change is heard of.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -98,6 +98,7 @@ fn contains(text: &[u8], needle: &[u8]) -> bool {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::{processes_of, told};
@@ -105,13 +106,17 @@ mod tests {
     #[test]
     fn a_process_that_names_the_folder_is_found_while_it_lives() {
         let folder = tempfile::tempdir().unwrap();
-        // It waits for its input to end, that is for this test.
+        // It says back what it hears until its input ends, that is for as long as this test wants.
         let mut child = Command::new("cat")
             .env("FOLDER_OF_A_TEST", folder.path())
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // A process is handed out before the system has given it its environment; one that answers has it.
+        let mut heard = [0];
+        child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut heard).unwrap();
         let found = processes_of(folder.path()).unwrap();
         assert_eq!(
             found.iter().map(|process| process.pid).collect::<Vec<_>>(),

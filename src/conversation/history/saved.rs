@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::history::Checkpoint;
 
 use super::History;
@@ -26,10 +27,19 @@ pub(in super::super) struct Saved {
 }
 
 impl History {
-    /// How many turns stand in this transcript, when it is the last session's.
-    pub(in super::super) fn last_turns(&self, path: &Path) -> u64 {
-        let own = self.sessions.last().filter(|own| own.open.path() == path);
-        own.map_or(0, |own| own.open.turns() as u64)
+    /// How many turns stand in this transcript of a session; none where the history is told from another copy of it.
+    ///
+    /// # Errors
+    /// Why none of its copies could be read.
+    pub(in super::super) fn turns_of(&self, id: &UpstreamId, path: &Path) -> Result<Option<u64>, String> {
+        match self.sessions.last().filter(|own| own.upstream_id == *id) {
+            Some(own) if own.open.path() == path => Ok(Some(own.open.turns() as u64)),
+            Some(_) => Ok(None),
+            None => {
+                let gap = self.gaps.iter().find(|gap| gap.upstream_id == *id);
+                Err(gap.map_or_else(|| "it is not found".to_owned(), |gap| gap.detail.clone()))
+            }
+        }
     }
 
     /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, and the last turn only

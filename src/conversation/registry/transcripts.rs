@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
+use super::super::growth::TurnEnds;
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
 use super::Registry;
@@ -77,8 +78,9 @@ impl Registry {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 if after.is_none() || !shelf.is_scanned() {
                     // Before that nothing is known of changes.
-                    let (changes, problem) =
-                        watch.as_ref().map_or((None, None), |watch| changes(watch, root));
+                    let (changes, problem) = watch
+                        .as_ref()
+                        .map_or((None, None), |watch| changes(watch, root, &services.turn_ends));
                     match changes {
                         Some(changes) => shelf.refresh(&root.folder, root.format, &changes),
                         None => shelf.scan(&root.folder, root.format),
@@ -142,11 +144,18 @@ fn listed(entry: &AgentEntry) -> Option<Listed> {
 }
 
 /// What has changed below a root since the last list, where that is known, and why it is not.
-fn changes(watch: &Mutex<Watch>, root: &Listed) -> (Option<Changes>, Option<Unwatched>) {
+fn changes(
+    watch: &Mutex<Watch>,
+    root: &Listed,
+    turn_ends: &TurnEnds,
+) -> (Option<Changes>, Option<Unwatched>) {
     // What was noted of the folders is whole after any panic.
     let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
     watch.add_root(&root.folder, root.format);
     let changes = watch.for_list(&root.folder);
+    if watch.has_heard() {
+        turn_ends.note_heard();
+    }
     let problem = watch.problem(&root.folder).map(|problem| Unwatched {
         path: root.folder.to_string_lossy().into_owned(),
         problem,

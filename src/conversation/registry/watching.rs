@@ -64,8 +64,10 @@ type Prepared = (io::Result<OwnedFd>, Ears);
 /// How many transcripts are looked at no more because the daemon failed on them: one is a fault to be mended.
 const ASIDE: usize = 64;
 
-/// When a transcript whose folder is not watched is looked at again behind a turn's end: the last record comes some
-/// 60 to 100 ms behind what was heard, and later on a slow disk. What is on it by none of these is told behind the next turn.
+/// When a transcript is looked at again behind a turn's end that is not told yet, or that could not be read: where its folder
+/// is not watched nothing else would, and a reading may fail for reasons that no change of the file tells. The last record
+/// comes some 60 to 100 ms behind what was heard, and later on a slow disk. What is on it by none of these is told with the
+/// next change, or behind the next turn.
 const LATE: [Duration; 3] = [
     Duration::from_millis(150),
     Duration::from_millis(1_000),
@@ -81,6 +83,8 @@ struct Ears {
     waiting: BTreeMap<PathBuf, Waiting>,
     /// The sessions on which turns have ended here, and of which conversations, until they are told; with when they ended.
     owed: BTreeMap<(UpstreamId, ConversationId), Instant>,
+    /// Those that could not be read, and at how many looks in a row.
+    unread: BTreeMap<PathBuf, usize>,
     /// Those that are looked at no more.
     aside: BTreeSet<PathBuf>,
     /// When the next of the late looks is, and which it is.
@@ -294,6 +298,7 @@ impl Ears {
             files: Files::default(),
             waiting: BTreeMap::new(),
             owed: BTreeMap::new(),
+            unread: BTreeMap::new(),
             aside: BTreeSet::new(),
             late: None,
             round: 0,
@@ -336,26 +341,22 @@ impl Ears {
         }
         let asked = registry.services.turn_ends.take();
         let has_ended = !asked.0.is_empty();
-        if has_ended || is_late {
-            let number = match late {
-                Some((_, number)) if !has_ended => number + 1,
-                _ => 0,
-            };
-            let after = LATE.get(number).filter(|_| !is_whole);
-            self.late = after.map(|after| (Instant::now() + *after, number));
-        } else {
-            self.late = late;
-        }
-        let again = self.due(asked);
+        let again = self.due(asked, is_late);
         changed.extend(again);
         // What is watched whole is heard of, before the end of its turn or behind it.
-        if !is_whole && (has_ended || is_late) {
+        if is_late || (has_ended && !is_whole) {
             let unheard = self.unheard(registry, &changed);
             changed.extend(unheard);
         }
         // Files that are there come first: one that was moved keeps what is known of it.
         changed.sort_by_cached_key(|changed| !changed.path.exists());
         self.look_at_each(changed, |ears, changed| ears.look(registry, changed));
+        self.late = match late {
+            _ if has_ended => self.late_look(0),
+            Some((_, number)) if is_late => self.late_look(number + 1),
+            None if self.has_unread() => self.late_look(0),
+            set => set,
+        };
         while self.waiting.len() > WAITING {
             let rank = |waiting: &Waiting| (waiting.is_owned, waiting.since);
             let oldest = self.waiting.iter().min_by_key(|(_, waiting)| rank(waiting));
@@ -363,6 +364,7 @@ impl Ears {
                 return;
             };
             self.waiting.remove(&oldest);
+            self.unread.remove(&oldest);
         }
     }
 
@@ -387,12 +389,25 @@ impl Ears {
         }
     }
 
-    /// What has waited for a turn that has ended now, or for another head.
-    fn due(&mut self, (asked, all): Asked) -> Vec<Changed> {
+    /// When to look again at what is owed or could not be read, if there is anything; it was looked at so often.
+    fn late_look(&self, number: usize) -> Option<(Instant, usize)> {
+        let is_wanted = !self.owed.is_empty() || self.has_unread();
+        let after = LATE.get(number).filter(|_| is_wanted)?;
+        Some((Instant::now() + *after, number))
+    }
+
+    /// Whether there is something that could not be read, and may be by a later look.
+    fn has_unread(&self) -> bool {
+        self.unread.values().any(|looks| *looks <= LATE.len())
+    }
+
+    /// What has waited for a turn that has ended now, for another head, or to be readable.
+    fn due(&mut self, (asked, all): Asked, is_late: bool) -> Vec<Changed> {
         let mut again = Vec::new();
         self.waiting.retain(|path, waiting| {
             let id = upstream_id(path, waiting.format);
-            let is_due = all || id.is_some_and(|id| asked.contains_key(&id));
+            let is_asked = id.is_some_and(|id| asked.contains_key(&id));
+            let is_due = all || is_asked || (is_late && self.unread.contains_key(path));
             if is_due {
                 again.push(Changed {
                     root: waiting.root.clone(),
@@ -442,6 +457,7 @@ impl Ears {
                 false => self.files.forget(&changed.path),
             }
             self.waiting.remove(&changed.path);
+            self.unread.remove(&changed.path);
             registry.services.library.forget(&changed.path);
             return;
         };
@@ -460,11 +476,12 @@ impl Ears {
         let before = seen.clone();
         // The next turn's end tells whether it was begun anew.
         let mut is_waiting = !is_owned || seen.judged > seen.bytes;
+        let mut is_unread = false;
         for owner in owners {
             let tell = |growth| registry.tell_growth(owner.record.id, growth);
             let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
                 // It may be readable when it is looked at again.
-                is_waiting = true;
+                (is_waiting, is_unread) = (true, true);
                 continue;
             };
             is_waiting |= !judgement.is_final;
@@ -476,6 +493,7 @@ impl Ears {
             }
         }
         self.files.put(&changed.path, seen);
+        self.note_read(&changed.path, !is_unread);
         if is_waiting {
             let since = self.round;
             self.waiting.insert(
@@ -487,6 +505,19 @@ impl Ears {
                     is_owned,
                 },
             );
+        }
+    }
+
+    /// Notes whether a transcript could be read, and says it once where it could not.
+    fn note_read(&mut self, path: &Path, was_read: bool) {
+        if was_read {
+            self.unread.remove(path);
+            return;
+        }
+        let looks = self.unread.entry(path.to_owned()).or_default();
+        *looks += 1;
+        if *looks == 1 {
+            tracing::warn!(path = %path.display(), "a changed transcript cannot be read; what is saved in it is told once it can be");
         }
     }
 

@@ -82,7 +82,7 @@ fn extent(library: &Library, path: &Path, format: Format) -> Result<Extent, Tran
     }
 }
 
-/// What can be read of a transcript; what cannot is looked at again when it changes.
+/// What can be read of a transcript; what cannot is looked at again.
 fn in_file<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
     let told = read.inspect_err(
         |error| tracing::debug!(path = %path.display(), %error, "a changed transcript cannot be read"),
@@ -137,7 +137,11 @@ pub(super) fn judge(
         let lineage = in_store(services.store.lineage_all(record.id))?;
         let mut history = in_file(path, History::of_link(services, record, &lineage, link))?;
         let again = in_file(path, extent(&services.library, path, format))?;
-        let turns = history.last_turns(path);
+        let Some(turns) = in_file(path, history.turns_of(&link.upstream_id, path))? else {
+            // It counts where the agent goes on in it.
+            tell(growth);
+            return Some(judgement);
+        };
         let acknowledged = link.turns.saturating_add(link.carried_turns);
         let with_last = may_be_over && stands.has_ended(&again, turns, acknowledged);
         loop {

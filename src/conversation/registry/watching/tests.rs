@@ -138,7 +138,8 @@ impl Stage {
     /// The prompt of the checkpoint that is told next.
     async fn saved(&mut self) -> String {
         loop {
-            let text = self.events.recv().await.unwrap();
+            let told = timeout(OWED_FOR, self.events.recv()).await;
+            let text = told.expect("it is told by now").unwrap();
             let envelope: EventEnvelope = serde_json::from_str(&text).unwrap();
             if let Event::CheckpointSaved { checkpoint } = envelope.event {
                 return checkpoint.prompt;
@@ -241,6 +242,68 @@ async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
         stage.write_turn(3);
         assert_eq!(stage.saved().await, "turn 3");
     }
+}
+
+/// Whatever the reason is: a change that was not heard, or that was looked at when it could not be read.
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_ours_that_nothing_told_of_is_found_by_a_later_look() {
+    let mut stage = Stage::new().await;
+    // It watches no folder, and has no problem with that.
+    assert!(stage.registry.watch.lock().unwrap().is_whole());
+    stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
+    stage.write_turn(2);
+    stage.end_turn();
+    assert_eq!(stage.saved().await, "turn 2");
+}
+
+/// Who asks for a list takes in what happened, and the system tells the watching of it no more.
+#[tokio::test(start_paused = true)]
+async fn what_a_list_has_heard_is_told() {
+    let mut stage = Stage::new().await;
+    let root = stage.root.clone();
+    stage
+        .registry
+        .watch
+        .lock()
+        .unwrap()
+        .add_root(&root, Format::Claude);
+    let (_, ears) = stage.prepared();
+    let silent = Err(io::Error::other("a waker that wakes nobody"));
+    stage.registry.watch_once(ready(Ok((silent, ears)))).await;
+    stage.write_turn(2);
+    let list = stage
+        .registry
+        .transcripts(TranscriptFilter::default(), None, 10)
+        .await;
+    assert_eq!(list.unwrap().transcripts.len(), 1);
+    assert_eq!(stage.saved().await, "turn 2");
+}
+
+#[test]
+fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
+    let path = PathBuf::from("/r/projects/-p/s1.jsonl");
+    let mut ears = Ears::new();
+    assert!(ears.late_look(0).is_none());
+    let due = |ears: &mut Ears, is_late| {
+        let waiting = Waiting {
+            root: PathBuf::from("/r"),
+            format: Format::Claude,
+            since: 1,
+            is_owned: true,
+        };
+        ears.waiting.insert(path.clone(), waiting);
+        ears.due(Asked::default(), is_late).len()
+    };
+    assert_eq!(due(&mut ears, true), 0, "it could be read");
+    for look in 0..=LATE.len() {
+        ears.note_read(&path, false);
+        assert_eq!(ears.late_look(look).is_some(), look < LATE.len());
+        assert_eq!((due(&mut ears, false), due(&mut ears, true)), (0, 1));
+    }
+    ears.note_read(&path, false);
+    assert!(!ears.has_unread());
+    ears.note_read(&path, true);
+    assert_eq!(due(&mut ears, true), 0);
 }
 
 #[tokio::test(start_paused = true)]
