@@ -254,6 +254,9 @@ pub struct LineageEntry {
     pub fidelity: Fidelity,
     /// Whether the upstream id is in the chain now.
     pub in_chain: bool,
+    /// The ways that were tried before this one to bring the session back, and why they did not work. A long reason is cut.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
 }
 
 /// How a session was brought back.

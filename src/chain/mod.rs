@@ -219,6 +219,7 @@ impl Chain {
             cause: None,
             fidelity: Fidelity::None,
             in_chain: false,
+            attempts: Vec::new(),
         };
         Appended {
             entries: vec![entry],
@@ -262,6 +263,7 @@ impl Chain {
             cause: link.cause,
             fidelity,
             in_chain: false,
+            attempts: Vec::new(),
         }
     }
 }

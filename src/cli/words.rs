@@ -4,7 +4,7 @@
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::link::{Fidelity, LineageReason, Relation, Resumed, RollCause, Via};
+use bridge_protocol::link::{Attempt, Fidelity, LineageReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::turn::FailureKind;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -149,6 +149,16 @@ pub(super) fn failure(kind: FailureKind) -> &'static str {
         FailureKind::DaemonRestarted => "the daemon ended during the turn",
         _ => "the turn failed",
     }
+}
+
+/// What was tried to bring a session back and did not work, a line each.
+pub(super) fn tried(attempts: &[Attempt]) -> impl Iterator<Item = String> {
+    attempts.iter().filter_map(|attempt| {
+        let error = attempt.error.as_ref()?;
+        let id = attempt.upstream_id.as_ref();
+        let id = id.map_or_else(String::new, |id| format!(" {}", short(id.as_str())));
+        Some(format!("tried{id} ({}): {}", via(attempt.via), one_line(error)))
+    })
 }
 
 /// Why an entry is in the lineage.

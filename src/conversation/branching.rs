@@ -364,6 +364,7 @@ mod tests {
     #[test]
     fn a_branch_owes_what_was_acknowledged_and_was_not_gone_back_behind() {
         let file = |turns, turns_anywhere| OnDisk {
+            repaired_turns: 0,
             turns,
             turns_at_most: turns,
             turns_anywhere,

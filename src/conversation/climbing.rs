@@ -463,9 +463,19 @@ impl Climber {
         let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
         let copied = tokio::task::spawn_blocking(move || {
             let library = &services.library;
-            let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
+            let agent = agent.as_str();
+            let (new_id, path, place) = match via {
+                Via::Rebuilt => {
+                    let (new_id, path, end) = disk::rebuild_session(library, &root, &cwd, agent, &id)?;
+                    (new_id, path, Some(end))
+                }
+                _ => {
+                    let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
+                    let end = || disk::last_checkpoint(library, &root, &cwd, agent, &id);
+                    (new_id, path, cut.or_else(end))
+                }
+            };
             services.old_bytes.note_copied(&new_id, &path);
-            let place = cut.or_else(|| disk::last_checkpoint(library, &root, &cwd, agent.as_str(), &id));
             let turns =
                 disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None)).map_or(0, |file| file.turns);
             Ok::<_, TranscriptError>((new_id, path, place, turns))
@@ -479,9 +489,11 @@ impl Climber {
         link.from_checkpoint_id = place;
         link.carried_turns = turns;
         link.written = true;
-        if via == Via::Copied {
-            link.reason = LinkReason::Copied;
-        }
+        link.reason = match via {
+            Via::Copied => LinkReason::Copied,
+            Via::Rebuilt => LinkReason::Rebuilt,
+            _ => link.reason,
+        };
         let outcome = self
             .open(lease, &self.reopening(climb, new_id), Some(link), None)
             .await;

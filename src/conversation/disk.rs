@@ -157,6 +157,14 @@ pub(super) fn on_disk(
         None if branch.breaks == 0 && !branch.cut_by_compaction => anywhere().unwrap_or(0),
         _ => 0,
     };
+    let repaired = || {
+        let joined = library.index(&path).ok()?.select_joined()?;
+        Some(joined.prompt_offsets().len() as u64)
+    };
+    let repaired_turns = match until {
+        None if branch.breaks > 0 => repaired().unwrap_or(0),
+        _ => 0,
+    };
     Ok(Some(OnDisk {
         last_is_cut: last
             .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
@@ -164,6 +172,7 @@ pub(super) fn on_disk(
         turns_at_most,
         turns_anywhere,
         breaks: branch.breaks as u64,
+        repaired_turns,
     }))
 }
 
@@ -383,6 +392,30 @@ pub(super) fn copy_session(
         None => copy::copy_as(&source, &folder, &new_id)?,
     };
     Ok((new_id.into(), path))
+}
+
+/// As [`copy_session`], with what stands behind a place where records are missing joined to what stands before it. Gives the
+/// place in the session with which the copy ends, too.
+///
+/// # Errors
+/// As [`copy_session`].
+pub(super) fn rebuild_session(
+    library: &Library,
+    root: &Path,
+    cwd: &str,
+    agent: &str,
+    id: &UpstreamId,
+) -> Result<(UpstreamId, PathBuf, CheckpointId), TranscriptError> {
+    let source = find(library, root, cwd, id)?;
+    let new_id = Uuid::new_v4().to_string();
+    let folder = own_folder(root, Path::new(cwd));
+    let branch = library.index(&source)?.select_joined();
+    let branch = branch.ok_or_else(|| TranscriptError::NotFound {
+        upstream_id: id.as_str().to_owned(),
+        root: root.to_path_buf(),
+    })?;
+    let path = copy::copy_branch(&source, &branch, &folder, &new_id)?;
+    Ok((new_id.into(), path, checkpoint(agent, id, branch.leaf_uuid())))
 }
 
 /// As much of a session's history as is asked for. What was read of its transcript for another stays in the library.

@@ -92,7 +92,11 @@ impl Weighed for Conversation {
 impl Weighed for LineageEntry {
     fn weight(&self) -> usize {
         let from = self.from_upstream_id.as_ref().map_or(0, |id| id.as_str().len());
-        FRAME_BYTES + self.cwd.len() + self.upstream_id.as_str().len() + from
+        let attempts = self
+            .attempts
+            .iter()
+            .map(|attempt| FRAME_BYTES + attempt.error.as_ref().map_or(0, String::len));
+        FRAME_BYTES + self.cwd.len() + self.upstream_id.as_str().len() + from + attempts.sum::<usize>()
     }
 }
 

@@ -410,11 +410,30 @@ impl Climb {
                 ways.push((0, 1, step));
             }
         }
+        ways.extend(self.rebuilding(inspection));
         if inspection.readable_turns > 0 {
             ways.push((inspection.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
         }
         ways.retain(|(_, _, step)| self.is_enough(step));
         ways
+    }
+
+    /// A repaired copy of the head, where it is damaged and the copy would hold more than the agent reads of it, or the agent
+    /// does not open it.
+    fn rebuilding(&self, inspection: &Inspection) -> Option<(u64, u8, Step)> {
+        let (head, file) = (self.goal.head.as_ref()?, inspection.head.as_ref()?);
+        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::Rebuilt);
+        let read = if self.head_is_short { file.turns } else { 0 };
+        let step = Step::Copy {
+            source: head.upstream_id.clone(),
+            until: None,
+            via: Via::Rebuilt,
+        };
+        let is_way = self.can_reopen() && !refused_one && file.repaired_turns > read;
+        // What the head was told of older sessions stands in it too.
+        let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
+        let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
+        is_way.then_some((kept, 0, step))
     }
 
     fn missing_after(&self, step: &Step) -> u64 {
@@ -453,6 +472,14 @@ impl Climb {
                 (readable - told + after).max(total.saturating_sub(told))
             }
             Step::Fresh => total,
+            // A record that is missing takes at least a part of a turn along.
+            Step::Copy {
+                via: Via::Rebuilt, ..
+            } => {
+                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+                let kept = on_disk.map_or(0, |file| file.repaired_turns);
+                self.turns_of_head().saturating_sub(kept).max(1)
+            }
             Step::Open { .. } if self.head_is_short => {
                 let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
                 on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1))

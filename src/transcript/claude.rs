@@ -20,7 +20,7 @@ pub use index::Index;
 pub(in crate::transcript) use note::Seen;
 pub(in crate::transcript) use noted::ChainNoted;
 pub use turns::{ToolCall, Turn};
-pub use walk::Selection;
+pub use walk::{Join, Selection};
 
 use super::lines::Lines;
 use turns::TurnBuilder;

@@ -6,6 +6,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use rustix::fs::RenameFlags;
 use uuid::Uuid;
 
 use super::TranscriptError;
-use super::claude::Index;
+use super::claude::{Index, Selection};
 use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
@@ -27,11 +28,13 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
 /// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
 pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
-    copy_lines(source, folder, new_id, |_, _| true)
+    copy_lines(source, folder, new_id, |_, _| Keep::AsItIs)
 }
 
 /// Copies into `folder` the branch that ends with the record `last_uuid`, in the order of the file, with the records
-/// that are no part of a chain and stand before that record. `index` says where the records of `source` stand.
+/// that are no part of a chain and stand before that record. `index` says where the records of `source` stand. Where a parent
+/// is not there the copy names the record that takes its place, and holds neither lines that are no records nor the places
+/// that the agent noted: it would go on from one of those, and leave what stands behind.
 ///
 /// # Errors
 /// As [`copy_as`], and [`TranscriptError::RecordNotFound`] when there is no such record.
@@ -48,10 +51,48 @@ pub fn copy_until(
             path: source.to_owned(),
             uuid: last_uuid.to_owned(),
         })?;
-    copy_lines(source, folder, new_id, |offset, line| match Fields::parse(line) {
-        Some(fields) if fields.text("uuid").is_some() => selection.contains(offset),
-        _ => offset < selection.leaf_offset(),
+    copy_branch(source, &selection, folder, new_id)
+}
+
+/// As [`copy_until`], of a branch that was selected.
+///
+/// # Errors
+/// As [`copy_as`].
+pub fn copy_branch(
+    source: &Path,
+    branch: &Selection,
+    folder: &Path,
+    new_id: &str,
+) -> Result<PathBuf, TranscriptError> {
+    copy_lines(source, folder, new_id, |offset, line| {
+        keep_of(branch, offset, line)
     })
+}
+
+/// What becomes of a line in a copy.
+enum Keep<'a> {
+    No,
+    AsItIs,
+    /// With another parent, or none.
+    Behind(Option<&'a str>),
+}
+
+fn keep_of<'a>(selection: &'a Selection, offset: u64, line: &str) -> Keep<'a> {
+    let fields = Fields::parse(line);
+    let has = |name| fields.as_ref().and_then(|fields| fields.text(name));
+    let keep = match has("uuid") {
+        Some(_) => selection.contains(offset),
+        None => {
+            let is_of_use = || has("type").is_some_and(|kind| kind != "last-prompt");
+            offset < selection.leaf_offset() && (selection.joins().is_empty() || is_of_use())
+        }
+    };
+    let join = selection.joins().iter().find(|join| join.offset == offset);
+    match join {
+        Some(join) if keep => Keep::Behind(join.parent.as_deref()),
+        _ if keep => Keep::AsItIs,
+        _ => Keep::No,
+    }
 }
 
 /// Writes a new transcript beside `source`: `fill` writes its content.
@@ -216,11 +257,11 @@ fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     }
 }
 
-fn copy_lines(
+fn copy_lines<'a>(
     source: &Path,
     folder: &Path,
     new_id: &str,
-    keep: impl Fn(u64, &str) -> bool,
+    keep: impl Fn(u64, &str) -> Keep<'a>,
 ) -> Result<PathBuf, TranscriptError> {
     let old_id = source
         .file_stem()
@@ -242,19 +283,19 @@ fn copy_lines(
                 return Err(TranscriptError::io("copy", source)(error));
             }
             let text = text_of_same_length(line.bytes);
-            if is_torn(&line, &text) || !keep(line.offset, text.trim_start_matches('\u{feff}')) {
+            if is_torn(&line, &text) {
                 continue;
             }
-            let written = match session_id_place(&text, &old_id) {
-                Some(place) => [
-                    &line.bytes[..place.start],
-                    &json_text(new_id),
-                    &line.bytes[place.end..],
-                ]
-                .iter()
-                .try_for_each(|part| writer.write_all(part)),
-                None => writer.write_all(line.bytes),
+            let session = session_id_place(&text, &old_id).map(|place| (place, json_text(new_id)));
+            let parent = match keep(line.offset, text.trim_start_matches('\u{feff}')) {
+                Keep::No => continue,
+                Keep::AsItIs => None,
+                Keep::Behind(parent) => {
+                    let parent = parent.map_or_else(|| b"null".to_vec(), json_text);
+                    value_place(&text, "parentUuid").map(|place| (place, parent))
+                }
             };
+            let written = write_with(writer, line.bytes, session.into_iter().chain(parent).collect());
             // What is appended later must not run into a last line that had no newline.
             written
                 .and_then(|()| writer.write_all(b"\n"))
@@ -269,14 +310,35 @@ fn is_torn(line: &RawLine<'_>, text: &str) -> bool {
     !line.ended && Fields::parse(text).is_none()
 }
 
+/// Writes a line with other values in these places.
+fn write_with(
+    writer: &mut dyn Write,
+    line: &[u8],
+    mut values: Vec<(Range<usize>, Vec<u8>)>,
+) -> io::Result<()> {
+    values.sort_by_key(|(place, _)| place.start);
+    let mut written = 0;
+    for (place, value) in values {
+        writer.write_all(&line[written..place.start])?;
+        writer.write_all(&value)?;
+        written = place.end;
+    }
+    writer.write_all(&line[written..])
+}
+
 /// Where the record's `sessionId` stands, if it is the old id.
-fn session_id_place(text: &str, old_id: &str) -> Option<std::ops::Range<usize>> {
+fn session_id_place(text: &str, old_id: &str) -> Option<Range<usize>> {
+    let place = value_place(text, "sessionId")?;
+    (lenient_text(&text[place.clone()])? == old_id).then_some(place)
+}
+
+/// Where the value of a record's member stands.
+fn value_place(text: &str, name: &str) -> Option<Range<usize>> {
     // A byte order mark is before the record; the places are to be those of the line.
     let record = std::str::from_utf8(trimmed(text.as_bytes())).ok()?;
     let start = record.as_ptr() as usize - text.as_ptr() as usize;
-    let place = Fields::parse(record)?.place(record, "sessionId")?;
-    let place = start + place.start..start + place.end;
-    (lenient_text(&text[place.clone()])? == old_id).then_some(place)
+    let place = Fields::parse(record)?.place(record, name)?;
+    Some(start + place.start..start + place.end)
 }
 
 fn json_text(text: &str) -> Vec<u8> {

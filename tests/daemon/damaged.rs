@@ -6,7 +6,7 @@ use std::path::Path;
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
-use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::link::{Fidelity, LinkReason, Via};
 use serde_json::{Value, json};
 
 use crate::home::Home;
@@ -188,6 +188,62 @@ async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::OlderLink, true)]);
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 1));
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
+}
+
+/// The agent goes on from the place that it noted last, and would leave all that stands behind the damage.
+#[tokio::test]
+async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, head) = three_turns(&home, &app).await;
+    let path = home.transcript(&head).unwrap();
+    let noted = json!({"type": "last-prompt", "lastPrompt": "one", "leafUuid": first_reply(&path)});
+    append(&path, &format!("{noted}\n"));
+    tear(&home, &head, "echo: two");
+    let before = fs::read(&path).unwrap();
+    let strict = json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
+    let error = app.call("conversation/prompt", strict).await;
+    refused(error, ErrorKind::NotResumable, "could not be brought back");
+    let turn = app.send(id, "go on").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Rebuilt, true)]);
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 1));
+    assert_eq!(app.remembered(id).await, ["one", "two", "three", "go on"]);
+    assert_eq!(
+        fs::read(&path).unwrap(),
+        before,
+        "the agent's own file is as it was"
+    );
+
+    // The lineage keeps what was tried, and why it was not enough.
+    let link = app.chain(id).await.pop().unwrap();
+    assert_eq!((link.reason, link.carried_turns), (LinkReason::Rebuilt, 3));
+    let entry = app.lineage(id).await.pop().unwrap();
+    let tried: Vec<_> = entry
+        .attempts
+        .iter()
+        .map(|tried| (tried.via, tried.upstream_id.clone()))
+        .collect();
+    assert_eq!(tried, [(Via::Resume, Some(head.as_str().into()))]);
+    let why = entry.attempts[0].error.as_deref().unwrap();
+    assert!(why.ends_with("holds 1 of 3 turns"), "{why}");
+
+    // It is whole from now on, for another life too.
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let resumed = app.send(id, "and on").await.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    assert_eq!(
+        app.remembered(id).await,
+        ["one", "two", "three", "go on", "[[recall]]", "and on"]
+    );
+    let history = app
+        .call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(history["gaps"], Value::Null, "{history}");
 }
 
 /// The last turn did not reach the disk, or was cut off: fewer turns, and nothing else wrong.

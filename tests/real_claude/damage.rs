@@ -302,7 +302,8 @@ const DAMAGES: [Damage; 13] = [
         found: &[FindingKind::ToolUseWithoutResult, FindingKind::BrokenParent],
         gaps: &[GapKind::Broken],
         told: &[0, 1],
-        sent: &[0, 1],
+        // The agent would be sent what was noted alone; a repaired copy keeps what stands behind.
+        sent: &[0, 1, 2, 3, 6, 7, 8],
         fidelity: Fidelity::Partial,
     },
     Damage {
@@ -314,7 +315,7 @@ const DAMAGES: [Damage; 13] = [
         found: &[FindingKind::BrokenParent],
         gaps: &[GapKind::Broken],
         told: &[0, 1, 2, 3, 4, 5],
-        sent: &[0, 1, 2, 3, 4, 5],
+        sent: &ALL,
         fidelity: Fidelity::Partial,
     },
     Damage {
@@ -448,16 +449,15 @@ fn each_damage_is_found_and_read_as_the_agent_reads_it() {
         assert_eq!(gaps, damage.gaps, "{what}");
         let text = format!("go on {session}");
         let turn = bridge.prompt(adopted, &text).expect("a turn");
-        assert_eq!(
-            turn.resumed.expect("a resume").fidelity,
-            damage.fidelity,
-            "{what}"
-        );
+        let resumed = turn.resumed.expect("a resume");
+        assert_eq!(resumed.fidelity, damage.fidelity, "{what}");
+        let is_rebuilt = damage.sent.last() > damage.told.last();
+        assert_eq!(resumed.via == Via::Rebuilt, is_rebuilt, "{what}: {resumed:?}");
         let sent = [of_whole(damage.sent), vec![user(&text)]].concat();
         let (filled_in, asked): (Vec<Said>, Vec<Said>) =
             bridge.lab.model.asked(&text).into_iter().partition(is_filled_in);
         assert_eq!(asked, sent, "{what}");
-        let expected = match damage.told.last() {
+        let expected = match damage.sent.last() {
             Some(4) => 2,
             Some(5) => 1,
             _ => 0,

@@ -167,6 +167,10 @@ pub(super) async fn lineage(context: &mut Context<'_>, word: &str) -> Outcome<Ex
             for entry in &page.entries {
                 let line = entry_line(entry);
                 context.output.line(&line)?;
+                for line in words::tried(&entry.attempts) {
+                    let line = context.output.look.paint(DIM, &format!("     {line}"));
+                    context.output.line(&line)?;
+                }
             }
         }
         cursor = page.next_cursor;

@@ -7,7 +7,7 @@ use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 use super::{Context, conversation_ref};
 use crate::cli::args::{Answer, Cancel, Remove, Stop};
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::{ATTENTION, DIM};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::question;
 use crate::cli::start;
@@ -38,13 +38,7 @@ pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exi
         return Ok(Exit::Done);
     }
     let look = context.output.look;
-    for attempt in &answer.resumed.attempts {
-        let Some(error) = &attempt.error else { continue };
-        let id = attempt
-            .upstream_id
-            .as_ref()
-            .map_or_else(String::new, |id| format!(" {}", words::short(id.as_str())));
-        let line = format!("tried{id} ({}): {}", words::via(attempt.via), one_line(error));
+    for line in words::tried(&answer.resumed.attempts) {
         context.output.line(&look.paint(DIM, &line))?;
     }
     let line = words::resumed(&answer.resumed);

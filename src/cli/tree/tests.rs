@@ -57,6 +57,7 @@ fn entry(upstream: &str, reason: LineageReason, from: Option<&str>) -> LineageEn
         cause: (reason == LineageReason::Rolled).then_some(RollCause::Forgotten),
         fidelity: Fidelity::Full,
         in_chain: true,
+        attempts: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::link::{Attempt, LineageEntry, Link};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 
 use crate::transcript::checkpoint::CheckpointRef;
@@ -55,6 +55,13 @@ impl Translation {
         }
     }
 
+    fn attempt(&self, tried: &Attempt) -> Attempt {
+        Attempt {
+            upstream_id: tried.upstream_id.as_ref().map(|id| self.session(id)),
+            ..tried.clone()
+        }
+    }
+
     pub(super) fn entry(&self, entry: &LineageEntry) -> LineageEntry {
         LineageEntry {
             upstream_id: self.session(&entry.upstream_id),
@@ -63,6 +70,7 @@ impl Translation {
             from_upstream_id: entry.from_upstream_id.as_ref().map(|id| self.session(id)),
             from_checkpoint_id: entry.from_checkpoint_id.as_ref().map(|id| self.checkpoint(id)),
             in_chain: false,
+            attempts: entry.attempts.iter().map(|tried| self.attempt(tried)).collect(),
             ..entry.clone()
         }
     }

@@ -71,6 +71,9 @@ pub struct OnDisk {
     pub last_is_cut: bool,
     /// How many records are missing from its middle, each with some part of a turn.
     pub breaks: u64,
+    /// Turns that a copy would hold in which what stands behind such a place is joined to what stands before it; 0 where
+    /// nothing is missing.
+    pub repaired_turns: u64,
 }
 
 impl OnDisk {
@@ -148,7 +151,7 @@ pub enum Step {
         source: UpstreamId,
         /// Up to where; `None`: all of it.
         until: Option<CheckpointId>,
-        /// `Copied` or `OlderLink`.
+        /// `Copied`, `Rebuilt` or `OlderLink`.
         via: Via,
     },
     /// A new session that is told the history in words.

@@ -1,7 +1,8 @@
-//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `gone_back`
-//! has turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
+//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `damaged` has heads
+//! that are, `gone_back` turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
 //! before it, `unread` what the disk cannot tell.
 
+mod damaged;
 mod gone_back;
 mod ladder;
 mod properties;
@@ -456,66 +457,6 @@ fn an_agent_that_can_neither_resume_nor_load_is_told_the_history_in_words() {
         &["inspect", "text"],
         Some((Via::Text, Fidelity::Text, 0)),
     );
-}
-
-/// What the agent resumes without a word, though a record in its middle is torn, is told as what it is.
-#[test]
-fn a_head_that_is_opened_but_damaged_is_partial() {
-    let torn = facts(disk(damaged(3), &[], 3), &[]);
-    let climbed = check(
-        goal(),
-        &torn,
-        &["resume h"],
-        Some((Via::Resume, Fidelity::Partial, 1)),
-    );
-    assert!(climbed.kept_head, "nothing else keeps more");
-    // The break may lie in what nobody counted.
-    let older = facts(disk(damaged(9), &[], 9), &[]);
-    check(
-        goal(),
-        &older,
-        &["resume h"],
-        Some((Via::Resume, Fidelity::Partial, 1)),
-    );
-}
-
-#[test]
-fn a_damaged_head_is_left_for_what_keeps_more() {
-    let torn = facts(disk(damaged(1), &[on_disk(6)], 7), &[]);
-    let climbed = check(
-        goal_with_ancestor(),
-        &torn,
-        &["resume h", "text"],
-        Some((Via::Text, Fidelity::Text, 3)),
-    );
-    assert_eq!(climbed.cause, RollCause::Damaged);
-    let attempts = climbed.end.unwrap().attempts;
-    assert_eq!(
-        attempts[0].error.as_deref(),
-        Some("its transcript is damaged (a record is missing from its middle) and holds 1 of 4 turns")
-    );
-    // When that does not work either, the damaged one is better than nothing.
-    let failing = facts(
-        disk(damaged(1), &[on_disk(6)], 7),
-        &[("text", other()), ("olderLink a", other())],
-    );
-    check(
-        goal_with_ancestor(),
-        &failing,
-        &["resume h", "text", "olderLink a", "resume h"],
-        Some((Via::Resume, Fidelity::Partial, 3)),
-    );
-}
-
-#[test]
-fn a_damaged_head_is_not_enough_where_all_was_asked_for() {
-    let strict = Goal {
-        min_fidelity: Fidelity::Full,
-        ..goal()
-    };
-    let torn = facts(disk(damaged(3), &[], 3), &[]);
-    let climbed = check(strict, &torn, &["resume h", "give up"], None);
-    assert_eq!(climbed.end.unwrap_err().len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The session: climbing to it, writing it down, announcing it, losing it.
 
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Fidelity, LinkReason, Relation, Resumed, RollCause};
+use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause};
 use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
@@ -11,6 +11,9 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
 use crate::store::{Anchor, Resting};
+
+/// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
+const REASON_CHARACTERS: usize = 500;
 
 impl<R> Model<R> {
     /// Goes on with what waits for an open session, opening it first when it is not.
@@ -68,7 +71,10 @@ impl<R> Model<R> {
         let from = self.record.chain.head().map(|link| link.upstream_id.clone());
         let ledger = match opened.link.take() {
             Some(link) => {
-                let appended = self.record.chain.append(link, opened.resumed.fidelity, now);
+                let mut appended = self.record.chain.append(link, opened.resumed.fidelity, now);
+                if let Some(entry) = appended.entries.last_mut() {
+                    entry.attempts = failed_attempts(&opened.resumed);
+                }
                 let held = self.record.chain.head().map(|head| head.upstream_id.clone());
                 let from = from.filter(|from| *from != opened.upstream_id);
                 let rolled = from.zip(opened.cause).map(|(from, cause)| Event::Rolled {
@@ -348,6 +354,23 @@ fn too_little(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
         wanted,
         attempts: resumed.attempts.clone(),
     }
+}
+
+/// What did not work before the session was there, in words that the lineage keeps for ever.
+fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
+    let failed = resumed.attempts.iter().filter(|attempt| attempt.error.is_some());
+    failed
+        .map(|attempt| {
+            let mut attempt = attempt.clone();
+            if let Some(why) = attempt.error.as_mut()
+                && let Some((end, _)) = why.char_indices().nth(REASON_CHARACTERS)
+            {
+                why.truncate(end);
+                why.push('\u{2026}');
+            }
+            attempt
+        })
+        .collect()
 }
 
 /// The end of a turn that was announced, and whose session was then not to be had any more.

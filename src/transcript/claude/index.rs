@@ -341,6 +341,14 @@ impl Index {
         Some(Selection::of(&self.entries, &walk))
     }
 
+    /// The records of the branch that ends with the newest message, wherever the agent would go on: where a parent is not
+    /// there with the record that stands before. None without a message.
+    #[must_use]
+    pub fn select_joined(&self) -> Option<Selection> {
+        let walk = Walk::from(&self.entries, self.newest()?, true);
+        Some(Selection::of(&self.entries, &walk))
+    }
+
     /// The way back from the record `until` or the live branch's last.
     pub(super) fn walk(&self, until: Option<&str>, follow_compaction: bool) -> Option<Walk> {
         if let Some(uuid) = until {

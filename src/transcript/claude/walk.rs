@@ -17,6 +17,16 @@ pub struct Selection {
     breaks: usize,
     broken_at: Option<String>,
     left_offset: Option<u64>,
+    joins: Vec<Join>,
+}
+
+/// A record whose parent is not there, or closes a circle, and what stands before it on the branch instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    /// Where the record begins.
+    pub offset: u64,
+    /// The uuid of the record before it; none where the branch begins with it.
+    pub parent: Option<String>,
 }
 
 /// What a walk along the parents found.
@@ -31,6 +41,8 @@ pub(super) struct Walk {
     broken_at: Option<String>,
     /// The record that names the parent at which the way back broke off, where none was joined to it.
     left: Option<usize>,
+    /// The records whose parent is not there, with those that were taken in its place.
+    joined: Vec<(usize, Option<usize>)>,
 }
 
 impl Walk {
@@ -71,6 +83,7 @@ impl Walk {
             breaks: 0,
             broken_at: None,
             left: None,
+            joined: Vec::new(),
         }
     }
 
@@ -108,6 +121,7 @@ impl Walk {
                 Parent::Found(next) => {
                     self.breaks_at(|| entries.id(next).text());
                     self.left = (!joins).then_some(position);
+                    self.joined.push((position, None));
                     return;
                 }
                 // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
@@ -124,6 +138,7 @@ impl Walk {
                     let mut before = (0..position).rev();
                     let before =
                         before.find(|before| !entries.is_sidechain(*before) && !self.on_branch[*before]);
+                    self.joined.push((position, before));
                     let Some(before) = before else { return };
                     before
                 }
@@ -199,6 +214,14 @@ impl Selection {
             breaks: walk.breaks,
             broken_at: walk.broken_at.clone(),
             left_offset: walk.left.map(|left| entries.offset(left)),
+            joins: walk
+                .joined
+                .iter()
+                .map(|(position, before)| Join {
+                    offset: entries.offset(*position),
+                    parent: before.map(|before| entries.id(before).text()),
+                })
+                .collect(),
         }
     }
 
@@ -254,6 +277,12 @@ impl Selection {
     #[must_use]
     pub fn left_offset(&self) -> Option<u64> {
         self.left_offset
+    }
+
+    /// Where it goes on with another record than the parent that is named.
+    #[must_use]
+    pub fn joins(&self) -> &[Join] {
+        &self.joins
     }
 
     /// Whether the record that begins at `offset` is on the branch.

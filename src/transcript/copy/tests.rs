@@ -38,9 +38,70 @@ fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
     } else {
         ""
     };
+    let parent = match parent {
+        "" => "null".to_owned(),
+        parent => format!("\"{parent}\""),
+    };
     format!(
-        r#"{{"type":"{kind}","uuid":"{uuid}","parentUuid":"{parent}","sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}}}}"#
+        r#"{{"type":"{kind}","uuid":"{uuid}","parentUuid":{parent},"sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}}}}"#
     )
+}
+
+#[test]
+fn a_branch_without_some_of_its_parents_is_whole_in_its_copy() {
+    let lines = [
+        chain("u1", "", "user", "one"),
+        chain("a1", "u1", "assistant", "first"),
+        r#"{"type":"last-prompt","leafUuid":"a1"}"#.to_owned(),
+        chain("u2", "gone", "user", "two"),
+        "garbage".to_owned(),
+        chain("a2", "u2", "assistant", "second"),
+        r#"{"type":"mode","mode":"plan"}"#.to_owned(),
+        // Without a uuid, and behind the branch.
+        chain("u3", "a2", "user", "three"),
+    ];
+    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
+    let read = index(&source);
+    // The agent goes on from the place that it noted.
+    let live = read.select(None, true).expect("a branch");
+    assert_eq!((live.leaf_uuid(), live.breaks()), ("a1", 1));
+    let joined = read.select_joined().expect("a branch");
+    assert_eq!(joined.leaf_uuid(), "u3");
+    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
+    let live = index(&copy).select(None, true).expect("a branch");
+    assert_eq!((live.leaf_uuid(), live.breaks()), ("u3", 0));
+    assert_eq!(live.prompt_offsets().len(), 3);
+    let expected = [
+        lines[0].replace(OLD, NEW),
+        lines[1].replace(OLD, NEW),
+        lines[3].replace(OLD, NEW).replace("gone", "a1"),
+        lines[5].replace(OLD, NEW),
+        lines[6].clone(),
+        lines[7].replace(OLD, NEW),
+    ];
+    let written = fs::read_to_string(&copy).expect("the copy");
+    assert_eq!(written, expected.join("\n") + "\n");
+
+    // A part of it, which the agent would not go on from either.
+    let other = "33333333-3333-4333-8333-333333333333";
+    let copy = copy_until(&source, &read, folder.path(), other, "a2").expect("a copy");
+    let live = index(&copy).select(None, true).expect("a branch");
+    assert_eq!((live.leaf_uuid(), live.breaks()), ("a2", 0));
+}
+
+#[test]
+fn parents_in_a_circle_are_a_beginning_in_a_copy() {
+    let lines = [
+        chain("u1", "a2", "user", "one"),
+        chain("a1", "u1", "assistant", "first"),
+        chain("u2", "a1", "user", "two"),
+        chain("a2", "u2", "assistant", "second"),
+    ];
+    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
+    let joined = index(&source).select_joined().expect("a branch");
+    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
+    let live = index(&copy).select(None, true).expect("a branch");
+    assert_eq!((live.prompt_offsets().len(), live.breaks()), (2, 0));
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn what_somebody_went_back_behind_within_the_agent_is_not_lost() {
 #[test]
 fn what_a_file_lacks_of_what_was_acknowledged() {
     let file = |turns, turns_at_most, turns_anywhere, last_is_cut, breaks| OnDisk {
+        repaired_turns: 0,
         turns,
         turns_at_most,
         turns_anywhere,

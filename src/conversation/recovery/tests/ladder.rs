@@ -36,6 +36,7 @@ pub(super) fn other() -> StepFailure {
 
 pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
+        repaired_turns: 0,
         turns,
         turns_at_most: turns,
         turns_anywhere: turns,
@@ -55,11 +56,21 @@ pub(super) fn gone_back(turns: u64, behind: u64) -> Option<OnDisk> {
 
 pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
     Some(OnDisk {
+        repaired_turns: 0,
         turns,
         turns_at_most: turns,
         turns_anywhere: 0,
         last_is_cut: false,
         breaks: 1,
+    })
+}
+
+/// The same, of which a repaired copy would hold more.
+pub(super) fn repairable(turns: u64, repaired_turns: u64) -> Option<OnDisk> {
+    let file = damaged(turns)?;
+    Some(OnDisk {
+        repaired_turns,
+        ..file
     })
 }
 

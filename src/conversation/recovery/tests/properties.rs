@@ -14,8 +14,10 @@ fn file() -> impl Strategy<Value = Option<OnDisk>> {
             0..30_u64,
             prop::bool::weighted(0.8),
             prop_oneof![3 => Just(0), 1 => 1..30_u64],
+            0..30_u64,
         )
-            .prop_map(|(turns, whole, behind)| OnDisk {
+            .prop_map(|(turns, whole, behind, repaired)| OnDisk {
+                repaired_turns: if whole { 0 } else { repaired },
                 turns,
                 turns_at_most: turns,
                 turns_anywhere: if whole { turns + behind } else { 0 },
