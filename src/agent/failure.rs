@@ -319,7 +319,9 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
     match agent {
         AgentKind::Claude | AgentKind::Loopback => joined.contains("requires a valid session id"),
         AgentKind::Codex => {
+            // The latter of a session that it has just opened, when it turns to a file that was moved.
             joined.contains("no rollout found")
+                || joined.contains("thread not found")
                 || (joined.contains("session ") && joined.contains(" is archived"))
         }
         AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => joined.contains("session not found"),

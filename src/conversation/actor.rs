@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -129,6 +130,8 @@ pub struct Actor {
     turnstile: Option<oneshot::Sender<()>>,
     /// A session that is being closed.
     closing: Option<Job>,
+    /// The closing of a session that was given up, which may be of the id that is opened next.
+    given_up: Option<JoinHandle<()>>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
     is_over: bool,
@@ -195,6 +198,7 @@ impl Actor {
             dead: None,
             turnstile: None,
             closing: None,
+            given_up: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
             is_over: false,

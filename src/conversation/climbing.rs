@@ -5,30 +5,33 @@
 
 mod goal;
 mod loading;
+mod rollout;
+mod steps;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
-
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Generation, Lease, Urgency};
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
-use crate::transcript::TranscriptError;
 
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
 use super::growth::Tally;
-use super::recovery::{Climb, Goal, Inspection, OnDisk, Step, StepFailure};
+use super::recovery::{Climb, Inspection, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
+
+/// How long the closing of a session is waited for before its id is opened again. Agents take some milliseconds.
+const CLOSING_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a climb starts from.
 pub struct ClimbRequest {
@@ -38,6 +41,8 @@ pub struct ClimbRequest {
     pub min_fidelity: Fidelity,
     /// Ids that the agent has refused already, and how they had been opened.
     pub refused: Vec<(UpstreamId, Via, String)>,
+    /// The closing of a session, before whose end its id is not opened again: an agent may refuse that, or close it anew.
+    pub behind: Option<JoinHandle<()>>,
 }
 
 /// Climbs until a session is open.
@@ -52,6 +57,7 @@ pub async fn climb(
         record,
         min_fidelity,
         refused,
+        behind,
     } = request;
     let entry = services.agent(&record.agent)?;
     check_folder(&record.cwd)?;
@@ -75,6 +81,7 @@ pub async fn climb(
         entry,
         record,
         origins,
+        behind,
         failed: None,
         last_error: None,
     };
@@ -179,6 +186,8 @@ struct Climber {
     entry: Arc<AgentEntry>,
     record: ConversationRecord,
     origins: Arc<Origins>,
+    /// See [`ClimbRequest::behind`].
+    behind: Option<JoinHandle<()>>,
     /// The process that failed, so that the next is another one.
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
@@ -217,7 +226,7 @@ impl Climber {
                 _ => None,
             };
             let outcome = match &step {
-                Step::Inspect => Outcome::Inspected(self.inspect(climb.goal()).await),
+                Step::Inspect => Outcome::Inspected(self.inspect(&climb).await),
                 Step::GiveUp => return Err(self.give_up(&climb)),
                 _ => self.take(&climb, &step, &mut lease).await,
             };
@@ -235,7 +244,7 @@ impl Climber {
                         && let Ok(Ok(Some(file))) = look.await
                         && climb.falls_short(&file)
                     {
-                        let inspection = self.inspect(climb.goal()).await;
+                        let inspection = self.inspect(&climb).await;
                         if !climb.opened_short(inspection) {
                             tracing::warn!(conversation = %self.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
                             upstream::close(session, false, Duration::ZERO).await;
@@ -310,6 +319,15 @@ impl Climber {
         };
         match step {
             Step::Open { upstream_id, via, .. } => {
+                if let Some(closing) = self.behind.take() {
+                    // Whatever came of it is told in the log.
+                    let _closed = timeout(CLOSING_LIMIT, closing).await;
+                }
+                if *via == Via::Located
+                    && let Err(failure) = self.bring_back(upstream_id).await
+                {
+                    return Outcome::Failed(failure);
+                }
                 let opening = self.reopening(climb, upstream_id.clone());
                 let link = (*via == Via::OlderLink).then(|| self.older_link(climb, upstream_id, upstream_id));
                 self.open(process, &opening, link, None).await
@@ -412,127 +430,6 @@ impl Climber {
         }
         self.last_error = Some(told);
         Outcome::Failed(failure)
-    }
-
-    /// What the disk says of the head, read on a thread of its own.
-    fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
-        let root = self.entry.readable_transcripts().map(Path::to_path_buf);
-        let cwd = self.record.cwd.clone();
-        let head = goal.head.clone();
-        let services = Arc::clone(&self.services);
-        tokio::task::spawn_blocking(move || match (root, head) {
-            (Some(root), Some(head)) => disk::head_on_disk(&services.library, &root, &cwd, &head),
-            _ => Ok(None),
-        })
-    }
-
-    async fn inspect(&self, goal: &Goal) -> Inspection {
-        let Some(root) = self.entry.readable_transcripts() else {
-            return Inspection::default();
-        };
-        let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
-        let (goal, origins) = (goal.clone(), Arc::clone(&self.origins));
-        let services = Arc::clone(&self.services);
-        let inspect = move || disk::inspect(&services.library, &root, &cwd, &goal, &origins);
-        let task = tokio::task::spawn_blocking(inspect);
-        task.await.unwrap_or_else(|error| Inspection {
-            unread: Some(error.to_string()),
-            ..Inspection::default()
-        })
-    }
-
-    async fn copy(
-        &mut self,
-        climb: &Climb,
-        lease: Lease,
-        source: &UpstreamId,
-        until: Option<&bridge_protocol::CheckpointId>,
-        via: Via,
-    ) -> Outcome {
-        let Some(root) = self.entry.readable_transcripts() else {
-            return Outcome::Failed(StepFailure::Other(
-                "this agent's transcripts cannot be copied".to_owned(),
-            ));
-        };
-        let (root, cwd, id, cut) = (
-            root.to_path_buf(),
-            self.record.cwd.clone(),
-            source.clone(),
-            until.cloned(),
-        );
-        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
-        let copied = tokio::task::spawn_blocking(move || {
-            let library = &services.library;
-            let agent = agent.as_str();
-            let (new_id, path, place) = match via {
-                Via::Rebuilt => {
-                    let (new_id, path, end) = disk::rebuild_session(library, &root, &cwd, agent, &id)?;
-                    (new_id, path, Some(end))
-                }
-                _ => {
-                    let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
-                    let end = || disk::last_checkpoint(library, &root, &cwd, agent, &id);
-                    (new_id, path, cut.or_else(end))
-                }
-            };
-            services.old_bytes.note_copied(&new_id, &path);
-            let turns =
-                disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None)).map_or(0, |file| file.turns);
-            Ok::<_, TranscriptError>((new_id, path, place, turns))
-        });
-        let (new_id, path, place, turns) = match copied.await {
-            Ok(Ok(copied)) => copied,
-            Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
-            Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
-        };
-        let mut link = self.older_link(climb, &new_id, source);
-        link.from_checkpoint_id = place;
-        link.carried_turns = turns;
-        link.written = true;
-        link.reason = match via {
-            Via::Copied => LinkReason::Copied,
-            Via::Rebuilt => LinkReason::Rebuilt,
-            _ => link.reason,
-        };
-        let outcome = self
-            .open(lease, &self.reopening(climb, new_id), Some(link), None)
-            .await;
-        if matches!(outcome, Outcome::Failed(_) | Outcome::Stop(_)) {
-            // Nobody was told of this copy, and the agent will not have it.
-            if let Err(error) = std::fs::remove_file(&path) {
-                tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
-            }
-        }
-        outcome
-    }
-
-    async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
-        let Some(root) = self.entry.readable_transcripts() else {
-            return Outcome::Failed(StepFailure::Other(
-                "this agent's transcripts cannot be read".to_owned(),
-            ));
-        };
-        let (root, cwd) = (root.to_path_buf(), self.record.cwd.clone());
-        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
-        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
-        let told = tokio::task::spawn_blocking(move || {
-            let library = &services.library;
-            let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
-            let place = head.and_then(|id| disk::last_checkpoint(library, &root, &cwd, agent.as_str(), &id));
-            (disk::retell(library, &root, &cwd, &goal, &origins), place)
-        });
-        let Ok((Some(preamble), place)) = told.await else {
-            return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
-        };
-        let mut link = self.fresh_link(climb);
-        let head = self.record.chain.head();
-        link.reason = LinkReason::Rolled;
-        link.relation = Relation::Follows;
-        link.from_upstream_id = head.map(|head| head.upstream_id.clone());
-        link.from_checkpoint_id = place;
-        link.cause = Some(climb.cause());
-        self.open(lease, &Opening::New, Some(link), Some(preamble.text))
-            .await
     }
 
     /// A link that carries the history of an older session.

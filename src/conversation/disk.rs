@@ -96,7 +96,10 @@ pub(super) fn inspect(
     let head = head.map(|head| head_on_disk(library, root, cwd, head));
     let (head, unread) = match head.transpose() {
         Ok(head) => (head.flatten(), None),
-        Err(error) => (None, Some(chain_text(&error))),
+        Err(error) => (
+            None,
+            Some(format!("its transcript cannot be read: {}", chain_text(&error))),
+        ),
     };
     let found: Vec<Option<OnDisk>> = goal
         .ancestors
@@ -118,6 +121,8 @@ pub(super) fn inspect(
         ancestors: found,
         readable_turns: readable.total,
         turns_after_readable: readable.turns_after,
+        // Of one that lies elsewhere a copy under a new id leaves no doubt which is meant.
+        is_astray: false,
     }
 }
 

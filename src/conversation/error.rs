@@ -204,7 +204,11 @@ fn tried(attempts: &[Attempt]) -> String {
             Some(error) => format!("1 way was tried: {error}"),
             None => "1 way was tried".to_owned(),
         },
-        several => format!("{} ways were tried", several.len()),
+        // Each has its reason in the error's details; the last way was the last hope.
+        [.., last] => match &last.error {
+            Some(error) => format!("{} ways were tried, and of the last: {error}", attempts.len()),
+            None => format!("{} ways were tried", attempts.len()),
+        },
     }
 }
 

@@ -5,6 +5,7 @@
 //! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
 
 mod behind;
+mod retelling;
 mod saved;
 mod telling;
 mod whole;

@@ -40,6 +40,7 @@ enum Stage {
     Start,
     Opening,
     Inspecting,
+    Locating,
     CopyingHead,
     Rest,
     Done,
@@ -94,6 +95,12 @@ impl Climb {
         }
     }
 
+    /// Whether the agent has said that it does not have the head.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.cause == Some(RollCause::Forgotten)
+    }
+
     /// The next step.
     pub fn next_step(&mut self) -> Step {
         let step = self.choose();
@@ -105,8 +112,8 @@ impl Climb {
     pub fn failed(&mut self, failure: &StepFailure) {
         let Some(step) = self.current.take() else { return };
         self.attempts.push(Attempt {
-            upstream_id: step_target(&step),
-            via: step_via(&step),
+            upstream_id: step.target(),
+            via: step.via(),
             error: Some(failure.text().to_owned()),
         });
         match (&step, self.stage, failure) {
@@ -126,6 +133,7 @@ impl Climb {
                     self.stage = Stage::Inspecting;
                 }
             }
+            (Step::Open { .. }, Stage::Locating, _) => self.stage = self.stage_below_locating(),
             (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {
                 self.stage = Stage::Rest;
             }
@@ -145,7 +153,7 @@ impl Climb {
             self.attempts.push(Attempt {
                 upstream_id: self.goal.head.as_ref().map(|head| head.upstream_id.clone()),
                 via: Via::Copied,
-                error: Some(format!("its transcript cannot be read: {why}")),
+                error: Some(why.clone()),
             });
             self.inspection = Some(inspection);
             if self.goal.min_fidelity == Fidelity::None {
@@ -159,14 +167,25 @@ impl Climb {
         } else if head_file.as_ref().is_some_and(|file| !file.usable()) {
             self.cause = Some(RollCause::Damaged);
         }
-        let is_whole = head_file.as_ref().is_some_and(OnDisk::usable);
+        let is_astray = inspection.is_astray;
         self.inspection = Some(inspection);
         self.rest = self.plan_rest();
-        self.stage = if is_whole && self.may_copy_head() {
+        let brought_back = |(_, via, _): &(UpstreamId, Via, String)| *via == Via::Located;
+        self.stage = if is_astray && self.can_reopen() && !self.goal.refused.iter().any(brought_back) {
+            Stage::Locating
+        } else {
+            self.stage_below_locating()
+        };
+    }
+
+    fn stage_below_locating(&self) -> Stage {
+        let head_file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+        let is_whole = head_file.is_some_and(OnDisk::usable);
+        if is_whole && self.may_copy_head() {
             Stage::CopyingHead
         } else {
             Stage::Rest
-        };
+        }
     }
 
     /// Whether the disk can show that a session which the agent opens has lost turns.
@@ -206,8 +225,8 @@ impl Climb {
         }
         self.cause = Some(RollCause::Damaged);
         self.attempts.push(Attempt {
-            upstream_id: step_target(&step),
-            via: step_via(&step),
+            upstream_id: step.target(),
+            via: step.via(),
             error: Some(self.loss()),
         });
         self.current = None;
@@ -229,8 +248,8 @@ impl Climb {
         self.is_damaged = false;
         self.cause = Some(RollCause::Damaged);
         self.attempts.push(Attempt {
-            upstream_id: step_target(&step),
-            via: step_via(&step),
+            upstream_id: step.target(),
+            via: step.via(),
             error: Some(format!("its transcript is not whole: {lost}")),
         });
         self.current = None;
@@ -245,7 +264,7 @@ impl Climb {
     #[must_use]
     pub fn succeeded(mut self, upstream_id: UpstreamId) -> Resumed {
         let step = self.current.take().unwrap_or(Step::Fresh);
-        let via = step_via(&step);
+        let via = step.via();
         self.attempts.push(Attempt {
             upstream_id: Some(upstream_id.clone()),
             via,
@@ -298,6 +317,14 @@ impl Climb {
             Stage::Start | Stage::Done => Step::GiveUp,
             Stage::Opening => self.opening_step(),
             Stage::Inspecting => Step::Inspect,
+            Stage::Locating => match &self.goal.head {
+                Some(head) => Step::Open {
+                    upstream_id: head.upstream_id.clone(),
+                    via: Via::Located,
+                    fresh_process: false,
+                },
+                None => Step::GiveUp,
+            },
             Stage::CopyingHead => match &self.goal.head {
                 Some(head) => Step::Copy {
                     source: head.upstream_id.clone(),
@@ -559,20 +586,4 @@ impl Climb {
 fn in_order(mut ways: Vec<(u64, u8, Step)>) -> Vec<Step> {
     ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
     ways.into_iter().map(|(_, _, step)| step).collect()
-}
-
-fn step_via(step: &Step) -> Via {
-    match step {
-        Step::Open { via, .. } | Step::Copy { via, .. } => *via,
-        Step::Text => Via::Text,
-        Step::Fresh | Step::Inspect | Step::GiveUp => Via::Fresh,
-    }
-}
-
-fn step_target(step: &Step) -> Option<UpstreamId> {
-    match step {
-        Step::Open { upstream_id, .. } => Some(upstream_id.clone()),
-        Step::Copy { source, .. } => Some(source.clone()),
-        Step::Text | Step::Fresh | Step::Inspect | Step::GiveUp => None,
-    }
 }

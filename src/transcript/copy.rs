@@ -345,7 +345,11 @@ fn json_text(text: &str) -> Vec<u8> {
     serde_json::Value::from(text).to_string().into_bytes()
 }
 
-fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+/// Gives a file another name, where that is free.
+///
+/// # Errors
+/// [`TranscriptError::AlreadyExists`] when it is not, [`TranscriptError::Io`] otherwise.
+pub(super) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
     let exists = || TranscriptError::AlreadyExists { path: to.to_owned() };
     match rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),

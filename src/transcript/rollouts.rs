@@ -5,6 +5,7 @@
 
 mod beginning;
 mod kept;
+mod place;
 mod text;
 mod tree;
 
@@ -28,6 +29,7 @@ use tree::Tree;
 
 pub use beginning::{begin_alike, counted_bytes};
 pub use kept::{KEPT_BYTES, RolloutBooks};
+pub use place::{bring_back, missed_place};
 
 /// The folder, below Codex' own, of rollouts that were archived.
 const ARCHIVE: &str = "archived_sessions";

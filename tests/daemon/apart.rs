@@ -23,7 +23,9 @@ async fn a_retelling_is_of_its_own_conversation_from_its_first_prompt_on() {
     for fruit in ["apples", "pears"] {
         let id = app.make(&home.project()).await;
         app.send(id, &format!("first {fruit}")).await;
-        let turn = app.send(id, &format!("[[say more {fruit}]][[forget]]")).await;
+        let turn = app
+            .send(id, &format!("[[say more {fruit}]][[forget copies]]"))
+            .await;
         conversations.push((id, fruit, turn.upstream_id));
     }
     for (_, fruit, upstream_id) in &conversations {

@@ -20,7 +20,7 @@ use crate::support::{App, Events, refused, within};
 const LAST_TURN: &str = "01a1fcbf-e9e8-7521-8543-749c58e4d408";
 
 /// A home with a Codex that has had five turns.
-fn home() -> Home {
+pub(crate) fn home() -> Home {
     let home = Home::new();
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
     let agent = scripted::configured("codex", Some(capabilities));
@@ -50,7 +50,7 @@ fn append(home: &Home, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-async fn adopt(app: &App, home: &Home) -> ConversationId {
+pub(crate) async fn adopt(app: &App, home: &Home) -> ConversationId {
     let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()

@@ -235,7 +235,7 @@ async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
-    let old = app.send(id, "[[say three]][[forget]]").await.upstream_id;
+    let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     let this = json!({"conversationId": id});
     app.close(id).await;

@@ -129,14 +129,14 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
-    let old = app.send(id, "[[say three]][[forget]]").await.upstream_id;
+    let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     app.close(id).await;
     app.send(id, "go on").await;
     let page = page(&app, id, None, None, None).await;
     let told: Vec<(String, String)> = turns(&page.messages);
     let prompts: Vec<&str> = told.iter().map(|turn| turn.0.as_str()).collect();
-    assert_eq!(prompts, ["one", "two", "[[say three]][[forget]]", "go on"]);
+    assert_eq!(prompts, ["one", "two", "[[say three]][[forget copies]]", "go on"]);
     assert_eq!(told[0].1, "", "that reply is torn");
     assert_eq!((page.gaps.len(), &page.gaps[0].upstream_id), (1, &old));
     let retold = page.messages.iter().flat_map(|message| &message.content);

@@ -316,7 +316,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
-    let old = app.send(id, "[[say three]][[forget]]").await.upstream_id;
+    let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
 
     let strict = json!({"conversationId": id, "prompt": "go on", "minFidelity": "partial"});

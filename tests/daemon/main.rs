@@ -23,6 +23,7 @@ mod carrying;
 mod checking;
 mod codex;
 mod codex_bundles;
+mod codex_ladder;
 mod codex_past;
 mod codex_rollouts;
 mod codex_watching;

@@ -1,6 +1,6 @@
 //! An ACP agent that says exactly what its prompt tells it to say, byte for byte.
 //!
-//! It is this test program, run again as a process of the daemon. A prompt's text is its script, one line each:
+//! It is this test program, run again as a process of the daemon. A prompt's first own text is its script, one line each:
 //! `await ID` waits for the client's answer to the agent's own request with that id, `hold` waits for a cancel, every
 //! other line is sent as it stands, with `$S` for the session's id (as JSON), `$P` for the id of the prompt's request and
 //! `$LONG` for 20 KB of words. Then the prompt is answered with `end_turn`. What the client sends is logged, one line
@@ -12,6 +12,7 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use session_bridge::transcript::preamble::is_preamble;
 
 use crate::home::Home;
 
@@ -23,6 +24,9 @@ const CAPABILITIES: &str = "SCRIPTED_AGENT_CAPABILITIES";
 
 /// A file in the home of the test, at whose sight the agent dies once instead of loading a session.
 pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
+
+/// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
+pub(crate) const REFUSE_LOAD: &str = "refuse-load";
 
 /// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
 pub(crate) const REFUSE_NEW: &str = "refuse-new";
@@ -104,7 +108,9 @@ impl Agent {
             None => self.go_on(&id),
             Some("session/cancel") => self.cancel(&params["sessionId"]),
             Some("session/prompt") => {
-                let text = params["prompt"][0]["text"].as_str().unwrap();
+                let mut blocks = params["prompt"].as_array().unwrap().iter();
+                let text = blocks.find_map(|block| block["text"].as_str().filter(|text| !is_preamble(text)));
+                let text = text.unwrap();
                 self.play(Prompt {
                     id,
                     session: params["sessionId"].clone(),
@@ -134,6 +140,9 @@ impl Agent {
                 self.answer(&id, &json!({ "sessionId": session }));
             }
             Some("session/load") => {
+                if let Ok(error) = fs::read_to_string(REFUSE_LOAD) {
+                    return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}"));
+                }
                 let session = &params["sessionId"];
                 for kind in ["user_message_chunk", "agent_message_chunk"] {
                     let update =

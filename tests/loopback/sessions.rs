@@ -45,6 +45,27 @@ fn a_forgotten_session_is_refused_everywhere_and_its_copy_works() {
 }
 
 #[test]
+fn a_session_that_is_forgotten_with_its_copies_works_under_no_id() {
+    let place = Place::new();
+    let mut agent = place.agent();
+    let session = agent.new_session(place.cwd());
+    agent.prompt(&session, "remember me").result();
+    agent.prompt(&session, "[[forget copies]]").result();
+    let new_id = "6d1f4c1e-3d3c-4c5b-9d0a-8f7d1b0e2a11";
+    let source = place.transcript(&session);
+    copy::copy_as(&source, source.parent().expect("a folder"), new_id).expect("a copy");
+    for id in [&session, new_id] {
+        let error = agent.open("session/resume", id, place.cwd()).error();
+        assert_eq!(code(&error), -32002, "{id}");
+    }
+    let other = agent.new_session(place.cwd());
+    agent.prompt(&other, "another").result();
+    drop(agent);
+    let mut agent = place.agent();
+    agent.open("session/resume", &other, place.cwd()).result();
+}
+
+#[test]
 fn a_lost_session_has_no_file_and_is_refused() {
     let place = Place::new();
     let mut agent = place.agent();

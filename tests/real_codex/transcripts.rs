@@ -8,7 +8,7 @@ use bridge_protocol::check::FindingKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::{Message, MessageKind};
-use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
@@ -439,5 +439,62 @@ fn an_archived_transcript_is_listed_where_it_is() {
     assert_eq!(
         (after.title, after.cwd, after.bytes),
         (before.title, before.cwd, before.bytes)
+    );
+}
+
+/// Codex remembers where it has put a rollout. It resumes one that was moved as if nothing were amiss, and refuses the prompt.
+#[test]
+#[ignore = "installs the real adapter"]
+fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let root = bridge.lab.transcript_root();
+    for (number, folder) in ["sessions/2020/01/01", "sessions"].into_iter().enumerate() {
+        let id = bridge.conversation(Settings::default());
+        bridge.prompted(id, "first words");
+        let session = bridge.head(id);
+        let place = bridge.lab.transcript(&session).expect("the rollout");
+        bridge.stop_daemon();
+        let folder = root.join(folder);
+        fs::create_dir_all(&folder).expect("a folder");
+        let moved = folder.join(place.file_name().expect("a name"));
+        fs::rename(&place, &moved).expect("a move");
+        bridge.start_daemon();
+        let text = format!("and on {number}");
+        let turn = bridge.prompted(id, &text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Located, Fidelity::Full));
+        assert_eq!(turn.upstream_id.as_str(), session);
+        assert_eq!(
+            asked(&bridge, &text),
+            [&echoed("first words")[..], &[user(&text)]].concat()
+        );
+        assert!(place.exists() && !moved.exists());
+    }
+}
+
+/// All of it is a command away, so that it is neither retold nor taken out of the archive behind the person's back.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_that_was_archived_says_how_it_comes_back() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "put away");
+    let session = bridge.head(id);
+    bridge.stop_daemon();
+    let adapter = bridge.lab.adapter();
+    adapter
+        .call("session/delete", json!({"sessionId": session}))
+        .expect("session/delete");
+    adapter.stop();
+    bridge.start_daemon();
+    let refused = bridge.prompt(id, "go on").expect_err("it is archived");
+    assert_eq!(refused.kind, ErrorKind::NotResumable);
+    assert!(
+        refused.message.contains(&format!("codex unarchive {session}")),
+        "{refused:?}"
     );
 }

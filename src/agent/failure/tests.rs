@@ -476,6 +476,11 @@ fn a_session_is_unknown_only_where_the_agent_says_so() {
             true,
         ),
         (
+            Codex,
+            json!({"code": -32603, "message": "x", "data": {"details": "thread not found: 1"}}),
+            true,
+        ),
+        (
             Generic,
             json!({"code": -32603, "message": "no rollout found for thread id 1"}),
             false,

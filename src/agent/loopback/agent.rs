@@ -74,7 +74,14 @@ impl Agent {
             return Ok(Vec::new());
         }
         match locate(&self.root, id, cwd) {
-            Ok(paths) => Ok(paths),
+            Ok(mut paths) => {
+                let is_refused = |path: &Path| {
+                    self.marks
+                        .is_beginning_refused(|| super::listing::first_record(path))
+                };
+                paths.retain(|path| !is_refused(path));
+                Ok(paths)
+            }
             // What cannot be a file's name was never a session's id.
             Err(TranscriptError::InvalidId { .. }) => Ok(Vec::new()),
             Err(error) => Err(RpcError::internal(error)),

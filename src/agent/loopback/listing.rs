@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::report;
 use super::wire::RpcError;
+use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
 use crate::transcript::locate::project_folders;
 use crate::transcript::record::{Record, line_text};
@@ -69,6 +70,18 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
 /// The first prompt of a transcript.
 pub(super) fn first_prompt(path: &Path) -> Option<String> {
     first_words(path).map(|(_, prompt)| prompt)
+}
+
+/// The uuid of a transcript's first record, which a copy of it begins with too.
+pub(super) fn first_record(path: &Path) -> Option<String> {
+    let mut lines = Lines::new(BufReader::new(File::open(path).ok()?), 0);
+    while let Some(line) = lines.next_line().ok()? {
+        let text = line_text(line.bytes);
+        if let Some(uuid) = Fields::parse(&text).and_then(|fields| fields.text("uuid")) {
+            return Some(uuid);
+        }
+    }
+    None
 }
 
 fn all_transcripts(root: &Path) -> Result<Vec<Found>, RpcError> {

@@ -29,6 +29,22 @@ impl Marks {
         self.refused_path(session_id).exists()
     }
 
+    /// From now on every session is refused whose transcript begins with this record.
+    pub(super) fn refuse_beginning(&self, record_uuid: &str) -> io::Result<()> {
+        write_durably(&self.beginnings().join(digest(&[record_uuid])), b"")
+    }
+
+    /// Whether the session with such a transcript is refused; `first_record` is asked for where some are.
+    pub(super) fn is_beginning_refused(&self, first_record: impl FnOnce() -> Option<String>) -> bool {
+        let beginnings = self.beginnings();
+        let is_refused = |uuid: String| beginnings.join(digest(&[&uuid])).exists();
+        beginnings.exists() && first_record().is_some_and(is_refused)
+    }
+
+    fn beginnings(&self) -> PathBuf {
+        self.folder.join("refused-beginnings")
+    }
+
     /// When this prompt was first seen in this session, in milliseconds since the epoch: `now_ms` if never
     /// before.
     pub(super) fn first_seen_ms(&self, session_id: &str, prompt: &str, now_ms: i64) -> io::Result<i64> {
@@ -87,6 +103,12 @@ mod tests {
 
         let later = Marks::new(folder.path().join("state"));
         assert!(later.is_refused("a") && !later.is_refused("b"));
+        assert!(!later.is_beginning_refused(|| unreachable!("none is refused")));
+        later.refuse_beginning("u1").expect("a mark");
+        assert!(later.is_beginning_refused(|| Some("u1".to_owned())));
+        assert!(
+            !later.is_beginning_refused(|| Some("u2".to_owned())) && !later.is_beginning_refused(|| None)
+        );
         assert_eq!(later.first_seen_ms("a", "p", 9).expect("a mark"), 5);
         assert_eq!(
             later.first_seen_ms("a", "q", 9).expect("a mark"),

@@ -53,6 +53,7 @@ struct Turn<'a> {
     message_id: String,
     said_last: bool,
     forget: bool,
+    forget_copies: bool,
     lose: bool,
 }
 
@@ -78,6 +79,7 @@ pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<V
         message_id: new_message_id(),
         said_last: false,
         forget: false,
+        forget_copies: false,
         lose: false,
     };
     let end = turn
@@ -136,6 +138,7 @@ impl Turn<'_> {
             }
             Directive::Deaf => self.session.go_deaf(),
             Directive::Forget => self.forget = true,
+            Directive::ForgetCopies => (self.forget, self.forget_copies) = (true, true),
             Directive::Lose => self.lose = true,
             Directive::Clear => self.clear()?,
             Directive::Recall => {
@@ -278,6 +281,11 @@ impl Turn<'_> {
     fn keep_promises(&self) -> io::Result<()> {
         if self.forget || self.lose {
             self.agent.marks.refuse(&self.session.id)?;
+        }
+        if self.forget_copies
+            && let Some(first) = super::listing::first_record(self.keeper.path())
+        {
+            self.agent.marks.refuse_beginning(&first)?;
         }
         if self.lose {
             self.agent

@@ -9,6 +9,7 @@ use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 use serde_json::Map;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::agent::message::CallError;
@@ -68,6 +69,7 @@ impl Actor {
                     record: self.model.record.clone(),
                     min_fidelity,
                     refused,
+                    behind: self.given_up.take(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {
@@ -125,7 +127,7 @@ impl Actor {
                 self.prompt = None;
                 self.questions.clear();
                 if let Some(session) = self.session.take() {
-                    close_in_background(session);
+                    self.given_up = Some(close_in_background(session));
                 }
             }
             Effect::Attach => {
@@ -365,7 +367,7 @@ impl JobDone {
     /// Closes the session that a job opened whose result nobody wants any more.
     fn close_what_was_opened(self) {
         match self {
-            Self::Opened(_, Ok(opened)) => close_in_background(opened.1),
+            Self::Opened(_, Ok(opened)) => drop(close_in_background(opened.1)),
             Self::Branched(_, Ok(branched)) => {
                 if let Some(session) = branched.1 {
                     close_in_background(session);
@@ -381,6 +383,7 @@ impl JobDone {
 }
 
 /// Closes a session that nobody waits for.
-fn close_in_background(session: UpstreamSession) {
-    tokio::spawn(upstream::close(session, false, Duration::ZERO));
+/// Goes on whether or not somebody waits for it.
+fn close_in_background(session: UpstreamSession) -> JoinHandle<()> {
+    tokio::spawn(upstream::close(session, false, Duration::ZERO))
 }

@@ -121,7 +121,7 @@ impl OnDisk {
 pub struct Inspection {
     /// The head's.
     pub head: Option<OnDisk>,
-    /// Why the head's cannot be read, when it is there or may be.
+    /// Why the head's is of no use, when it is there or may be: in words that stand by themselves.
     pub unread: Option<String>,
     /// The ancestors', nearest first.
     pub ancestors: Vec<Option<OnDisk>>,
@@ -129,6 +129,8 @@ pub struct Inspection {
     pub readable_turns: u64,
     /// How many turns were acknowledged on the links that came after those, and cannot be read.
     pub turns_after_readable: u64,
+    /// Whether the head's transcript lies where its agent does not look, and can be brought back.
+    pub is_astray: bool,
 }
 
 /// What to try next.
@@ -138,7 +140,8 @@ pub enum Step {
     Open {
         /// Which.
         upstream_id: UpstreamId,
-        /// `Resume` or `Load`, the latter in a new process too when `fresh_process` is set.
+        /// `Resume` or `Load`, the latter in a new process too when `fresh_process` is set; `Located` when its transcript is
+        /// to be brought back before.
         via: Via,
         /// Whether to start a new process for it.
         fresh_process: bool,
@@ -160,6 +163,26 @@ pub enum Step {
     Fresh,
     /// There is nothing left to try.
     GiveUp,
+}
+
+impl Step {
+    /// How it brings a session back.
+    pub(super) fn via(&self) -> Via {
+        match self {
+            Self::Open { via, .. } | Self::Copy { via, .. } => *via,
+            Self::Text => Via::Text,
+            Self::Fresh | Self::Inspect | Self::GiveUp => Via::Fresh,
+        }
+    }
+
+    /// The session that it is about.
+    pub(super) fn target(&self) -> Option<UpstreamId> {
+        match self {
+            Self::Open { upstream_id, .. } => Some(upstream_id.clone()),
+            Self::Copy { source, .. } => Some(source.clone()),
+            Self::Text | Self::Fresh | Self::Inspect | Self::GiveUp => None,
+        }
+    }
 }
 
 /// How a step failed.

@@ -203,6 +203,7 @@ pub(super) fn disk(head: Option<OnDisk>, ancestors: &[Option<OnDisk>], readable_
         ancestors: ancestors.to_vec(),
         readable_turns,
         turns_after_readable: 0,
+        is_astray: false,
     }
 }
 

@@ -76,3 +76,43 @@ fn f16_a_copy_that_is_refused_too_is_not_copied_again() {
         climbed.steps
     );
 }
+
+/// An agent whose transcripts are read and not copied, and that has lost sight of one.
+#[test]
+fn what_lies_elsewhere_is_brought_back_before_anything_else() {
+    let unreadable = Goal {
+        readable: false,
+        ..goal()
+    };
+    let astray = Inspection {
+        is_astray: true,
+        ..disk(None, &[], 4)
+    };
+    let met = facts(astray.clone(), &[("resume h", unknown())]);
+    let climbed = check(
+        unreadable.clone(),
+        &met,
+        &["resume h", "inspect", "located h"],
+        Some((Via::Located, Fidelity::Full, 0)),
+    );
+    assert!(climbed.kept_head);
+    let failing = [("resume h", unknown()), ("located h", other())];
+    check(
+        unreadable.clone(),
+        &facts(astray.clone(), &failing),
+        &["resume h", "inspect", "located h", "text"],
+        Some((Via::Text, Fidelity::Text, 0)),
+    );
+    // It was brought back for this prompt, and refused all the same.
+    let refused = |via| ("h".into(), via, "no such session".to_owned());
+    let again = Goal {
+        refused: vec![refused(Via::Resume), refused(Via::Located)],
+        ..unreadable
+    };
+    check(
+        again,
+        &facts(astray, &[]),
+        &["inspect", "text"],
+        Some((Via::Text, Fidelity::Text, 0)),
+    );
+}

@@ -9,7 +9,7 @@ use super::ladder::*;
 #[test]
 fn a_head_that_cannot_be_read_is_not_left() {
     let unread = Inspection {
-        unread: Some("Input/output error".to_owned()),
+        unread: Some("its transcript cannot be read: Input/output error".to_owned()),
         ..disk(None, &[on_disk(6)], 6)
     };
     let climbed = check(

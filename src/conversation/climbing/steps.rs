@@ -1,0 +1,187 @@
+//! The steps of a climb that need the disk: looking, bringing back, copying and retelling.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_protocol::CheckpointId;
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::{LinkReason, Relation, Via};
+use tokio::task::JoinHandle;
+
+use super::{Climber, Outcome, rollout};
+use crate::agent::pool::Lease;
+use crate::conversation::disk;
+use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
+use crate::conversation::services::chain_text;
+use crate::conversation::upstream::Opening;
+use crate::store::StoreError;
+use crate::transcript::TranscriptError;
+use crate::transcript::rollouts;
+use crate::transcript::shelf::Format;
+
+impl Climber {
+    /// What the disk says of the head, read on a thread of its own.
+    pub(super) fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
+        let root = self.entry.readable_transcripts().map(Path::to_path_buf);
+        let cwd = self.record.cwd.clone();
+        let head = goal.head.clone();
+        let services = Arc::clone(&self.services);
+        tokio::task::spawn_blocking(move || match (root, head) {
+            (Some(root), Some(head)) => disk::head_on_disk(&services.library, &root, &cwd, &head),
+            _ => Ok(None),
+        })
+    }
+
+    pub(super) async fn inspect(&self, climb: &Climb) -> Inspection {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
+            return Inspection::default();
+        };
+        // A rollout that Codex has and does not open for another reason is not left for a retelling.
+        if format == Format::Codex && !climb.is_forgotten() {
+            return Inspection::default();
+        }
+        let (root, record) = (root.to_path_buf(), self.record.clone());
+        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
+        let services = Arc::clone(&self.services);
+        let inspect = move || match format {
+            Format::Claude => Ok(disk::inspect(
+                &services.library,
+                &root,
+                &record.cwd,
+                &goal,
+                &origins,
+            )),
+            Format::Codex => {
+                let lineage = services.store.lineage_all(record.id)?;
+                Ok(rollout::inspect(&services, &root, &record, &lineage, &goal))
+            }
+        };
+        let task = tokio::task::spawn_blocking(inspect);
+        let unread = |error: String| Inspection {
+            unread: Some(error),
+            ..Inspection::default()
+        };
+        match task.await {
+            Ok(Ok(inspection)) => inspection,
+            Ok(Err(error)) => unread(chain_text(&error as &StoreError)),
+            Err(error) => unread(error.to_string()),
+        }
+    }
+
+    /// Puts the transcript of a session where the agent looks for it.
+    pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), StepFailure> {
+        let Some((root, Format::Codex)) = self.entry.listed_transcripts() else {
+            return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
+        };
+        let (root, session) = (root.to_path_buf(), id.clone());
+        let moving = tokio::task::spawn_blocking(move || rollouts::bring_back(&root, session.as_str()));
+        match moving.await {
+            Ok(Ok(place)) => {
+                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a rollout was brought back to where its agent looks for it");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(StepFailure::Other(chain_text(&error))),
+            Err(error) => Err(StepFailure::Other(error.to_string())),
+        }
+    }
+
+    pub(super) async fn copy(
+        &mut self,
+        climb: &Climb,
+        lease: Lease,
+        source: &UpstreamId,
+        until: Option<&CheckpointId>,
+        via: Via,
+    ) -> Outcome {
+        let Some(root) = self.entry.readable_transcripts() else {
+            return Outcome::Failed(StepFailure::Other(
+                "this agent's transcripts cannot be copied".to_owned(),
+            ));
+        };
+        let (root, cwd, id, cut) = (
+            root.to_path_buf(),
+            self.record.cwd.clone(),
+            source.clone(),
+            until.cloned(),
+        );
+        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
+        let copied = tokio::task::spawn_blocking(move || {
+            let library = &services.library;
+            let agent = agent.as_str();
+            let (new_id, path, place) = match via {
+                Via::Rebuilt => {
+                    let (new_id, path, end) = disk::rebuild_session(library, &root, &cwd, agent, &id)?;
+                    (new_id, path, Some(end))
+                }
+                _ => {
+                    let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
+                    let end = || disk::last_checkpoint(library, &root, &cwd, agent, &id);
+                    (new_id, path, cut.or_else(end))
+                }
+            };
+            services.old_bytes.note_copied(&new_id, &path);
+            let turns =
+                disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None)).map_or(0, |file| file.turns);
+            Ok::<_, TranscriptError>((new_id, path, place, turns))
+        });
+        let (new_id, path, place, turns) = match copied.await {
+            Ok(Ok(copied)) => copied,
+            Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
+            Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
+        };
+        let mut link = self.older_link(climb, &new_id, source);
+        link.from_checkpoint_id = place;
+        link.carried_turns = turns;
+        link.written = true;
+        link.reason = match via {
+            Via::Copied => LinkReason::Copied,
+            Via::Rebuilt => LinkReason::Rebuilt,
+            _ => link.reason,
+        };
+        let outcome = self
+            .open(lease, &self.reopening(climb, new_id), Some(link), None)
+            .await;
+        if matches!(outcome, Outcome::Failed(_) | Outcome::Stop(_)) {
+            // Nobody was told of this copy, and the agent will not have it.
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
+            }
+        }
+        outcome
+    }
+
+    pub(super) async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
+            return Outcome::Failed(StepFailure::Other(
+                "this agent's transcripts cannot be read".to_owned(),
+            ));
+        };
+        let (root, record) = (root.to_path_buf(), self.record.clone());
+        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
+        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
+        let told = tokio::task::spawn_blocking(move || {
+            let (library, cwd) = (&services.library, &record.cwd);
+            if format == Format::Codex {
+                let Ok(lineage) = services.store.lineage_all(record.id) else {
+                    return (None, None);
+                };
+                return rollout::retell(&services, &record, &lineage, &goal);
+            }
+            let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
+            let place = head.and_then(|id| disk::last_checkpoint(library, &root, cwd, agent.as_str(), &id));
+            (disk::retell(library, &root, cwd, &goal, &origins), place)
+        });
+        let Ok((Some(preamble), place)) = told.await else {
+            return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
+        };
+        let mut link = self.fresh_link(climb);
+        let head = self.record.chain.head();
+        link.reason = LinkReason::Rolled;
+        link.relation = Relation::Follows;
+        link.from_upstream_id = head.map(|head| head.upstream_id.clone());
+        link.from_checkpoint_id = place;
+        link.cause = Some(climb.cause());
+        self.open(lease, &Opening::New, Some(link), Some(preamble.text))
+            .await
+    }
+}

@@ -1,0 +1,86 @@
+//! The last turns of a history, as they are told in words to a session that begins anew.
+
+use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::{CheckpointId, UpstreamId};
+
+use super::History;
+use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+use crate::transcript::opened::Opened;
+use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, is_preamble};
+
+impl History {
+    /// The session with which it ends, as far as it can be read; none when nothing can be.
+    pub(in super::super) fn last_session(&self) -> Option<&UpstreamId> {
+        self.sessions.last().map(|session| &session.upstream_id)
+    }
+
+    /// The place behind its last turn.
+    pub(in super::super) fn last_place(&self) -> Option<CheckpointId> {
+        let session = self.sessions.last()?;
+        session
+            .open
+            .turns()
+            .checked_sub(1)
+            .map(|last| session.checkpoint_id(last))
+    }
+
+    /// Why a session of it cannot be read, where that is more than that there is none.
+    pub(in super::super) fn unreadable(&self, id: &UpstreamId) -> Option<&str> {
+        let is_it = |gap: &&HistoryGap| gap.upstream_id == *id && gap.kind == GapKind::Unreadable;
+        self.gaps.iter().find(is_it).map(|gap| gap.detail.as_str())
+    }
+
+    /// The last turns, oldest first, at most so many. One of which a message cannot be read is told as far as it can be.
+    pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {
+        let mut told = Vec::new();
+        for session in self.sessions.iter_mut().rev() {
+            for turn in (0..session.open.turns()).rev() {
+                if told.len() == last {
+                    break;
+                }
+                let mut past = PastTurn {
+                    prompt: String::new(),
+                    reply: String::new(),
+                    complete: false,
+                };
+                for number in session.open.turn(turn) {
+                    if let Ok(Some(read)) = session.read(number, Opened::message, &mut self.gaps) {
+                        take(&mut past, read);
+                    }
+                }
+                told.push(past);
+            }
+        }
+        told.reverse();
+        told
+    }
+}
+
+fn take(past: &mut PastTurn, read: TranscriptMessage) {
+    let is_reply = read.speaker == Speaker::Model && read.sort == Sort::Ordinary;
+    for part in read.parts {
+        match part {
+            // What an earlier session was told of those before it stands in these.
+            Part::Text(text) if read.sort == Sort::Prompt && !is_preamble(&text) => {
+                add(&mut past.prompt, &text);
+            }
+            Part::Text(text) if is_reply => {
+                past.complete = true;
+                add(&mut past.reply, &text);
+            }
+            // More is to come.
+            Part::ToolCall { .. } => past.complete = false,
+            _ => {}
+        }
+    }
+}
+
+/// No more is kept of it than can be told.
+fn add(whole: &mut String, text: &str) {
+    if !whole.is_empty() && !text.is_empty() {
+        whole.push_str("\n\n");
+    }
+    // One more than is told, so that it is seen to be cut.
+    let room = (TEXT_LIMIT_CHARS + 1).saturating_sub(whole.chars().count());
+    whole.extend(text.chars().take(room));
+}

@@ -1,0 +1,157 @@
+//! Where Codex puts a rollout, and bringing one back that lies elsewhere.
+//!
+//! Codex (0.166) remembers where it has put the file of each session. It resumes one whose file was moved as if nothing were
+//! amiss, and answers the first prompt with "thread not found"; when the file is back at its place it goes on with all of it.
+
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::{find, is_archived};
+use crate::transcript::TranscriptError;
+use crate::transcript::copy::rename_if_free;
+
+/// The folder, below Codex' own, of the rollouts that are in use.
+const IN_USE: &str = "sessions";
+
+/// Where Codex has put a session's rollout, when that lies elsewhere among those that are in use. One that was archived is
+/// where a person wanted it.
+///
+/// # Errors
+/// As [`find`].
+pub fn missed_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf, PathBuf)>, TranscriptError> {
+    let path = find(root, upstream_id)?;
+    if is_archived(root, &path) {
+        return Ok(None);
+    }
+    let place = place_of(root, &path).filter(|place| *place != path && !is_same_file(place, &path));
+    Ok(place.map(|place| (path, place)))
+}
+
+/// Moves a session's rollout back to where Codex has put it.
+///
+/// # Errors
+/// As [`find`]; [`TranscriptError::AlreadyExists`] when something is there by now, and [`TranscriptError::NotFound`] when it lies
+/// at its place.
+pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
+    let Some((path, place)) = missed_place(root, upstream_id)? else {
+        return Err(TranscriptError::NotFound {
+            upstream_id: upstream_id.to_owned(),
+            root: root.to_owned(),
+        });
+    };
+    let folder = place.parent().unwrap_or(root);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(TranscriptError::io("make the folder", folder))?;
+    rename_if_free(&path, &place)?;
+    for folder in [place.parent(), path.parent()].into_iter().flatten() {
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        if let Err(error) = synced {
+            // It is there for everybody; only a loss of power might put it back where it was.
+            tracing::warn!(folder = %folder.display(), %error, "a folder of rollouts could not be synced");
+        }
+    }
+    Ok(place)
+}
+
+/// By the time in its name, which is that of the folders too: `rollout-2026-11-03T…` lies in `sessions/2026/11/03`.
+fn place_of(root: &Path, path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?;
+    let date = name.to_str()?.strip_prefix("rollout-")?.get(..11)?;
+    let (date, rest) = date.split_at(10);
+    let parts: Vec<&str> = date.split('-').collect();
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    (rest == "T" && lengths == [4, 2, 2] && parts.iter().all(is_number)).then(|| {
+        let folder = root.join(IN_USE).join(parts[0]).join(parts[1]).join(parts[2]);
+        folder.join(name)
+    })
+}
+
+/// Whether two paths lead to one file, as by a link among the folders.
+fn is_same_file(left: &Path, right: &Path) -> bool {
+    match (fs::canonicalize(left), fs::canonicalize(right)) {
+        (Ok(left), Ok(right)) => left == right,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
+    const NAME: &str = "rollout-2026-11-03T10-00-00-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl";
+
+    fn put(root: &Path, folder: &str, name: &str) -> PathBuf {
+        let folder = root.join(folder);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join(name), folder.to_string_lossy().as_bytes()).expect("a file");
+        folder.join(name)
+    }
+
+    #[test]
+    fn a_rollout_goes_back_to_the_day_in_its_name() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path();
+        let moved = put(root, "sessions/2020/01/01", NAME);
+        let place = root.join("sessions/2026/11/03").join(NAME);
+        assert_eq!(
+            missed_place(root, ID).expect("a look"),
+            Some((moved.clone(), place.clone()))
+        );
+        assert_eq!(bring_back(root, ID).expect("a move"), place);
+        assert!(!moved.exists());
+        assert!(
+            fs::read_to_string(&place)
+                .expect("the file")
+                .ends_with("2020/01/01")
+        );
+        assert_eq!(missed_place(root, ID).expect("a look"), None);
+        assert!(matches!(
+            bring_back(root, ID),
+            Err(TranscriptError::NotFound { .. })
+        ));
+    }
+
+    #[test]
+    fn nothing_is_replaced_and_what_a_person_put_away_stays() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path();
+        put(root, "archived_sessions", NAME);
+        assert_eq!(missed_place(root, ID).expect("a look"), None);
+        // What cannot be read where it should be is not written over.
+        let moved = put(root, "sessions/2020/01/01", NAME);
+        fs::create_dir_all(root.join("sessions/2026/11/03").join(NAME)).expect("a folder");
+        assert!(matches!(
+            bring_back(root, ID),
+            Err(TranscriptError::AlreadyExists { .. })
+        ));
+        assert!(moved.exists());
+    }
+
+    #[test]
+    fn a_name_without_a_day_has_no_place() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path();
+        let table = [
+            ("rollout-2026-11-03T10-00-00-x.jsonl", true),
+            ("rollout-2026-11-03T", true),
+            ("rollout-2026-11-03 10-00-00-x.jsonl", false),
+            ("rollout-26-11-2003T10-00-00-x.jsonl", false),
+            ("rollout-../../..-T.jsonl", false),
+            ("rollout-.jsonl", false),
+            ("other-2026-11-03T10.jsonl", false),
+        ];
+        for (name, expected) in table {
+            assert_eq!(place_of(root, &root.join(name)).is_some(), expected, "{name}");
+        }
+        // One folder by two ways.
+        put(root, "sessions/2026/11/03", NAME);
+        std::os::unix::fs::symlink(root.join("sessions/2026"), root.join("sessions/2019")).expect("a link");
+        assert_eq!(missed_place(root, ID).expect("a look"), None);
+    }
+}

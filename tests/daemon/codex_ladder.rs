@@ -1,0 +1,169 @@
+//! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program is scripted.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, Relation, Resumed, Via};
+use serde_json::{Value, json};
+
+use crate::codex::{ROOT_ID, rollout};
+use crate::codex_watching::{adopt, home};
+use crate::home::Home;
+use crate::scripted::{self, REFUSE_LOAD};
+use crate::support::{App, refused, tried};
+
+/// What Codex answers for a session whose file it does not find.
+const UNKNOWN: &str = "no rollout found for thread id 1";
+
+fn refuse_load(home: &Home, details: &str) {
+    let error = json!({"code": -32603, "message": "Internal error", "data": {"details": details}});
+    fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
+}
+
+/// Moves the rollout into another folder of Codex', and says where it is.
+fn move_to(home: &Home, folder: &str) -> std::path::PathBuf {
+    let path = rollout(home, ROOT_ID);
+    let folder = home.path().join("codex").join(folder);
+    fs::create_dir_all(&folder).unwrap();
+    let moved = folder.join(path.file_name().unwrap());
+    fs::rename(path, &moved).unwrap();
+    moved
+}
+
+async fn not_resumable(app: &App, id: ConversationId) -> Vec<Value> {
+    let resume = app
+        .call("conversation/resume", json!({"conversationId": id}))
+        .await;
+    let error = refused(resume, ErrorKind::NotResumable, "could not be brought back");
+    error.details["attempts"].read().unwrap()
+}
+
+async fn resume(app: &App, id: ConversationId) -> Resumed {
+    let told = app
+        .call("conversation/resume", json!({"conversationId": id}))
+        .await;
+    serde_json::from_value(told.unwrap()["resumed"].clone()).unwrap()
+}
+
+#[tokio::test]
+async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    refuse_load(&home, UNKNOWN);
+    let resumed = resume(&app, id).await;
+    assert_eq!(tried(&resumed), [(Via::Load, false), (Via::Text, true)]);
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Text, 0));
+    app.send(id, r#"{"jsonrpc":"2.0","method":"_nothing/new"}"#).await;
+    let heard = scripted::heard(&home, "codex");
+    let prompt = heard
+        .iter()
+        .find(|sent| sent["method"] == "session/prompt")
+        .unwrap();
+    let told = prompt["params"]["prompt"][0]["text"].as_str().unwrap();
+    let history = app
+        .call(
+            "conversation/checkpoints",
+            json!({"conversationId": id, "limit": 10}),
+        )
+        .await
+        .unwrap();
+    let checkpoints = history["checkpoints"].as_array().unwrap();
+    let mut behind = told;
+    for checkpoint in checkpoints.iter().rev() {
+        for said in [&checkpoint["prompt"], &checkpoint["reply"]] {
+            let said = said.as_str().unwrap();
+            let at = behind
+                .find(said)
+                .unwrap_or_else(|| panic!("{said:?} is not told in {told}"));
+            behind = &behind[at + said.len()..];
+        }
+    }
+    assert_eq!(checkpoints.len(), 5);
+    let link = app.chain(id).await.pop().unwrap();
+    assert_eq!(
+        (
+            link.relation,
+            link.from_upstream_id.as_ref().map(|id| id.as_str())
+        ),
+        (Relation::Follows, Some(ROOT_ID))
+    );
+    assert_eq!(
+        link.from_checkpoint_id.as_ref().map(|id| id.as_str()),
+        checkpoints[0]["id"].as_str()
+    );
+}
+
+/// Codex remembers where it has put a rollout, and looks nowhere else.
+#[tokio::test]
+async fn located_a_rollout_that_was_moved_is_brought_back() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let place = rollout(&home, ROOT_ID);
+    let content = fs::read(&place).unwrap();
+    let moved = move_to(&home, "sessions/2020/01/01");
+    refuse_load(&home, UNKNOWN);
+    // The scripted one refuses it all the same; the rest of the ladder is below.
+    let resumed = resume(&app, id).await;
+    let expected = [(Via::Load, false), (Via::Located, false), (Via::Text, true)];
+    assert_eq!(tried(&resumed), expected);
+    assert_eq!(fs::read(&place).unwrap(), content);
+    assert!(!moved.exists());
+}
+
+#[tokio::test]
+async fn what_a_person_put_away_is_left_there_and_it_is_said_how_it_comes_back() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let moved = move_to(&home, "archived_sessions");
+    refuse_load(&home, &format!("session {ROOT_ID} is archived."));
+    let attempts = not_resumable(&app, id).await;
+    let why = attempts.last().unwrap()["error"].as_str().unwrap();
+    assert!(why.contains(&format!("codex unarchive {ROOT_ID}")), "{why}");
+    assert!(moved.exists());
+    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
+    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+}
+
+/// Another Codex writes to it, say: it has all of it, and will give it when that one is done.
+#[tokio::test]
+async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let error =
+        json!({"code": -32600, "message": "Invalid request", "data": {"reason": "thread_active_writer"}});
+    fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
+    let attempts = not_resumable(&app, id).await;
+    let ways: Vec<&str> = attempts
+        .iter()
+        .map(|tried| tried["via"].as_str().unwrap())
+        .collect();
+    assert_eq!(ways, ["load", "freshProcess"]);
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
+    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
+    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+}
+
+#[tokio::test]
+async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let path = rollout(&home, ROOT_ID);
+    fs::write(&path, "{}\n").unwrap();
+    refuse_load(&home, UNKNOWN);
+    let attempts = not_resumable(&app, id).await;
+    assert_eq!(attempts[0]["via"], "load");
+    assert_eq!(app.chain(id).await.len(), 1);
+    assert!(Path::new(&path).exists());
+}
