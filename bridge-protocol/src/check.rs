@@ -21,6 +21,8 @@ pub enum FindingKind {
     BrokenParent,
     /// The history begins behind records that it leaves out.
     CutOff,
+    /// The last message of a branch that is newer than the one with which a resume goes on, and not damaged.
+    NewerBranch,
     /// A tool was called, and its result is not there.
     ToolUseWithoutResult,
     /// Two records with one uuid.
@@ -66,6 +68,7 @@ impl fmt::Display for FindingKind {
             Self::OversizedLine => "oversized line",
             Self::BrokenParent => "broken parent link",
             Self::CutOff => "history cut off",
+            Self::NewerBranch => "newer branch left aside",
             Self::ToolUseWithoutResult => "tool use without result",
             Self::DuplicateUuid => "duplicate uuid",
             Self::ForeignSessionId => "foreign session id",

@@ -253,8 +253,8 @@ pub struct AdoptAnswer {
     /// use. A link refers to it, and it is not in the chain. Not told of a transcript that a conversation held before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
-    /// What keeps the agent from resuming the transcript as it is, as `transcript/check` tells it among the rest. Not told of
-    /// one that a conversation held before.
+    /// What keeps the agent from resuming the transcript as it is, or the newest of its branches, as `transcript/check` tells it
+    /// among the rest. Not told of one that a conversation held before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
 }

@@ -374,6 +374,17 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
 
     /// What can only be told at the end, when it is known which records a resume follows.
     fn judge(&mut self, selection: &Selection) {
+        if let Some(newer) = selection.newer() {
+            let messages = match newer.messages {
+                1 => "1 message".to_owned(),
+                count => format!("{count} messages"),
+            };
+            let detail = format!(
+                "a newer branch ends here, of which a resume leaves out {messages} that no damage keeps it from: it goes on \
+                 from the place that the agent noted last in the file"
+            );
+            self.find(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
+        }
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
         let left = selection.left_offset().unwrap_or(0);
         let mut joined = 0;

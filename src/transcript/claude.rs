@@ -20,7 +20,7 @@ pub use index::Index;
 pub(in crate::transcript) use note::Seen;
 pub(in crate::transcript) use noted::ChainNoted;
 pub use turns::{ToolCall, Turn};
-pub use walk::{Join, Selection};
+pub use walk::{Join, NewerBranch, Selection};
 
 use super::lines::Lines;
 use turns::TurnBuilder;

@@ -169,7 +169,7 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     assert_eq!((again.stdout, text(&again.stderr)), (output.stdout, told));
 }
 
-/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on says why.
+/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on, or not with all of it, says why.
 #[test]
 fn adopting_what_cannot_be_resumed_says_why() {
     const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
@@ -179,6 +179,18 @@ fn adopting_what_cannot_be_resumed_says_why() {
         home.path().join("codex").display()
     );
     let reply = r#"{"type":"assistant","uuid":"a1","parentUuid":null,"message":{"content":"hello"}}"#;
+    let asked = |uuid: &str, parent: &str| {
+        format!(
+            r#"{{"type":"user","uuid":"{uuid}","parentUuid":{parent},"sessionId":"aside","origin":{{"kind":"human"}},"message":{{"content":"x"}}}}"#
+        )
+    };
+    let aside = [
+        asked("u1", "null"),
+        asked("u2", r#""u1""#),
+        asked("u3", r#""u1""#),
+        r#"{"type":"last-prompt","leafUuid":"u2"}"#.to_owned(),
+    ];
+    let aside = aside.join("\n") + "\n";
     for (path, content) in [
         ("config/config.toml", configured.as_str()),
         (
@@ -186,6 +198,7 @@ fn adopting_what_cannot_be_resumed_says_why() {
             include_str!("../fixtures/transcripts/codex/0.29.0.jsonl"),
         ),
         ("data/loopback/projects/-p/unasked.jsonl", reply),
+        ("data/loopback/projects/-p/aside.jsonl", &aside),
         ("project/here", ""),
     ] {
         let path = home.path().join(path);
@@ -207,6 +220,15 @@ fn adopting_what_cannot_be_resumed_says_why() {
     let told = text(&old.stderr);
     assert_eq!(old.status.code(), Some(0), "{told}");
     assert!(told.contains("Codex of today refuses to resume"), "{told}");
+    let checked = text(&home.run(&["check", "aside"]).stdout);
+    assert!(
+        checked.starts_with("line 3  newer branch left aside: "),
+        "{checked}"
+    );
+    let branched = adopt("aside");
+    let told = text(&branched.stderr);
+    assert_eq!(branched.status.code(), Some(0), "{told}");
+    assert!(told.contains("but in line 3: a newer branch ends here"), "{told}");
 }
 
 /// The daemon looks at its folders for the first page, and tells only there what it cannot watch.

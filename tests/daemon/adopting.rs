@@ -427,3 +427,49 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
         "an upstream id of 2 conversations",
     );
 }
+
+/// The agent goes on from the place that it noted last, so that messages are left out of which nothing is damaged.
+#[tokio::test]
+async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
+    let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
+    let whole = fs::read_to_string(other.transcript(&id).unwrap()).unwrap();
+    let mut records: Vec<Value> = whole
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let place = |text: &str| {
+        let said = |record: &Value| record["message"].to_string().contains(text);
+        records.iter().position(said).unwrap()
+    };
+    let (first, second, third) = (place("echo: one"), place("echo: two"), place("three"));
+    // Somebody went back behind the second turn, and what was noted is as it was before.
+    records[third]["parentUuid"] = records[first]["uuid"].clone();
+    let noted = json!({"type": "last-prompt", "leafUuid": records[second]["uuid"]});
+    let lines: Vec<String> = records.iter().chain([&noted]).map(Value::to_string).collect();
+    let is_message = |record: &&Value| ["user", "assistant"].iter().any(|kind| record["type"] == *kind);
+    let last = records.iter().rposition(|record| is_message(&record)).unwrap() + 1;
+    let home = Home::new();
+    put(&home, &id, "-a", &(lines.join("\n") + "\n"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let params = json!({"upstreamId": id});
+    let checked = app.call("transcript/check", params.clone()).await.unwrap();
+    let findings = checked["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{checked}");
+    assert_eq!(
+        (&findings[0]["line"], &findings[0]["kind"]),
+        (&json!(last), &json!("newerBranch"))
+    );
+    let answer = app.call("conversation/adopt", params).await.unwrap();
+    assert_eq!(answer["findings"], checked["findings"]);
+    let adopted: ConversationId = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
+    app.send(adopted, "go on").await;
+    assert_eq!(app.remembered(adopted).await, ["one", "two", "go on"]);
+    // What goes on from there is the newest from then on.
+    app.close(adopted).await;
+    let checked = app
+        .call("transcript/check", json!({"conversationId": adopted}))
+        .await
+        .unwrap();
+    assert_eq!(checked["findings"], json!([]));
+}

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Relation, Resumed, Via};
+use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
 use crate::codex::{ROOT_ID, rollout};
@@ -87,12 +87,12 @@ async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
     assert_eq!(
         (
             link.relation,
-            link.from_upstream_id.as_ref().map(|id| id.as_str())
+            link.from_upstream_id.as_ref().map(UpstreamId::as_str)
         ),
         (Relation::Follows, Some(ROOT_ID))
     );
     assert_eq!(
-        link.from_checkpoint_id.as_ref().map(|id| id.as_str()),
+        link.from_checkpoint_id.as_ref().map(CheckpointId::as_str),
         checkpoints[0]["id"].as_str()
     );
 }

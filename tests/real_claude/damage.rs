@@ -299,7 +299,12 @@ const DAMAGES: [Damage; 13] = [
             lines.remove(result_in(lines));
             note_reply(lines, "number one");
         },
-        found: &[FindingKind::ToolUseWithoutResult, FindingKind::BrokenParent],
+        // What stands before the gap is left out too.
+        found: &[
+            FindingKind::NewerBranch,
+            FindingKind::ToolUseWithoutResult,
+            FindingKind::BrokenParent,
+        ],
         gaps: &[GapKind::Broken],
         told: &[0, 1],
         // The agent would be sent what was noted alone; a repaired copy keeps what stands behind.
@@ -312,7 +317,7 @@ const DAMAGES: [Damage; 13] = [
             unknown_parent(lines, "number two");
             note_reply(lines, "echo hi");
         },
-        found: &[FindingKind::BrokenParent],
+        found: &[FindingKind::NewerBranch, FindingKind::BrokenParent],
         gaps: &[GapKind::Broken],
         told: &[0, 1, 2, 3, 4, 5],
         sent: &ALL,
@@ -327,7 +332,7 @@ const DAMAGES: [Damage; 13] = [
             let done = done.and_then(|line| uuid_in(line)).expect("the last reply");
             note(lines, &done);
         },
-        found: &[],
+        found: &[FindingKind::NewerBranch],
         gaps: &[],
         told: &[0, 1, 2, 3, 4, 5, 6],
         sent: &[0, 1, 2, 3, 4, 5, 6],

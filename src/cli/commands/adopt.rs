@@ -54,8 +54,12 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
         ))?;
     }
     for finding in &answer.findings {
+        let place = match finding.line {
+            0 => String::new(),
+            line => format!(" in line {line}"),
+        };
         context.output.note(&format!(
-            "it is adopted and can be read, but: {}",
+            "it is adopted and can be read, but{place}: {}",
             one_line(&finding.detail)
         ))?;
     }

@@ -8,7 +8,7 @@ mod past;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::check::{CheckAnswer, Finding};
+use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
 use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
@@ -113,7 +113,13 @@ impl Registry {
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
             let findings = match held.format {
-                Format::Claude => Vec::from_iter(copies::beside(&services.library, &held.root, &cwd, &path)),
+                Format::Claude => {
+                    let beside = copies::beside(&services.library, &held.root, &cwd, &path);
+                    beside
+                        .into_iter()
+                        .chain(newer_branch(&services.library, &path))
+                        .collect()
+                }
                 Format::Codex => refusals(&held),
             };
             let past = past(&services.library, &held, origin);
@@ -468,6 +474,15 @@ fn check_claude(
     let beside = cwd.and_then(|cwd| copies::beside(library, root, cwd, path));
     answer.findings.splice(0..0, beside);
     Ok(answer)
+}
+
+/// What is said of a newer branch of Claude's that a resume leaves aside; nothing where nobody can tell. Blocks.
+fn newer_branch(library: &Library, path: &Path) -> Option<Finding> {
+    let index = library.index(path).ok()?;
+    index.select(None, true)?.newer()?;
+    // The lines of a file are counted by a check alone, and few files have such a branch.
+    let mut findings = reading::check(path).ok()?.findings.into_iter();
+    findings.find(|finding| finding.kind == FindingKind::NewerBranch)
 }
 
 /// A rollout and those that it continues, of which Codex takes the first that it finds. Blocks.

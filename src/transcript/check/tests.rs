@@ -243,6 +243,86 @@ fn what_does_not_lead_to_the_place_that_was_noted_last_is_told_to_be_left_out() 
 }
 
 #[test]
+fn a_newer_branch_that_a_resume_leaves_aside_is_told_and_an_older_one_is_not() {
+    let mark = |uuid: &str| format!(r#"{{"type":"last-prompt","leafUuid":"{uuid}"}}"#);
+    let one = [prompt("u1", ""), reply("a1", "u1")];
+    let gone_back = |marked: &[&str]| {
+        let marks: Vec<String> = marked.iter().map(|marked| mark(marked)).collect();
+        let two = [prompt("u2", "a1"), reply("a2", "u2")];
+        let three = [prompt("u3", "a1"), reply("a3", "u3")];
+        found(&[&one[..], &two, &three, &marks].concat())
+    };
+    let (kinds, told) = gone_back(&["a2"]);
+    assert_eq!(kinds, [(6, FindingKind::NewerBranch)]);
+    assert!(
+        told.contains("leaves out 2 messages") && told.contains("the agent noted last"),
+        "{told}"
+    );
+    // What was gone back behind is left aside on purpose.
+    for marked in [&[][..], &["a3"], &["a1"], &["a2", "a3"], &["nowhere"]] {
+        assert_eq!(gone_back(marked), (vec![], String::new()), "{marked:?}");
+    }
+
+    // Of a damaged branch the damage is told, and one without any that stands before it too.
+    let less = [mark("a1"), prompt("b1", "u1"), prompt("u4", "gone")];
+    let (kinds, told) = found(&[&one[..], &less].concat());
+    assert_eq!(
+        kinds,
+        [(4, FindingKind::NewerBranch), (5, FindingKind::BrokenParent)]
+    );
+    assert!(told.contains("leaves out 1 message "), "{told}");
+
+    // What the agent notes of itself, and what subagents say, is no message of the conversation.
+    let aside = r#","isSidechain":true,"message":{"content":"x"}"#;
+    let quiet = [
+        mark("a1"),
+        prompt("u5", "u1"),
+        record("system", "s1", "u5", ""),
+        record("user", "x1", "u5", aside),
+    ];
+    assert_eq!(
+        found(&[&one[..], &quiet].concat()).0,
+        [(4, FindingKind::NewerBranch)]
+    );
+
+    // Of a message that stands there twice the later one is on the way that a resume goes.
+    let late = prompt("u6", "u1");
+    let twice = [
+        prompt("u1", ""),
+        reply("a1", "u6"),
+        mark("a1"),
+        late.clone(),
+        late,
+    ];
+    assert_eq!(found(&twice).0, [(5, FindingKind::DuplicateUuid)]);
+}
+
+/// Each stands below the call before it, and the parents of what follows lead through one of them.
+#[test]
+fn results_of_calls_made_together_are_no_newer_branch() {
+    let call = |uuid: &str, parent: &str, id: &str| {
+        let more = format!(
+            r#","message":{{"id":"m1","content":[{{"type":"tool_use","id":"{id}","name":"Bash","input":{{}}}}]}}"#
+        );
+        record("assistant", uuid, parent, &more)
+    };
+    let lines = [
+        prompt("u1", ""),
+        call("c1", "u1", "t1"),
+        call("c2", "c1", "t2"),
+        r#"{"type":"last-prompt","leafUuid":"c1"}"#.to_owned(),
+        result("r1", "c1", "t1", "", "done"),
+        result("r2", "c2", "t2", "", "done"),
+    ];
+    for noted in ["c1", "c2", "r1", "r2"] {
+        let lines = lines
+            .clone()
+            .map(|line| line.replace(r#"Uuid":"c1"}"#, &format!(r#"Uuid":"{noted}"}}"#)));
+        assert_eq!(found(&lines), (vec![], String::new()), "{noted}");
+    }
+}
+
+#[test]
 fn a_record_without_a_parent_cuts_off_what_came_before() {
     let mut lines = whole();
     lines[5] = prompt("u2", "");

@@ -246,6 +246,11 @@ impl Entries {
         self.entries[position].place & SIDECHAIN_BIT != 0
     }
 
+    /// Whether it is a message, and not a subagent's.
+    pub(super) fn is_message(&self, position: usize) -> bool {
+        self.role(position) != Role::Other && !self.is_sidechain(position)
+    }
+
     /// Whether it says of which message in another session it is a copy.
     pub(super) fn is_forked(&self, position: usize) -> bool {
         self.entries[position].place & FORKED_BIT != 0

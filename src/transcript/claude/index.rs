@@ -202,11 +202,7 @@ impl Index {
     /// Where the messages of a branch begin, in the order of the file.
     #[must_use]
     pub(in crate::transcript) fn messages_of(&self, selection: &Selection) -> Vec<u64> {
-        let is_message = |position: &usize| {
-            let role = self.entries.role(*position);
-            role != Role::Other && !self.entries.is_sidechain(*position)
-        };
-        let messages = (0..self.entries.len()).filter(is_message);
+        let messages = (0..self.entries.len()).filter(|position| self.entries.is_message(*position));
         messages
             .map(|position| self.entries.offset(position))
             .filter(|offset| selection.contains(*offset))
@@ -360,7 +356,7 @@ impl Index {
             return Some(Walk::from(&self.entries, newest, follow_compaction));
         };
         let mut walk = Walk::from(&self.entries, leaf, follow_compaction);
-        walk.leave(from_newest);
+        walk.leave(&self.entries, from_newest);
         Some(walk)
     }
 

@@ -18,6 +18,7 @@ pub struct Selection {
     broken_at: Option<String>,
     left_offset: Option<u64>,
     joins: Vec<Join>,
+    newer: Option<NewerBranch>,
 }
 
 /// A record whose parent is not there, or closes a circle, and what stands before it on the branch instead.
@@ -27,6 +28,15 @@ pub struct Join {
     pub offset: u64,
     /// The uuid of the record before it; none where the branch begins with it.
     pub parent: Option<String>,
+}
+
+/// A branch with messages behind the end of the one that a resume goes on with, in which nothing is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewerBranch {
+    /// Where its last message begins.
+    pub offset: u64,
+    /// How many messages are on it alone.
+    pub messages: usize,
 }
 
 /// What a walk along the parents found.
@@ -43,6 +53,7 @@ pub(super) struct Walk {
     left: Option<usize>,
     /// The records whose parent is not there, with those that were taken in its place.
     joined: Vec<(usize, Option<usize>)>,
+    newer: Option<NewerBranch>,
 }
 
 impl Walk {
@@ -84,11 +95,28 @@ impl Walk {
             broken_at: None,
             left: None,
             joined: Vec::new(),
+            newer: None,
         }
     }
 
-    /// Counts the break because of which a way that is not followed could not be.
-    pub(super) fn leave(&mut self, way: Self) {
+    /// Leaves aside the way back from the newest message: counts the break because of which it could not be followed, and
+    /// notes the newest branch behind the end of this one that could have been.
+    pub(super) fn leave(&mut self, entries: &Entries, way: Self) {
+        let is_broken = way.breaks > 0;
+        let is_left = |position: &usize| {
+            let is_told = self.contains(*position) || (is_broken && way.contains(*position));
+            // Of several with one id the last is meant.
+            entries.is_message(*position) && !is_told && entries.replaced_by(*position).is_none()
+        };
+        let newest = (self.leaf + 1..entries.len()).rfind(is_left);
+        let newer = newest.map(|newest| Self::unjoined(entries, newest));
+        self.newer = newer.filter(|newer| newer.breaks == 0).map(|newer| {
+            let is_its_own = |position: &usize| entries.is_message(*position) && !self.contains(*position);
+            NewerBranch {
+                offset: entries.offset(newer.leaf),
+                messages: newer.positions().filter(is_its_own).count(),
+            }
+        });
         self.breaks += way.breaks;
         self.broken_at = way.broken_at.or(self.broken_at.take());
         self.left = way.left;
@@ -222,6 +250,7 @@ impl Selection {
                     parent: before.map(|before| entries.id(before).text()),
                 })
                 .collect(),
+            newer: walk.newer,
         }
     }
 
@@ -283,6 +312,12 @@ impl Selection {
     #[must_use]
     pub fn joins(&self) -> &[Join] {
         &self.joins
+    }
+
+    /// The newest branch that is left aside with messages behind this one's end, though nothing in it is broken.
+    #[must_use]
+    pub fn newer(&self) -> Option<NewerBranch> {
+        self.newer
     }
 
     /// Whether the record that begins at `offset` is on the branch.
