@@ -143,6 +143,56 @@ fn a_lost_tail_is_told() {
     );
 }
 
+/// Somebody went back in place, and the agent was killed before it noted so: it goes on as if nobody had. Nothing is damaged,
+/// and it is told.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let mut back = String::new();
+    let mut end = String::new();
+    let id = three_turns(&bridge, |lines| {
+        let uuid = |prompt| uuid_in(&lines[reply_to(lines, prompt)]).expect("the reply's uuid");
+        (back, end) = (uuid("number one"), uuid("number three"));
+    });
+    let session = bridge.head(id);
+    let path = bridge.lab.transcript(&session).expect("the transcript");
+    let adapter = bridge.lab.adapter();
+    let options = json!({"options": {"resumeSessionAt": back}});
+    let opening = json!({
+        "sessionId": session, "cwd": bridge.lab.project(), "mcpServers": [], "_meta": {"claudeCode": options},
+    });
+    adapter.call("session/resume", opening).expect("session/resume");
+    adapter.begin_prompt(&session, "instead [[slow 200 0.1]]");
+    let text = || fs::read_to_string(&path).expect("the transcript");
+    let is_asked = |line: &str| line.contains(r#""role":"user""#) && line.contains("instead");
+    adapter.wait_notification("the prompt in the transcript", |_| text().lines().any(is_asked));
+    adapter.kill();
+    // It may have noted the branch just before.
+    let mut lines: Vec<String> = text().lines().map(str::to_owned).collect();
+    note(&mut lines, &end);
+    fs::write(&path, lines.join("\n") + "\n").expect("the transcript");
+
+    assert_eq!(bridge.found(&session), [FindingKind::NewerBranch]);
+    bridge.prompted(id, "go on");
+    assert_eq!(
+        sent(&bridge),
+        [
+            "number one",
+            "ok: number one",
+            "number two",
+            "ok: number two",
+            "number three",
+            "ok: number three",
+            "go on"
+        ]
+    );
+    bridge.close(id);
+    assert_eq!(bridge.found(&session), [], "what goes on is the newest");
+}
+
 /// The agent's own commands are prompts to us and none to it: that is no loss.
 #[test]
 #[ignore = "installs the real adapter"]
