@@ -1,9 +1,10 @@
 //! Which of several copies of a transcript counts, for all who look: adoption, history, the ladder, checks, exports.
 //!
 //! Owns the rule, which is the agent's as far as that has one. Claude (2.1.316) takes the copy in the folder of the
-//! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it. One
-//! that lies elsewhere it takes where it is the only one, and of several none: it says that there is no such session. Then
-//! the one counts that a resume is to go on with: that with the most turns. Blocks.
+//! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it; else
+//! the first in the folders of the other worktrees of the cwd's repository. One that lies elsewhere it takes where it is the
+//! only one, and of several none: it says that there is no such session. Then the one counts that a resume is to go on with:
+//! that with the most turns. Blocks.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use bridge_protocol::id::UpstreamId;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::BranchOptions;
 use crate::transcript::library::Library;
-use crate::transcript::locate::{locate, own_folder};
+use crate::transcript::locate::{Located, locate, located, own_folder};
 use crate::transcript::origin::Origin;
 
 /// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
@@ -26,7 +27,11 @@ pub(super) fn find(
     cwd: &str,
     id: &UpstreamId,
 ) -> Result<PathBuf, TranscriptError> {
-    let mut found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
+    let Located {
+        paths: mut found,
+        by_folder,
+    } = located(root, id.as_str(), Some(Path::new(cwd)))?;
+    let holds_turns = |path: &PathBuf| turns(library, path) > 0;
     let best = match found.as_slice() {
         [] => {
             return Err(TranscriptError::NotFound {
@@ -35,12 +40,14 @@ pub(super) fn find(
             });
         }
         [_] => 0,
-        [own, ..] if is_in(root, cwd, own) && turns(library, own) > 0 => 0,
         several => {
-            let ranks = several.iter().map(|path| rank(library, path)).enumerate();
-            // Of equal ones the first.
-            let best = ranks.rev().max_by_key(|(_, rank)| *rank);
-            best.map_or(0, |(best, _)| best)
+            let taken = several[..by_folder].iter().position(holds_turns);
+            taken.unwrap_or_else(|| {
+                let ranks = several.iter().map(|path| rank(library, path)).enumerate();
+                // Of equal ones the first.
+                let best = ranks.rev().max_by_key(|(_, rank)| *rank);
+                best.map_or(0, |(best, _)| best)
+            })
         }
     };
     Ok(found.swap_remove(best))
@@ -93,7 +100,11 @@ pub(super) fn find_recorded(
 /// the agent takes none of them.
 pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -> Option<Finding> {
     let id = counts.file_stem()?.to_str()?;
-    let mut others = locate(root, id, Some(Path::new(cwd))).ok()?;
+    let Located {
+        paths: mut others,
+        by_folder,
+    } = located(root, id, Some(Path::new(cwd))).ok()?;
+    let is_taken = others[..by_folder].iter().any(|path| path == counts);
     others.retain(|path| path != counts);
     if others.is_empty() {
         return None;
@@ -105,12 +116,17 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
         1 => "1 turn".to_owned(),
         turns => format!("{turns} turns"),
     };
-    let detail = if is_in(root, cwd, counts) {
+    let detail = if is_taken {
         if most <= own {
             return None;
         }
+        let folder = match is_in(root, cwd, counts) {
+            true => "",
+            false => "a worktree of the repository of ",
+        };
         format!(
-            "another copy has {}, {best}, and this one {}: the agent takes this one, since it lies in the folder of {cwd}",
+            "another copy has {}, {best}, and this one {}: the agent takes this one, since it lies in the folder of \
+             {folder}{cwd}",
             words(most),
             words(own)
         )

@@ -31,5 +31,6 @@ mod scan;
 pub mod shelf;
 pub mod summary;
 pub mod watch;
+pub mod worktrees;
 
 pub use error::TranscriptError;

@@ -35,3 +35,4 @@ mod transcripts;
 mod turns;
 mod watching;
 mod words;
+mod worktrees;

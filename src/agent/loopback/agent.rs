@@ -14,7 +14,7 @@ use super::session::{Admission, Prompt, Session, Stop, lock};
 use super::turn;
 use super::wire::{Output, RpcError};
 use crate::transcript::TranscriptError;
-use crate::transcript::locate::locate;
+use crate::transcript::locate::{Located, locate, located};
 
 /// What all threads share.
 #[derive(Debug)]
@@ -67,23 +67,22 @@ impl Agent {
         }
     }
 
-    /// The transcripts of a session, newest place first; none for a session that is refused or was never
-    /// written.
-    pub(super) fn transcripts(&self, id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, RpcError> {
+    /// The transcripts of a session that runs in `cwd`; none for a session that is refused or was never written.
+    pub(super) fn transcripts(&self, id: &str, cwd: &Path) -> Result<Located, RpcError> {
         if self.marks.is_refused(id) {
-            return Ok(Vec::new());
+            return Ok(Located::default());
         }
-        match locate(&self.root, id, cwd) {
-            Ok(mut paths) => {
+        match located(&self.root, id, Some(cwd)) {
+            Ok(mut found) => {
                 let is_refused = |path: &Path| {
                     self.marks
                         .is_beginning_refused(|| super::listing::first_record(path))
                 };
-                paths.retain(|path| !is_refused(path));
-                Ok(paths)
+                found.paths.retain(|path| !is_refused(path));
+                Ok(found)
             }
             // What cannot be a file's name was never a session's id.
-            Err(TranscriptError::InvalidId { .. }) => Ok(Vec::new()),
+            Err(TranscriptError::InvalidId { .. }) => Ok(Located::default()),
             Err(error) => Err(RpcError::internal(error)),
         }
     }
