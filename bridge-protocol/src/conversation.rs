@@ -187,6 +187,10 @@ pub struct Conversation {
     /// The prompts that wait behind the running turn, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<QueuedPrompt>,
+    /// Whether a turn of it was cut short by anything but a person, so that `conversation/continue` goes on with it. It may
+    /// be `idle` all the same, as after a turn that failed since a sign-in was missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_short: bool,
     /// The prompt that goes out by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,

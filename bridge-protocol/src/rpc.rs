@@ -137,6 +137,7 @@ pub trait ConversationRpc {
         agent: Option<AgentName>,
         cwd: Option<String>,
         state: Option<ConversationState>,
+        #[argument(rename = "cutShort")] cut_short: Option<bool>,
         query: Option<String>,
         cursor: Option<Cursor>,
         limit: Option<u32>,

@@ -288,7 +288,7 @@ pub(super) struct Recover {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: Option<String>,
-    /// All that are limited, interrupted or failed
+    /// All that are limited, interrupted or failed, or whose turn was cut short by anything but you
     #[arg(long)]
     pub(super) all: bool,
 }

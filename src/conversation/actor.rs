@@ -458,6 +458,7 @@ fn has_untold(before: &Conversation, now: &Conversation) -> bool {
         || before.settings != now.settings
         || before.queue != now.queue
         || before.continuation != now.continuation
+        || before.cut_short != now.cut_short
 }
 
 /// Runs the job, without taking it out of its place.

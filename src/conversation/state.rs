@@ -482,6 +482,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
             .filter(|_| record.resting == Resting::Failed),
         interrupts: record.interrupts.clone(),
         queue: Vec::new(),
+        cut_short: record.cut.is_some(),
         continuation: record.continuation.as_ref().map(Continuation::from),
         created_at: record.created_at,
         updated_at: record.updated_at,

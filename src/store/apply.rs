@@ -19,8 +19,8 @@ use super::value::Value;
 
 /// The form of the trees that this program writes.
 ///
-/// 2: [`Space::Recent`] holds a summary of each conversation.
-pub(super) const FORMAT: u32 = 2;
+/// 2: [`Space::Recent`] holds a summary of each conversation. 3: which says whether a turn was cut short.
+pub(super) const FORMAT: u32 = 3;
 
 /// The key of [`Mark`] in [`Space::Meta`].
 const MARK_KEY: &[u8] = b"mark";
@@ -98,6 +98,8 @@ pub(super) struct ConversationHeader {
     pub(super) deleted_at: Option<Timestamp>,
     #[serde(default)]
     turn: Option<IgnoredAny>,
+    #[serde(default)]
+    cut: Option<IgnoredAny>,
     #[serde(default)]
     continuation: Option<IgnoredAny>,
     #[serde(default)]
@@ -362,6 +364,7 @@ fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool) ->
     Summary {
         resting: header.resting,
         has_question,
+        is_cut_short: header.cut.is_some() || value.has_body_in("cut"),
         namespace,
         agent,
         cwd,

@@ -15,6 +15,9 @@ const HEAD_BYTES: usize = 1 + 4 * 2;
 /// Set in the first byte when a question is open.
 const QUESTION: u8 = 1 << 4;
 
+/// Set in the first byte when a turn was cut short.
+const CUT_SHORT: u8 = 1 << 5;
+
 /// What a list can be filtered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary<'a> {
@@ -22,6 +25,8 @@ pub struct Summary<'a> {
     pub resting: Resting,
     /// Whether a question waits for a person.
     pub has_question: bool,
+    /// Whether a turn was cut short that can be gone on with.
+    pub is_cut_short: bool,
     /// The app that it belongs to; empty when none was given.
     pub namespace: &'a str,
     /// The agent that it talks to.
@@ -41,7 +46,12 @@ impl<'a> Summary<'a> {
             return Vec::new();
         }
         let mut bytes = Vec::with_capacity(size);
-        bytes.push(resting_code(self.resting) | if self.has_question { QUESTION } else { 0 });
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        bytes.push(
+            resting_code(self.resting)
+                | flag(self.has_question, QUESTION)
+                | flag(self.is_cut_short, CUT_SHORT),
+        );
         for text in texts {
             // Within the limit checked above.
             let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
@@ -65,8 +75,9 @@ impl<'a> Summary<'a> {
         }
         let [namespace, agent, cwd, title] = texts;
         rest.is_empty().then_some(Self {
-            resting: resting_of(head[0] & !QUESTION)?,
+            resting: resting_of(head[0] & !(QUESTION | CUT_SHORT))?,
             has_question: head[0] & QUESTION != 0,
+            is_cut_short: head[0] & CUT_SHORT != 0,
             namespace,
             agent,
             cwd,
@@ -107,10 +118,11 @@ mod tests {
             Resting::Interrupted,
             Resting::Failed,
         ] {
-            for has_question in [false, true] {
+            for (has_question, is_cut_short) in [(false, false), (true, false), (false, true), (true, true)] {
                 let summary = Summary {
                     resting,
                     has_question,
+                    is_cut_short,
                     namespace: "",
                     agent: "claude",
                     cwd: "/home/u/pröject",
@@ -132,6 +144,7 @@ mod tests {
         let summary = Summary {
             resting: Resting::Idle,
             has_question: false,
+            is_cut_short: false,
             namespace: "",
             agent: "a",
             cwd: "/",

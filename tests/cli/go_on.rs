@@ -48,12 +48,18 @@ fn what_makes_no_sense_is_told_with_what_does() {
     }
 }
 
-/// A limit, a crash, a stop of the daemon, an open question: each is told what became of it, and goes on.
+/// A limit, a missing sign-in, a crash, a stop of the daemon, an open question: each is told what became of it, and goes on.
 #[test]
 fn recover_goes_on_with_all_that_was_cut_short() {
     let home = Home::new();
     let made = |title: &str| home.said(&["new", "--title", title]);
     let (limited, crashed, asks, idle) = (made("limited"), made("crashed"), made("asks"), made("idle"));
+    let signed_out = made("signed out");
+    assert_eq!(
+        home.run(&["send", &signed_out, "[[fail auth]]"]).status.code(),
+        Some(6)
+    );
+    assert_eq!(state(&home, &signed_out)["state"], "idle");
     home.said(&["send", &idle, "hello"]);
     assert_eq!(
         home.run(&["send", &limited, "[[limit 3600]]"]).status.code(),
@@ -77,7 +83,8 @@ fn recover_goes_on_with_all_that_was_cut_short() {
         line(&asks).contains("its question is open; answer with: sessionctl answer"),
         "{told}"
     );
-    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(line(&signed_out).contains("goes on now"), "{told}");
+    assert_eq!(told.lines().count(), 4, "{told}");
 
     let told: Value = serde_json::from_str(&home.said(&["recover", &idle, "--json"])).unwrap();
     assert_eq!(told, json!({"conversationId": idle, "did": "nothing"}));

@@ -1,5 +1,7 @@
 //! Going on with what was cut short: `continue` at a time, `recover` now.
 
+use std::collections::HashSet;
+
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient;
@@ -21,11 +23,13 @@ use crate::cli::{question, words};
 /// How many conversations are asked for at once.
 const PAGE: u32 = 500;
 
-/// The states in which something may have been cut short.
-const CUT_SHORT: [ConversationState; 3] = [
-    ConversationState::Limited,
-    ConversationState::Interrupted,
-    ConversationState::Failed,
+/// What is looked for: the states in which a conversation waits for somebody, and whatever the state a turn that was cut
+/// short, as by a sign-in that was missing.
+const CUT_SHORT: [(Option<ConversationState>, Option<bool>); 4] = [
+    (Some(ConversationState::Limited), None),
+    (Some(ConversationState::Interrupted), None),
+    (Some(ConversationState::Failed), None),
+    (None, Some(true)),
 ];
 
 /// Has a conversation go on by itself, or not any more.
@@ -122,7 +126,7 @@ enum Did {
     Failed,
 }
 
-/// Goes on with everything that a limit, a crash or a stop cut short, and tells what it did.
+/// Goes on with everything that a limit, a missing sign-in, a crash or a stop cut short, and tells what it did.
 pub(super) async fn recover(context: &mut Context<'_>, options: Recover) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversations = match &options.conversation {
@@ -147,14 +151,15 @@ pub(super) async fn recover(context: &mut Context<'_>, options: Recover) -> Outc
 }
 
 async fn all_cut_short(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
-    let mut found = Vec::new();
-    for state in CUT_SHORT {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    for (state, cut_short) in CUT_SHORT {
         let mut cursor = None;
         loop {
             let page = daemon
-                .list(None, None, None, Some(state), None, cursor, Some(PAGE))
+                .list(None, None, None, state, cut_short, None, cursor, Some(PAGE))
                 .await?;
-            found.extend(page.conversations);
+            let new = page.conversations.into_iter();
+            found.extend(new.filter(|conversation| seen.insert(conversation.id)));
             cursor = page.next_cursor;
             if cursor.is_none() {
                 break;

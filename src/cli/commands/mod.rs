@@ -124,7 +124,7 @@ async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRe
     }
     let folder = this_folder()?;
     let page = daemon
-        .list(None, None, Some(folder.clone()), None, None, None, Some(1))
+        .list(None, None, Some(folder.clone()), None, None, None, None, Some(1))
         .await?;
     match page.conversations.first() {
         Some(conversation) => Ok(conversation.id.into()),

@@ -138,7 +138,7 @@ async fn forks_by_parent(daemon: &Daemon) -> Outcome<BTreeMap<ConversationId, Ve
     let mut cursor = None;
     loop {
         let page = daemon
-            .list(None, None, None, None, None, cursor.take(), Some(PAGE))
+            .list(None, None, None, None, None, None, cursor.take(), Some(PAGE))
             .await?;
         let empty = page.conversations.is_empty();
         for conversation in page.conversations {

@@ -29,6 +29,7 @@ fn conversation(digit: char, title: &str) -> Conversation {
         interrupts: Vec::new(),
         queue: Vec::new(),
         failure: None,
+        cut_short: false,
         continuation: None,
         created_at: at(),
         updated_at: at(),

@@ -22,6 +22,8 @@ pub struct Filter {
     pub cwd: Option<String>,
     /// The state.
     pub state: Option<ConversationState>,
+    /// Whether a turn of it was cut short.
+    pub cut_short: Option<bool>,
     /// A text that title or folder contain, in any case.
     pub query: Option<String>,
 }
@@ -32,7 +34,23 @@ struct Shown<'a> {
     agent: &'a str,
     cwd: &'a str,
     title: &'a str,
+    doing: Doing,
+}
+
+/// What may change without its record, as long as the conversation has a task.
+#[derive(Clone, Copy)]
+pub(super) struct Doing {
     state: ConversationState,
+    is_cut_short: bool,
+}
+
+impl From<&Conversation> for Doing {
+    fn from(conversation: &Conversation) -> Self {
+        Self {
+            state: conversation.state,
+            is_cut_short: conversation.cut_short,
+        }
+    }
 }
 
 impl Filter {
@@ -49,7 +67,10 @@ impl Filter {
         is(self.namespace.as_deref(), shown.namespace)
             && is(self.agent.as_ref().map(AgentName::as_str), shown.agent)
             && is(self.cwd.as_deref(), shown.cwd)
-            && self.state.is_none_or(|state| state == shown.state)
+            && self.state.is_none_or(|state| state == shown.doing.state)
+            && self
+                .cut_short
+                .is_none_or(|cut_short| cut_short == shown.doing.is_cut_short)
             && query.is_none_or(|query| {
                 let contains = |text: &str| text.to_lowercase().contains(query);
                 contains(shown.title) || contains(shown.cwd)
@@ -63,7 +84,7 @@ fn shown(conversation: &Conversation) -> Shown<'_> {
         agent: conversation.agent.as_str(),
         cwd: &conversation.cwd,
         title: &conversation.title,
-        state: conversation.state,
+        doing: conversation.into(),
     }
 }
 
@@ -72,7 +93,7 @@ pub(super) struct Search {
     store: Store,
     filter: Filter,
     query: Option<String>,
-    live: HashMap<ConversationId, ConversationState>,
+    live: HashMap<ConversationId, Doing>,
     limit: usize,
     /// By place, which is the order of the list.
     found: BTreeMap<RecentCursor, ConversationId>,
@@ -85,11 +106,11 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// For the first `limit` behind a cursor. `live` has the state of those whose record may say another.
+    /// For the first `limit` behind a cursor. `live` has what those do whose record may say another thing.
     pub(super) fn new(
         store: Store,
         filter: Filter,
-        live: HashMap<ConversationId, ConversationState>,
+        live: HashMap<ConversationId, Doing>,
         after: Option<RecentCursor>,
         limit: usize,
     ) -> Self {
@@ -165,13 +186,16 @@ impl Search {
                 unknown.insert(id);
                 return true;
             };
-            let resting = || resting_state(summary.resting, summary.has_question);
+            let resting = || Doing {
+                state: resting_state(summary.resting, summary.has_question),
+                is_cut_short: summary.is_cut_short,
+            };
             self.takes(&Shown {
                 namespace: summary.namespace,
                 agent: summary.agent,
                 cwd: summary.cwd,
                 title: summary.title,
-                state: self.live.get(&id).copied().unwrap_or_else(resting),
+                doing: self.live.get(&id).copied().unwrap_or_else(resting),
             })
         })?;
         // What is too long for a summary is read whole.
@@ -180,9 +204,10 @@ impl Search {
             !unknown.contains(id)
                 || match self.store.conversation(*id) {
                     Ok(record) => record.is_some_and(|record| {
-                        let mut view = view_of_record(&record);
-                        view.state = self.live.get(id).copied().unwrap_or(view.state);
-                        self.takes(&shown(&view))
+                        let view = view_of_record(&record);
+                        let mut shown = shown(&view);
+                        shown.doing = self.live.get(id).copied().unwrap_or(shown.doing);
+                        self.takes(&shown)
                     }),
                     Err(error) => {
                         failed = Some(error);

@@ -16,7 +16,7 @@ use super::super::page::PageRoom;
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
-use super::filter::{Filter, Search};
+use super::filter::{Doing, Filter, Search};
 use crate::store::{RecentCursor, StoreError};
 
 /// How many records are read on the routing thread before others get their turn: about a millisecond's work.
@@ -198,9 +198,9 @@ impl Registry {
         after: Option<RecentCursor>,
         limit: usize,
     ) -> Result<Vec<(RecentCursor, ConversationId)>, ConversationError> {
-        let live = match filter.state {
-            Some(_) => self.live_states(),
-            None => HashMap::new(),
+        let live = match (filter.state, filter.cut_short) {
+            (None, None) => HashMap::new(),
+            _ => self.live_doings(),
         };
         let store = self.services.store.clone();
         let mut search = Search::new(store, filter.clone(), live, after, limit);
@@ -216,13 +216,13 @@ impl Registry {
         Ok(search.found())
     }
 
-    /// The state of each conversation that has a task.
-    fn live_states(&self) -> HashMap<ConversationId, ConversationState> {
+    /// What each conversation does that has a task.
+    fn live_doings(&self) -> HashMap<ConversationId, Doing> {
         let live = self.lock();
-        let states = live
+        let doings = live
             .iter()
-            .map(|(id, entry)| (*id, entry.published.borrow().state));
-        states.collect()
+            .map(|(id, entry)| (*id, Doing::from(&**entry.published.borrow())));
+        doings.collect()
     }
 
     /// How many conversations have an open session.

@@ -273,6 +273,7 @@ impl<R> Model<R> {
         let turn = self.turn.as_ref()?;
         let (continues, waits) = (turn.asked.continues, turn.asked.on_limit == OnLimit::Wait);
         let ended_for_another = turn.ended_for_another;
+        let is_cancelled = turn.cancelled && !turn.stopped;
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
                 self.note_cut();
@@ -283,11 +284,12 @@ impl<R> Model<R> {
             }
             return None;
         };
-        if matches!(
+        let is_hopeless = matches!(
             failure.kind,
             FailureKind::ContextOverflow | FailureKind::InvalidRequest
-        ) {
-            // The same would fail again.
+        );
+        if is_hopeless || is_cancelled {
+            // The same would fail again, or a person is done with it, whatever the agent says last.
             if continues {
                 self.record.cut = None;
                 self.record.continuation = None;

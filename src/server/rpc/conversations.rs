@@ -92,6 +92,7 @@ impl ConversationRpcServer for Handlers {
         agent: Option<AgentName>,
         cwd: Option<String>,
         state: Option<ConversationState>,
+        cut_short: Option<bool>,
         query: Option<String>,
         cursor: Option<Cursor>,
         limit: Option<u32>,
@@ -112,6 +113,7 @@ impl ConversationRpcServer for Handlers {
             agent,
             cwd,
             state,
+            cut_short,
             query,
         };
         let page = self.daemon.registry.list(&filter, cursor.as_ref(), limit).await;

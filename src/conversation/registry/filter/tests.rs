@@ -1,8 +1,9 @@
 use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
 use super::*;
-use crate::store::{Change, ConversationRecord, LOOK_STEP, Resting};
+use crate::store::{Change, ConversationRecord, CutPrompt, LOOK_STEP, Resting};
 
 /// More than some steps.
 const MANY: u16 = LOOK_STEP as u16 * 3;
@@ -158,6 +159,18 @@ fn a_page_behind_a_cursor_does_not_go_back() {
     assert_eq!(first.len() + second.len(), usize::from(MANY).div_ceil(10));
 }
 
+fn cut() -> CutPrompt {
+    CutPrompt {
+        prompt: PromptContent::text("go"),
+        upstream_id: None,
+        anchor: None,
+        tool_started: false,
+        arrived: None,
+        open_request: None,
+        min_fidelity: None,
+    }
+}
+
 #[test]
 fn each_member_is_looked_at() {
     let store = Store::ephemeral().unwrap();
@@ -167,11 +180,13 @@ fn each_member_is_looked_at() {
         cwd: "/home/u/Straße".to_owned(),
         title: "Über alles".to_owned(),
         resting: Resting::Limited,
+        cut: Some(cut()),
         ..record(1, 1)
     };
     let long = ConversationRecord {
         title: format!("{} the end", "long ".repeat(1_000)),
         resting: Resting::Failed,
+        cut: Some(cut()),
         ..record(2, 2)
     };
     commit(&store, [wanted, long, record(3, 3)]);
@@ -184,7 +199,11 @@ fn each_member_is_looked_at() {
         state: Some(state),
         ..none()
     };
-    let cases: [(Filter, &[u16]); 13] = [
+    let cut_short = |cut_short| Filter {
+        cut_short: Some(cut_short),
+        ..none()
+    };
+    let cases: [(Filter, &[u16]); 15] = [
         (none(), &[3, 2, 1]),
         (
             Filter {
@@ -216,6 +235,8 @@ fn each_member_is_looked_at() {
         (state(ConversationState::Limited), &[1]),
         (state(ConversationState::Failed), &[2]),
         (state(ConversationState::Idle), &[3]),
+        (cut_short(true), &[2, 1]),
+        (cut_short(false), &[3]),
     ];
     for (filter, expected) in cases {
         let found = ids(&all(search(&store, &filter, None, 10)));
@@ -227,13 +248,17 @@ fn each_member_is_looked_at() {
         }
     }
     // What its task says counts for more than its record.
+    let doing = |state, is_cut_short| Doing { state, is_cut_short };
     let live = HashMap::from([
-        (id(3), ConversationState::Prompting),
-        (id(2), ConversationState::Idle),
+        (id(3), doing(ConversationState::Prompting, true)),
+        (id(2), doing(ConversationState::Idle, false)),
     ]);
     let prompting = state(ConversationState::Prompting);
     let found = all(Search::new(store.clone(), prompting, live.clone(), None, 10));
     assert_eq!(ids(&found), [id(3)]);
-    let found = all(Search::new(store, state(ConversationState::Idle), live, None, 10));
+    let idle = state(ConversationState::Idle);
+    let found = all(Search::new(store.clone(), idle, live.clone(), None, 10));
     assert_eq!(ids(&found), [id(2)]);
+    let found = all(Search::new(store, cut_short(true), live, None, 10));
+    assert_eq!(ids(&found), [id(3), id(1)]);
 }
