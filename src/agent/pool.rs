@@ -483,10 +483,11 @@ impl Inner {
             }
         }
         let slot = state.slots.entry(key.clone()).or_default();
-        let has_failed = |generation| failed.is_some_and(|failed| generation <= failed);
+        let has_failed = |agent: &Agent| failed.is_some_and(|failed| agent.generation <= failed);
+        let is_out = |agent: &Agent| has_failed(agent) || agent.is_retired() || agent.is_ending();
         match &slot.process {
             // A lease counts from here on, under the lock, so that it cannot be stopped as idle in between.
-            SlotProcess::Running(agent) if !has_failed(agent.generation) && !agent.is_ending() => {
+            SlotProcess::Running(agent) if !is_out(agent) => {
                 return Ok(Decision::Have(Lease::new(Arc::clone(agent))));
             }
             SlotProcess::Running(agent) => agent.leases.retire(),

@@ -36,7 +36,7 @@ use super::events::{Stream, Subscriber};
 use super::growth::Growth;
 use super::reported::shown_settings;
 use super::services::{Services, chain_text, now};
-use super::state::Model;
+use super::state::{Model, Session};
 use super::upstream::UpstreamSession;
 
 /// How many lines of the agent are taken before everything else is looked at again.
@@ -351,6 +351,13 @@ impl Actor {
     }
 
     fn message(&mut self, message: Message) {
+        if let (Session::Live(live), Some(session)) = (&self.model.session, &self.session)
+            && session.lease.is_retired()
+            && !live.is_to_move
+        {
+            // Another conversation found that nobody is signed in there; it is early enough to know when somebody asks.
+            self.input(Input::AgentRetired);
+        }
         match message {
             Message::Call { call, request, reply } => {
                 let kept = request

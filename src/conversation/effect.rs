@@ -123,6 +123,8 @@ pub enum Input<R> {
         /// Whether the daemon ended it for the sake of another conversation, so that this one goes on by itself.
         for_another: bool,
     },
+    /// The agent's process gets no new work, since nobody was signed in when it was asked for something.
+    AgentRetired,
     /// A deadline passed.
     Elapsed(Deadline),
     /// The conversation that this one branched off hands the branch's session over.
@@ -473,6 +475,8 @@ pub enum Effect<R> {
     Attach,
     /// Give the open session of the last job to another conversation.
     HandOver(ConversationId, Box<Opened>),
+    /// Start nothing new in the process of the open session; it ends when nobody uses it any more.
+    RetireAgent,
     /// Send the prompt.
     SendPrompt(PromptContent),
     /// Send the cancellation.

@@ -156,6 +156,8 @@ pub struct LiveSession {
     pub preamble: Option<String>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
+    /// Whether its process is to be left: the next turn opens the session in another one.
+    pub is_to_move: bool,
 }
 
 /// The session of a conversation.

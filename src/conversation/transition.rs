@@ -84,6 +84,7 @@ impl<R> Model<R> {
             } => {
                 self.agent_died(&status, &stderr_tail, for_another, now, &mut effects);
             }
+            Input::AgentRetired => self.agent_retired(),
             Input::Elapsed(deadline) => self.elapsed(deadline, now, &mut effects),
             Input::HandedOver(opened) => self.handed_over(*opened, now, &mut effects),
             Input::Stop { grace_ms } => self.stop(grace_ms, now, &mut effects),

@@ -135,7 +135,13 @@ pub async fn open(
     let mut early = Vec::new();
     let deadline = services.session_deadline;
     let answer = timeout(deadline, await_answer(&mut receiver, request, &mut early)).await;
-    let (raw, bound) = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }))?;
+    let answer = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }));
+    let (raw, bound) = answer.inspect_err(|error| {
+        if wants_sign_in(entry, error) {
+            // It may have looked at its start only, and a person signs in beside it.
+            lease.retire();
+        }
+    })?;
     if matches!(opening, Opening::Load(_)) {
         early.retain(|incoming| !is_replay(incoming));
     }
@@ -347,6 +353,11 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             upstream: None,
         },
     }
+}
+
+/// Whether the agent says that nobody is signed in.
+fn wants_sign_in(entry: &AgentEntry, error: &CallError) -> bool {
+    matches!(error, CallError::Agent(agent) if classify(entry, agent).kind == FailureKind::AuthRequired)
 }
 
 /// What kind of failure an agent's error is.

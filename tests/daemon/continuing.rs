@@ -15,7 +15,7 @@ use crate::home::{Home, kill_now};
 use crate::support::{App, Events, refused};
 
 /// The beginning of what is said where the agent has the prompt already.
-const GO_ON: &str = "Your last turn was cut short.";
+pub(crate) const GO_ON: &str = "Your last turn was cut short.";
 
 /// Sends a prompt that waits for the end of a limit.
 async fn send_and_wait(app: &App, id: ConversationId, text: &str) -> TurnResult {
@@ -23,7 +23,7 @@ async fn send_and_wait(app: &App, id: ConversationId, text: &str) -> TurnResult 
     serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap()
 }
 
-async fn go_on(app: &App, id: ConversationId, with: Value) -> Value {
+pub(crate) async fn go_on(app: &App, id: ConversationId, with: Value) -> Value {
     let mut params = json!({"conversationId": id});
     params
         .as_object_mut()
@@ -33,7 +33,7 @@ async fn go_on(app: &App, id: ConversationId, with: Value) -> Value {
 }
 
 /// The next turn that the conversation has by itself.
-async fn continued(events: &mut Events) -> TurnResult {
+pub(crate) async fn continued(events: &mut Events) -> TurnResult {
     let turn_id = events
         .find(|event| match event {
             Event::Continued { turn_id } => Some(turn_id.clone()),
@@ -49,7 +49,7 @@ async fn continued(events: &mut Events) -> TurnResult {
 }
 
 /// The prompts that the transcript of the head holds.
-async fn prompts(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
+pub(crate) async fn prompts(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
     let head = app.get(id).await.head.unwrap();
     let text = fs::read_to_string(home.transcript(head.as_str()).unwrap()).unwrap();
     let records = text

@@ -47,6 +47,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod outside;
 mod passing;
 mod portable;
 mod prompts;

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::TOKEN_VARIABLE;
 use super::marks::Marks;
 use super::session::{Admission, Prompt, Session, Stop, lock};
+use super::sign_in::SignIn;
 use super::turn;
 use super::wire::{Output, RpcError};
 use crate::transcript::TranscriptError;
@@ -23,6 +25,7 @@ pub(super) struct Agent {
     /// Where transcripts are, in the folder `projects` below it.
     pub(super) root: PathBuf,
     pub(super) marks: Marks,
+    pub(super) sign_in: SignIn,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     workers: Mutex<usize>,
     worker_ended: Condvar,
@@ -34,6 +37,7 @@ impl Agent {
             output: Output::default(),
             root: root.to_owned(),
             marks: Marks::new(root.join("state")),
+            sign_in: SignIn::at_start(std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from)),
             sessions: Mutex::default(),
             workers: Mutex::default(),
             worker_ended: Condvar::new(),

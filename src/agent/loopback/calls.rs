@@ -28,7 +28,12 @@ enum Opening {
 
 /// Answers a request, now or, for a prompt, when its turn has ended.
 pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Value) {
+    let opens = matches!(
+        method,
+        "session/new" | "session/load" | "session/resume" | "session/fork"
+    );
     let outcome = match method {
+        _ if opens && !agent.sign_in.holds_a_token() => Err(RpcError::sign_in_needed()),
         "initialize" => Ok(initialize()),
         "authenticate" => authenticate(params),
         "logout" => Ok(json!({})),

@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod serve;
 mod session;
+mod sign_in;
 mod stream;
 mod turn;
 mod wire;
@@ -30,6 +31,9 @@ pub const ARGUMENT: &str = "loopback-agent";
 
 /// The variable that names the data folder where the option `--data` does not.
 pub const DATA_VARIABLE: &str = "SESSIOND_LOOPBACK_DATA";
+
+/// The variable that names a file with a token, where the agent is to have accounts: see [`sign_in`].
+pub const TOKEN_VARIABLE: &str = "SESSIOND_LOOPBACK_TOKEN";
 
 /// The exit status of a call with wrong arguments.
 const USAGE_STATUS: u8 = 2;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::agent::Agent;
-use super::directive::{self, Directive};
+use super::directive::{self, Directive, FailKind};
 use super::keeper::Keeper;
 use super::report;
 use super::session::{Prompt, Session, Settings};
@@ -103,6 +103,11 @@ impl Turn<'_> {
             &content,
         );
 
+        if !self.agent.sign_in.is_accepted()
+            && let ControlFlow::Break(end) = self.fail(FailKind::Auth)?
+        {
+            return Ok(end);
+        }
         let directives = directive::parse(&self.message);
         if directives.is_empty() {
             let echo = format!("echo: {}", self.message);

@@ -55,6 +55,10 @@ impl RpcError {
         Self::new(-32002, "Resource not found").with_data(json!({ "sessionId": session_id }))
     }
 
+    pub(super) fn sign_in_needed() -> Self {
+        Self::new(-32000, "Authentication required")
+    }
+
     fn body(self) -> Value {
         match self.data {
             Some(data) => json!({ "code": self.code, "message": self.message, "data": data }),

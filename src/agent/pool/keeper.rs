@@ -58,6 +58,20 @@ impl Leases {
     }
 }
 
+impl Agent {
+    /// Has it get no new leases, and end with its last one. For one that works, but not as it should: it may have read at
+    /// its start what has changed since.
+    pub fn retire(&self) {
+        self.leases.retire();
+    }
+
+    /// Whether it gets no new leases.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.leases.usage.borrow().is_retired
+    }
+}
+
 /// Why a process is no longer kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {

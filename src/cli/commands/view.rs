@@ -351,7 +351,9 @@ pub(super) fn problem_of(turn: &TurnResult, now: Timestamp, zone: &TimeZone) -> 
         FailureKind::RateLimited => {
             "nothing is lost: sessionctl continue CONV --at-reset has it go on by itself then, with its whole history"
         }
-        FailureKind::AuthRequired => "sign in with the agent's own program, then send the prompt again",
+        FailureKind::AuthRequired => {
+            "sign in with the agent's own program; sessionctl recover CONV then goes on with it"
+        }
         FailureKind::AgentDied | FailureKind::DaemonRestarted => {
             "the next prompt brings the conversation back with its history"
         }

@@ -136,6 +136,11 @@ impl Actor {
                 }
             }
             Effect::HandOver(id, opened) => self.hand_over(id, opened),
+            Effect::RetireAgent => {
+                if let Some(session) = &self.session {
+                    session.lease.retire();
+                }
+            }
             Effect::SendPrompt(content) => self.send_prompt(&content),
             Effect::SendCancel => {
                 if let Some(session) = &self.session

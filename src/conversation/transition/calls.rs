@@ -343,7 +343,8 @@ impl<R> Model<R> {
     }
 
     fn resume(&mut self, min_fidelity: Fidelity, reply: R, effects: &mut Effects<R>) {
-        if let Some(resumed) = self.live_resumed() {
+        let is_usable = !self.session_is_to_move();
+        if let Some(resumed) = self.live_resumed().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
             effects.push(Effect::Answer(reply, Ok(answer)));
             return;

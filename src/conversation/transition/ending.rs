@@ -82,6 +82,12 @@ impl<R> Model<R> {
                 }
                 self.rest(Resting::Interrupted);
             }
+            FailureKind::AuthRequired => {
+                self.rest(Resting::Idle);
+                // A person signs in beside it, and it may have looked at its start only.
+                self.agent_retired();
+                effects.push(Effect::RetireAgent);
+            }
             _ => self.rest(Resting::Idle),
         }
         self.end_turn(StopReason::Failed, Some(failure), None, now, effects);

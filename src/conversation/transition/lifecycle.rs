@@ -126,6 +126,33 @@ impl<R> Model<R> {
         }
     }
 
+    /// The agent's process gets no new work: the session is opened in another one before anything is done in it. It stays
+    /// where it is until then, for its agent may have tools running.
+    pub(super) fn agent_retired(&mut self) {
+        if let Session::Live(live) = &mut self.session {
+            live.is_to_move = true;
+        }
+    }
+
+    /// Whether the session has to be opened in another process, and can be: nothing of a turn is in this one, and no
+    /// question waits there.
+    pub(super) fn session_is_to_move(&self) -> bool {
+        let Session::Live(live) = &self.session else {
+            return false;
+        };
+        let is_between_turns = self
+            .turn
+            .as_ref()
+            .is_none_or(|turn| turn.phase == TurnPhase::Waiting);
+        // What was retold in words has not been said yet, and would be lost with the session.
+        live.is_to_move && live.can_reopen && live.preamble.is_none() && is_between_turns
+    }
+
+    /// Closes a session so that it is opened in another process, once it is closed.
+    pub(super) fn leave_agent(&mut self, effects: &mut Effects<R>) {
+        self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
+    }
+
     /// The session is closed.
     pub(super) fn session_closed(&mut self, job: u64, now: Now, effects: &mut Effects<R>) {
         let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {

@@ -18,6 +18,10 @@ const REASON_CHARACTERS: usize = 500;
 impl<R> Model<R> {
     /// Goes on with what waits for an open session, opening it first when it is not.
     pub(super) fn ensure_session(&mut self, effects: &mut Effects<R>) {
+        if self.session_is_to_move() {
+            self.leave_agent(effects);
+            return;
+        }
         if let Session::Live(_) = self.session {
             self.answer_resume_waiters(None, effects);
             if self
@@ -136,6 +140,7 @@ impl<R> Model<R> {
             via: opened.resumed.via,
             preamble: opened.preamble,
             can_reopen: opened.can_reopen,
+            is_to_move: false,
         });
         // What was cut short still is: only a turn makes up for it.
         let is_cut = self.record.resting == Resting::Interrupted && self.record.cut.is_some();

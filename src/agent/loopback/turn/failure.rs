@@ -50,10 +50,7 @@ impl Turn<'_> {
             FailKind::Context => self.refuse("Prompt is too long", "invalid_request"),
             FailKind::Auth => {
                 self.say_error("Invalid API key · Fix external API key")?;
-                Ok(Flow::Break(End::Failed(RpcError::new(
-                    -32000,
-                    "Authentication required",
-                ))))
+                Ok(Flow::Break(End::Failed(RpcError::sign_in_needed())))
             }
         }
     }

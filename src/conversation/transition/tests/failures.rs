@@ -8,6 +8,7 @@ use super::outside::not_resumable;
 use super::world::World;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
+use crate::conversation::effect::Input;
 use crate::conversation::state::Session;
 
 fn failure_of(world: &World, reply: u32) -> (FailureKind, Option<String>) {
@@ -64,9 +65,91 @@ fn each_kind_of_failure_leaves_its_own_state_and_the_chain_as_it_was() {
         );
         assert_eq!(world.disk.record.as_ref(), Some(&world.model.record), "{kind:?}");
         world.prompt("again");
+        if kind == FailureKind::AuthRequired {
+            world.closes();
+            world.reopens();
+        }
         world.ends("end_turn");
         assert_eq!(world.model.state(), ConversationState::Idle, "{kind:?}");
         assert_eq!(world.model.record.limit, None);
+    }
+}
+
+fn signed_out() -> Value {
+    json!({"code": -32000, "message": "Authentication required"})
+}
+
+/// A person signs in beside the agent, whose process may have looked at its start only: the next turn has another one. Until
+/// then the session stays open, for tools may run in it.
+#[test]
+fn f1_a_session_whose_agent_wants_a_sign_in_is_opened_in_another_process_for_the_next_turn() {
+    let mut world = World::running();
+    world.refuses(signed_out());
+    world.expect(&[
+        "retire agent",
+        "write turn end",
+        "event turnEnded t2 failed authRequired",
+        "event state idle",
+        "answer 2 turn t2 failed",
+    ]);
+    assert!(world.model.view().live && world.model.view().cut_short);
+    world.prompt("again");
+    world.expect(&["close session", "event state prompting"]);
+    world.closes();
+    world.expect(&["event closed", "open text"]);
+    world.reopens();
+    assert!(world.log().contains(&"send again".to_owned()));
+    world.ends("end_turn");
+    assert!(!world.model.view().cut_short);
+    world.forget_log();
+    world.prompt("and again");
+    world.expect(&["write prompt", "event state prompting", "send and again"]);
+}
+
+/// The same for a conversation that another one's failure tells of it, and never under a running turn.
+#[test]
+fn a_session_leaves_a_retired_agent_between_turns_only() {
+    let mut world = World::running();
+    world.apply(Input::AgentRetired);
+    world.expect(&[]);
+    world.ends("end_turn");
+    world.forget_log();
+    world.resume(bridge_protocol::link::Fidelity::Text);
+    world.expect(&["close session"]);
+    world.closes();
+    world.reopens();
+    assert!(matches!(&world.answers[&3], Ok(Answer::Resumed(..))));
+}
+
+/// An agent that can bring nothing back keeps its session, whatever is the matter with it.
+#[test]
+fn a_session_that_cannot_be_reopened_stays_in_a_retired_agent() {
+    let mut world = World::running();
+    if let Session::Live(live) = &mut world.model.session {
+        live.can_reopen = false;
+    }
+    world.refuses(signed_out());
+    world.forget_log();
+    world.prompt("again");
+    world.expect(&["write prompt", "event state prompting", "send again"]);
+}
+
+/// What a person cancelled is not gone on with, whatever the agent says last.
+#[test]
+fn a_cancelled_turn_that_fails_is_not_cut_short() {
+    for error in [signed_out(), json!({"code": -32603, "message": "ECONNREFUSED"})] {
+        let mut world = World::running();
+        world.cancel();
+        world.refuses(error.clone());
+        assert_eq!(world.model.record.cut, None, "{error}");
+        // One that was cut short before it still is.
+        let mut world = World::running();
+        world.refuses(json!({"code": -32603, "message": "ECONNREFUSED"}));
+        world.prompt("third");
+        world.cancel();
+        world.refuses(error.clone());
+        let cut = world.model.record.cut.as_ref().unwrap();
+        assert_eq!(cut.prompt.to_text(), "second", "{error}");
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::outside::{agent_error, branch, not_resumable, open_branch};
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
-use crate::conversation::effect::{Arrival, Call, Deadline};
+use crate::conversation::effect::{Arrival, Call, Deadline, Input};
 use crate::conversation::state::{JobKind, Session, TurnPhase};
 use crate::store::Anchor;
 
@@ -61,6 +61,8 @@ pub(super) enum Step {
     AgentAsks,
     AgentWithdraws(u8),
     AgentDies,
+    /// Another conversation found that nobody is signed in there.
+    AgentRetires,
     AgentRolls,
     Elapses(Deadline),
     /// A prompt that waits for the end of a limit.
@@ -70,6 +72,8 @@ pub(super) enum Step {
     },
     /// A long time passes, and what is due falls due.
     FallsDue,
+    /// By half a day.
+    ClockIsSetBack,
     Stop,
 }
 
@@ -78,6 +82,7 @@ pub(super) enum Outcome {
     Done,
     Cancelled,
     Limit,
+    SignedOut,
     Unknown,
     Died,
     /// It did not get out of the daemon.
@@ -100,6 +105,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         4 => Just(Outcome::Done),
         1 => Just(Outcome::Cancelled),
         1 => Just(Outcome::Limit),
+        1 => Just(Outcome::SignedOut),
         1 => Just(Outcome::Unknown),
         1 => Just(Outcome::Died),
         1 => any::<bool>().prop_map(|is_ending| Outcome::Unsent { is_ending }),
@@ -139,11 +145,13 @@ fn step(disk_fails: bool) -> impl Strategy<Value = Step> {
         2 => Just(Step::AgentAsks),
         1 => (0..4_u8).prop_map(Step::AgentWithdraws),
         1 => Just(Step::AgentDies),
+        1 => Just(Step::AgentRetires),
         1 => Just(Step::AgentRolls),
         2 => deadline().prop_map(Step::Elapses),
         2 => Just(Step::PromptAndWait),
         1 => any::<bool>().prop_map(|cancel| Step::GoOn { cancel }),
         3 => Just(Step::FallsDue),
+        1 => Just(Step::ClockIsSetBack),
     ]
 }
 
@@ -164,6 +172,8 @@ pub(super) struct Run {
     keys: BTreeMap<String, String>,
     recorded: BTreeSet<String>,
     state_told: String,
+    /// The revision and when it was made.
+    changed: (u64, Timestamp),
 }
 
 /// What was told of one turn.
@@ -188,6 +198,7 @@ impl Run {
             keys: BTreeMap::new(),
             recorded: BTreeSet::new(),
             state_told: "idle".to_owned(),
+            changed: (0, Timestamp::UNIX_EPOCH),
         }
     }
 
@@ -228,6 +239,7 @@ impl Run {
                 }
                 world.falls_due();
             }
+            Step::ClockIsSetBack => world.clock_is_set_back(43_200),
             Step::Cancel { turn, queued } => {
                 let turn_id = turn.map(|turn| format!("t{turn}").into());
                 world.call(Call::Cancel { turn_id, queued }, None);
@@ -285,6 +297,7 @@ impl Run {
                     Outcome::Limit => {
                         world.refuses(json!({"code": -32603, "data": {"errorKind": "rate_limit"}}));
                     }
+                    Outcome::SignedOut => world.refuses(json!({"code": -32000, "message": "sign in"})),
                     Outcome::Unknown => world.does_not_know_the_session(),
                     // That is known at once or never.
                     Outcome::Unsent { is_ending } if world.is_sending() => world.does_not_send(is_ending),
@@ -303,6 +316,7 @@ impl Run {
                 self.prompt_is_out = false;
                 world.dies();
             }
+            Step::AgentRetires if self.attached => world.apply(Input::AgentRetired),
             Step::AgentRolls if self.attached => {
                 self.sessions += 1;
                 world.rolls_silently(&format!("s{}", self.sessions));
@@ -439,6 +453,13 @@ impl Run {
             json!(self.state_told),
             "the state is not the one that was told"
         );
+        // A change that could not be written is taken back whole.
+        let (revision, updated_at) = (model.record.revision, model.record.updated_at);
+        assert!(
+            revision <= self.changed.0 || updated_at >= self.changed.1,
+            "it changed before it did so last"
+        );
+        self.changed = (revision, updated_at);
         let chain = &model.record.chain;
         assert!(chain.len() <= CHAIN_LIMIT);
         if let Some(head) = model.view().head {

@@ -195,6 +195,11 @@ impl World {
         self.seconds = self.seconds.max(time.as_second());
     }
 
+    /// Somebody corrects the clock.
+    pub(super) fn clock_is_set_back(&mut self, seconds: i64) {
+        self.seconds -= seconds;
+    }
+
     /// A second passes.
     pub(super) fn tick(&mut self) -> Timestamp {
         self.seconds += 1;
@@ -318,6 +323,7 @@ impl World {
                 assert_eq!(self.takes_arrived(), opened.upstream_id.as_str());
                 format!("hand over {}", opened.upstream_id)
             }
+            Effect::RetireAgent => "retire agent".to_owned(),
             Effect::SendPrompt(prompt) => format!("send {}", prompt.to_text()),
             Effect::SendCancel => "send cancel".to_owned(),
             Effect::AnswerAgent(id, outcome) => {

@@ -1,0 +1,511 @@
+//! Changes from outside, under a daemon that runs: a sign-in that expires, an agent's program that is replaced, transcripts
+//! that are taken away, a disk that fills up. Nothing is lost, what is wrong is said, and it goes on when it is mended.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use jiff::Timestamp;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::{Value, json};
+
+use crate::continuing::{GO_ON, continued, go_on, prompts};
+use crate::home::{Daemon, Home, kill_now, wait_for_end};
+use crate::support::{App, Raw, refused};
+
+/// A home whose built-in agent has accounts, and the file with the token that is good.
+fn with_accounts() -> (Home, PathBuf) {
+    let home = Home::new();
+    let token = home.path().join("token");
+    fs::write(&token, "first").unwrap();
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.loopback]\nenv = {{ SESSIOND_LOOPBACK_TOKEN = \"{}\" }}\n",
+        token.display()
+    ));
+    (home, token)
+}
+
+fn failed_of(turn: &TurnResult) -> Option<FailureKind> {
+    turn.failure.as_ref().map(|failure| failure.kind)
+}
+
+/// A prompt whose turn waits for a person.
+const ASKS: &str = "[[ask May I?]][[say I did]]";
+
+/// A turn that runs, and the question for which it waits.
+struct Asking {
+    request: u64,
+    interrupt: Value,
+}
+
+async fn asks(raw: &mut Raw, id: ConversationId) -> Asking {
+    let (request, _) = raw.run(id, ASKS).await;
+    let raised = raw.event("interruptRaised").await;
+    Asking {
+        request,
+        interrupt: raised["interrupt"]["id"].clone(),
+    }
+}
+
+/// Lets the turn go on, and gives its end.
+async fn allow(app: &App, raw: &mut Raw, id: ConversationId, asking: Asking) -> Value {
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    let answer = json!({"conversationId": id, "interruptId": asking.interrupt, "outcome": outcome});
+    app.call("conversation/respond", answer).await.unwrap();
+    raw.answer(asking.request).await["result"].take()
+}
+
+/// The conversations in which a turn was cut short.
+async fn cut_short(app: &App) -> Vec<ConversationId> {
+    let page = app.call("conversation/list", json!({"cutShort": true})).await;
+    let page = page.unwrap();
+    let listed = page["conversations"].as_array().unwrap().iter();
+    listed
+        .map(|conversation| serde_json::from_value(conversation["id"].clone()).unwrap())
+        .collect()
+}
+
+/// F1: the process has read its token at its start, so that only another one knows of the renewed sign-in. The session, the
+/// daemon and the cut prompt are as they were, and nobody's conversation has to fail once more for that.
+#[tokio::test]
+async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_session() {
+    let (home, token) = with_accounts();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    app.send(id, "before").await;
+    app.send(other, "before").await;
+    let head = app.get(id).await.head;
+    let [old_agent] = home.agents()[..] else {
+        panic!("they share one agent")
+    };
+
+    fs::remove_file(&token).unwrap();
+    let turn = app.send(id, "while nobody is signed in").await;
+    assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired), "{turn:?}");
+    let shown = app.get(id).await;
+    assert_eq!(
+        (shown.state, shown.cut_short, &shown.head),
+        (ConversationState::Idle, true, &head)
+    );
+    assert_eq!(cut_short(&app).await, [id]);
+    // A new process knows by itself that it cannot do anything; nothing of that prompt is kept.
+    refused(
+        app.try_send(id, "in vain").await,
+        ErrorKind::AuthRequired,
+        "sign in",
+    );
+
+    fs::write(&token, "second").unwrap();
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    let turn = continued(&mut events).await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    let sent = prompts(&app, &home, id).await;
+    assert_eq!(sent[..2], ["before", "while nobody is signed in"]);
+    assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
+    let shown = app.get(id).await;
+    assert_eq!((shown.cut_short, &shown.head), (false, &head));
+    assert_eq!(cut_short(&app).await, []);
+
+    // Its session was open in the old process.
+    let turn = app.send(other, "after").await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    assert_eq!(app.remembered(other).await, ["before", "after"]);
+    assert_eq!(app.chain(id).await.len() + app.chain(other).await.len(), 2);
+    wait_for_end(old_agent);
+}
+
+/// A turn that runs when another conversation finds that nobody is signed in is left alone.
+#[tokio::test]
+async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
+    let (home, token) = with_accounts();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    let mut raw = daemon.raw().await;
+    let running = asks(&mut raw, other).await;
+    app.send(id, "before").await;
+    fs::remove_file(&token).unwrap();
+    let turn = app.send(id, "signed out").await;
+    assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
+    fs::write(&token, "second").unwrap();
+    assert_eq!(app.send(id, "after").await.stop_reason, StopReason::EndTurn);
+
+    assert_eq!(
+        allow(&app, &mut raw, other, running).await["stopReason"],
+        "end_turn"
+    );
+    assert_eq!(app.send(other, "and then").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.recall(other).await.len(), 2);
+}
+
+/// An agent that looks at each prompt needs no other process; what it is asked for goes through the same door.
+#[tokio::test]
+async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "before").await;
+    let turn = app.send(id, "[[fail auth]]").await;
+    assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
+    let turn = app.send(id, "after").await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.remembered(id).await, ["before", "after"]);
+    assert_eq!(app.chain(id).await.len(), 1);
+    assert_eq!(cut_short(&app).await, [], "whoever got an answer has taken over");
+}
+
+/// What a person cancelled is done with; what was cut short before that is not.
+#[tokio::test]
+async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (cut, cancelled) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    assert_eq!(
+        failed_of(&app.send(cut, "[[fail network]]").await),
+        Some(FailureKind::Network)
+    );
+    for id in [cut, cancelled] {
+        let mut raw = daemon.raw().await;
+        let (running, _) = raw.hang(id).await;
+        app.call("conversation/cancel", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        assert_eq!(raw.answer(running).await["result"]["stopReason"], "cancelled");
+    }
+    assert_eq!(app.get(cut).await.state, ConversationState::Idle);
+    assert_eq!(cut_short(&app).await, [cut]);
+    // It is durable, and found without its task.
+    drop((app, daemon));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(cut_short(&app).await, [cut]);
+    let others = app.call("conversation/list", json!({"cutShort": false})).await;
+    assert_eq!(
+        others.unwrap()["conversations"][0]["id"],
+        json!(cancelled),
+        "the others"
+    );
+    let mut events = app.events(cut).await;
+    go_on(&app, cut, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    assert_eq!(cut_short(&app).await, []);
+}
+
+/// An agent's program in a file of its own, which tells each of its starts.
+struct Program {
+    path: PathBuf,
+    starts: PathBuf,
+}
+
+impl Program {
+    fn in_home(home: &Home) -> Self {
+        let program = Self {
+            path: home.path().join("my-agent"),
+            starts: home.path().join("starts"),
+        };
+        home.configure(&format!(
+            "default_agent = \"mine\"\n[agents.mine]\nkind = \"loopback\"\ncommand = \"{}\"\ntranscripts = \"{}\"\n",
+            program.path.display(),
+            home.data().join("loopback").display()
+        ));
+        program
+    }
+
+    /// Installs a version as package managers do: beside the old file, and then in its place.
+    fn install(&self, home: &Home, version: &str, filter: &str) {
+        let new = self.path.with_extension("new");
+        let text = format!(
+            "#!/bin/sh\necho {version} >> '{}'\n'{}' loopback-agent --data '{}' {filter}\n",
+            self.starts.display(),
+            env!("CARGO_BIN_EXE_sessiond"),
+            home.data().display()
+        );
+        fs::write(&new, text).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::rename(&new, &self.path).unwrap();
+    }
+
+    fn starts(&self) -> Vec<String> {
+        let told = fs::read_to_string(&self.starts).unwrap();
+        told.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Ends the agent's processes from outside, as an upgrade does that takes files away under it.
+async fn end_agents(home: &Home, app: &App, id: ConversationId) {
+    for pid in home.agents() {
+        kill_now(pid);
+    }
+    if app.get(id).await.live {
+        app.once(id, |conversation| !conversation.live).await;
+    }
+}
+
+/// The running process goes on as it is; the next one is the new version, with what that can do.
+#[tokio::test]
+async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next_time() {
+    let home = Home::new();
+    let program = Program::in_home(&home);
+    program.install(&home, "1", "");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    // It has another version's name, and can load a session but no longer resume one.
+    let filter = r#"| sed -u -e 's/"version":"[^"]*"/"version":"2.0.0"/' -e 's/"resume":{},*//'"#;
+    program.install(&home, "2", filter);
+    let turn = app.send(id, "two").await;
+    assert_eq!((turn.stop_reason, turn.resumed), (StopReason::EndTurn, None));
+    assert_eq!(program.starts(), ["1"]);
+
+    end_agents(&home, &app, id).await;
+    let turn = app.send(id, "three").await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Load, Fidelity::Full));
+    assert_eq!(program.starts(), ["1", "2"]);
+    assert_eq!(app.remembered(id).await, ["one", "two", "three"]);
+    assert_eq!(app.chain(id).await.len(), 1);
+}
+
+/// What runs goes on without its file; after that the conversation waits for the program, with everything in it.
+#[tokio::test]
+async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on() {
+    let home = Home::new();
+    let program = Program::in_home(&home);
+    program.install(&home, "1", "");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    fs::remove_file(&program.path).unwrap();
+    assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
+    let chain = app.chain(id).await;
+
+    end_agents(&home, &app, id).await;
+    let told = app.try_send(id, "three").await;
+    refused(
+        told,
+        ErrorKind::AgentUnavailable,
+        "was not found; install it, or set `command`",
+    );
+    let shown = app.get(id).await;
+    assert_eq!(shown.state, ConversationState::Failed);
+    assert!(shown.failure.unwrap().contains("was not found"));
+    assert_eq!(said(&app, id).await.0, ["one", "two"]);
+    assert_eq!(app.chain(id).await, chain);
+
+    program.install(&home, "2", "");
+    let turn = app.send(id, "three").await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    assert_eq!(turn.resumed.unwrap().fidelity, Fidelity::Full);
+    assert_eq!(app.get(id).await.state, ConversationState::Idle);
+    assert_eq!(app.remembered(id).await, ["one", "two", "three"]);
+    assert_eq!(app.chain(id).await.len(), 1);
+}
+
+/// What a person said, by the history, and which of its parts are told to be missing, as `kind upstreamId`.
+async fn said(app: &App, id: ConversationId) -> (Vec<String>, Vec<String>) {
+    let page = app
+        .call("conversation/history", json!({"conversationId": id}))
+        .await;
+    let page = page.unwrap();
+    let users = page["messages"].as_array().unwrap().iter();
+    // What a tool answered is a person's message too, by the agent's format.
+    let users = users.filter(|message| message["role"] == "user" && message["content"][0]["type"] == "text");
+    let text = |message: &Value| message["content"][0]["text"].as_str().unwrap().to_owned();
+    let gaps = page["gaps"].as_array().cloned().unwrap_or_default();
+    let gap = |gap: &Value| {
+        format!(
+            "{} {}",
+            gap["kind"].as_str().unwrap(),
+            gap["upstreamId"].as_str().unwrap()
+        )
+    };
+    (users.map(text).collect(), gaps.iter().map(gap).collect())
+}
+
+/// What can be taken away of a session's transcript: the file, its project's folder, all projects.
+fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
+    [
+        ("the file", transcript.to_owned()),
+        ("its folder", transcript.parent().unwrap().to_owned()),
+        ("all folders", home.data().join("loopback/projects")),
+    ]
+}
+
+/// The session is open, and what it was made of is moved out of its sight: that is said, nothing begins anew, and all is
+/// there again when it is put back.
+#[tokio::test]
+async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    let head = app.get(id).await.head.unwrap();
+    let transcript = home.transcript(head.as_str()).unwrap();
+    let mut turns = vec!["one".to_owned(), "two".to_owned()];
+    for (what, place) in places(&home, &transcript) {
+        let chain = app.chain(id).await;
+        let aside = home.path().join("aside");
+        fs::rename(&place, &aside).unwrap();
+        let (heard, gaps) = said(&app, id).await;
+        assert_eq!(
+            (heard.len(), gaps),
+            (0, vec![format!("missing {head}")]),
+            "{what}"
+        );
+        let checkpoints = app.call("conversation/checkpoints", json!({"conversationId": id}));
+        let told = checkpoints.await.unwrap();
+        assert_eq!(told["checkpoints"], json!([]), "{what}");
+        let detail = told["gaps"][0]["detail"].as_str().unwrap();
+        assert!(
+            detail.starts_with("there is no transcript of"),
+            "{what}: {detail}"
+        );
+        // The agent has nothing to go on from, and nobody pretends that it has.
+        let told = app.try_send(id, "in vain").await;
+        refused(
+            told,
+            ErrorKind::NotResumable,
+            "the session could not be brought back",
+        );
+        assert_eq!(app.chain(id).await, chain, "{what}");
+        assert_eq!(app.get(id).await.head.as_ref(), Some(&head), "{what}");
+
+        fs::rename(&aside, &place).unwrap();
+        assert_eq!(said(&app, id).await, (turns.clone(), vec![]), "{what}");
+        let turn = app.send(id, what).await;
+        assert_eq!(turn.stop_reason, StopReason::EndTurn, "{what}");
+        assert_eq!(turn.resumed.unwrap().fidelity, Fidelity::Full, "{what}");
+        turns.push(what.to_owned());
+        assert_eq!(app.remembered(id).await, turns, "{what}");
+        turns.push("[[recall]]".to_owned());
+        assert_eq!(app.chain(id).await.len(), 1, "{what}");
+    }
+}
+
+/// A turn that runs is not disturbed, and what it wrote is in the file wherever that was moved.
+#[tokio::test]
+async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let head = app.get(id).await.head.unwrap();
+    let folder = home.transcript(head.as_str()).unwrap();
+    let folder = folder.parent().unwrap().to_owned();
+    let aside = home.path().join("aside");
+    let mut raw = daemon.raw().await;
+    let running = asks(&mut raw, id).await;
+    fs::rename(&folder, &aside).unwrap();
+    assert_eq!(allow(&app, &mut raw, id, running).await["stopReason"], "end_turn");
+    assert_eq!(said(&app, id).await, (vec![], vec![format!("missing {head}")]));
+
+    fs::rename(&aside, &folder).unwrap();
+    let turns = vec!["one".to_owned(), ASKS.to_owned()];
+    assert_eq!(said(&app, id).await, (turns.clone(), vec![]));
+    assert_eq!(app.remembered(id).await, turns);
+    assert_eq!(app.chain(id).await.len(), 1);
+}
+
+/// It does not come back. That is said by each life of the daemon, and only who asks for it begins anew, told that
+/// nothing was kept.
+#[tokio::test]
+async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let head = app.get(id).await.head.unwrap();
+    let words = "the session could not be brought back";
+    fs::remove_file(home.transcript(head.as_str()).unwrap()).unwrap();
+    refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable, words);
+    let shown = app.get(id).await;
+    assert_eq!(shown.state, ConversationState::Failed);
+    assert!(shown.failure.unwrap().contains(words));
+    drop((app, daemon));
+
+    let daemon = home.start();
+    let app = daemon.app().await;
+    refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable, words);
+    assert_eq!(app.get(id).await.head.as_ref(), Some(&head));
+    let anew = json!({"conversationId": id, "prompt": "anew", "minFidelity": "none"});
+    let turn: TurnResult =
+        serde_json::from_value(app.call("conversation/prompt", anew).await.unwrap()).unwrap();
+    let resumed = turn.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Fresh, Fidelity::None, 1)
+    );
+    assert_eq!(app.remembered(id).await, ["anew"]);
+    assert_eq!(app.chain(id).await.len(), 2, "the old one is still known");
+}
+
+/// How long a file of the daemon's may get; its agents keep the room that they began with.
+fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    let limit = Rlimit {
+        current: length,
+        maximum: None,
+    };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
+
+/// The disk is full when a turn ends that was accepted: who asked hears its end all the same, later prompts are refused in
+/// words that help, and with room again everything is as it was told.
+#[tokio::test]
+async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    let mut raw = daemon.raw().await;
+    let running = asks(&mut raw, id).await;
+    let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+    limit_files(&daemon, Some(journal));
+    assert_eq!(allow(&app, &mut raw, id, running).await["stopReason"], "end_turn");
+    let error = app.try_send(id, "no room").await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.retryable),
+        (ErrorKind::StoreFailed, true),
+        "{error:?}"
+    );
+    let words = "free some room on the disk of /";
+    assert!(error.message.contains(words), "{}", error.message);
+    let turns = vec!["one".to_owned(), ASKS.to_owned()];
+    assert_eq!(said(&app, id).await, (turns.clone(), vec![]));
+
+    limit_files(&daemon, None);
+    assert_eq!(app.remembered(id).await, turns);
+    // It is on disk now, also for the next life.
+    let before = app.get(id).await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let after = app.get(id).await;
+    assert_eq!(
+        (after.state, &after.head, &after.interrupts, after.cut_short),
+        (ConversationState::Idle, &before.head, &vec![], false)
+    );
+    assert_eq!(app.remembered(id).await.len(), 3);
+    assert_eq!(app.chain(id).await.len(), 1);
+}
