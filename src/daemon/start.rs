@@ -127,8 +127,40 @@ impl StartError {
             }
             Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
             Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
+                self.refusal().and_then(hint_on_writing).map(str::to_owned)
+            }
             _ => None,
         }
+    }
+
+    /// The operating system's answer, where one is at the bottom of it.
+    fn refusal(&self) -> Option<io::ErrorKind> {
+        if let Self::Store(error) = self
+            && error.lacks_room().is_some()
+        {
+            return Some(io::ErrorKind::StorageFull);
+        }
+        let mut error: &(dyn std::error::Error + 'static) = self;
+        while let Some(source) = error.source() {
+            error = source;
+        }
+        let shared = || error.downcast_ref::<Arc<io::Error>>().map(Arc::as_ref);
+        let refusal = error.downcast_ref::<io::Error>().or_else(shared);
+        refusal.map(io::Error::kind)
+    }
+}
+
+/// What to do where the system did not let the daemon write.
+fn hint_on_writing(refusal: io::ErrorKind) -> Option<&'static str> {
+    match refusal {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(
+            "nothing was changed; make it writable for this user, or give the daemon another folder with --home",
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Some("nothing is lost; free some room on that disk and start again")
+        }
+        _ => None,
     }
 }
 
@@ -156,6 +188,8 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     )?;
     let config = read_config(&paths, arguments.config.is_some())?;
 
+    // Before the first file is written.
+    hear_file_limit().map_err(StartError::Signals)?;
     folders::private(&paths.data)?;
     let info = LockInfo {
         pid: std::process::id(),
@@ -174,7 +208,6 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
-    hear_file_limit().map_err(StartError::Signals)?;
 
     let catalog = {
         let this_program = std::env::current_exe().map_err(|source| StartError::File {

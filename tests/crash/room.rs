@@ -264,7 +264,7 @@ fn a_disk_that_cannot_be_written_is_told_at_the_start() {
     };
     let mut daemon = disk.spawn(&home);
     assert!(!daemon.wait_ready(), "it started");
-    assert!(!daemon.wait().success());
+    assert_eq!(daemon.wait().code(), Some(1));
     let words = home.last_words();
     let data = home.data();
     assert!(
@@ -272,6 +272,10 @@ fn a_disk_that_cannot_be_written_is_told_at_the_start() {
         "{words}"
     );
     assert!(words.contains("Read-only"), "{words}");
+    assert!(
+        words.contains("hint: nothing was changed; make it writable"),
+        "{words}"
+    );
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -507,5 +508,45 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
         (ConversationState::Idle, &before.head, &vec![], false)
     );
     assert_eq!(app.remembered(id).await.len(), 3);
+    assert_eq!(app.chain(id).await.len(), 1);
+}
+
+/// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves everything as it is, and
+/// starts when there is.
+#[tokio::test]
+async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "one").await;
+    daemon.kill();
+    let kept = |name: &str| fs::read(home.data().join(name)).unwrap();
+    let journal = kept("journal.jsonl");
+
+    let inner = home.command();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -f 0 && exec \"$0\""])
+        .arg(inner.get_program());
+    let environment = inner.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    command.env_clear().envs(environment).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    let data = home.data();
+    assert!(
+        words.contains("error: ") && words.contains(data.to_str().unwrap()),
+        "{words}"
+    );
+    assert!(
+        words.contains("hint: nothing is lost; free some room on that disk and start again"),
+        "{words}"
+    );
+    assert_eq!(kept("journal.jsonl"), journal);
+
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(app.remembered(id).await, ["one"]);
     assert_eq!(app.chain(id).await.len(), 1);
 }
