@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::ConversationId;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::services::now;
@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often the clock is looked at while somebody waits.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// Clocks are put right by less than this all the time, and nobody needs to be woken for it.
+const SMALL_CORRECTION: SignedDuration = SignedDuration::from_secs(10);
 
 /// Those that wait for their time.
 #[derive(Debug, Default)]
@@ -51,13 +54,29 @@ impl Wakings {
     /// Wakes each conversation when its time comes, a few at once, for ever. `wake` is told which, and gives back whether
     /// that one could be told; what it is given with it is dropped once the next may begin.
     pub async fn run(&self, wake: impl Fn(ConversationId, oneshot::Sender<()>) -> bool) {
+        self.run_by(now, wake).await;
+    }
+
+    /// The same by any clock.
+    async fn run_by(
+        &self,
+        clock: impl Fn() -> Timestamp,
+        wake: impl Fn(ConversationId, oneshot::Sender<()>) -> bool,
+    ) {
         let places = Arc::new(Semaphore::new(AT_ONCE));
+        let mut seen = clock();
         loop {
+            let time = clock();
+            if seen.duration_since(time) > SMALL_CORRECTION {
+                // Each knows itself how long it has to wait by the new time, and says so again.
+                self.all_are_due(time);
+            }
+            seen = time;
             let Some((at, id)) = self.next() else {
                 self.changed.notified().await;
                 continue;
             };
-            let left = Duration::try_from(at.duration_since(now())).unwrap_or_default();
+            let left = Duration::try_from(at.duration_since(time)).unwrap_or_default();
             if !left.is_zero() {
                 tokio::select! {
                     () = self.changed.notified() => {}
@@ -74,7 +93,7 @@ impl Wakings {
             }
             let (turnstile, passed) = oneshot::channel();
             if !wake(id, turnstile) {
-                let later = now().saturating_add(LOOK_EVERY).unwrap_or(at);
+                let later = time.saturating_add(LOOK_EVERY).unwrap_or(at);
                 self.set_again(id, later);
                 continue;
             }
@@ -84,6 +103,11 @@ impl Wakings {
                 drop(place);
             });
         }
+    }
+
+    fn all_are_due(&self, time: Timestamp) {
+        let mut due = self.lock();
+        *due = due.iter().map(|(at, id)| (time.min(*at), *id)).collect();
     }
 
     fn next(&self) -> Option<(Timestamp, ConversationId)> {
@@ -135,5 +159,44 @@ mod tests {
             () = follow => {}
         }
         assert!(wakings.next().is_none());
+    }
+
+    /// Whoever waits is asked again how long that is by the new time, once, and is woken when that comes.
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_wakes_everybody_once_to_reckon_anew() {
+        let clock = Mutex::new(Timestamp::from_second(100_000).unwrap());
+        let set_clock = |second| *clock.lock().unwrap() = Timestamp::from_second(second).unwrap();
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        let wakings = Wakings::default();
+        let ids = [1, 2].map(|number| ConversationId::from_bytes([number; 16]));
+        wakings.set(ids[0], at(100_300));
+        wakings.set(ids[1], at(200_000));
+        let (woken, mut told) = mpsc::channel(8);
+        let run = wakings.run_by(
+            || *clock.lock().unwrap(),
+            |id, turnstile| woken.try_send((id, turnstile)).is_ok(),
+        );
+        let follow = async {
+            // Nobody is woken as long as the clock stands still.
+            let nobody = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
+            assert!(nobody.is_err());
+            set_clock(50_000);
+            let mut asked = [told.recv().await.unwrap().0, told.recv().await.unwrap().0];
+            asked.sort_unstable();
+            assert_eq!(asked, ids);
+            wakings.set(ids[0], at(50_300));
+            wakings.set(ids[1], at(200_000));
+            let nobody = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
+            assert!(nobody.is_err());
+            set_clock(50_300);
+            assert_eq!(told.recv().await.unwrap().0, ids[0]);
+            let nobody = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
+            assert!(nobody.is_err());
+        };
+        tokio::select! {
+            () = run => unreachable!("it runs for ever"),
+            () = follow => {}
+        }
+        assert_eq!(wakings.next(), at(200_000).map(|at| (at, ids[1])));
     }
 }

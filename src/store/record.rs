@@ -183,6 +183,9 @@ pub struct OpenRequest {
 pub struct PendingContinuation {
     /// When.
     pub at: Timestamp,
+    /// When that was reckoned, where nobody named the time: it is as long to wait from then, whatever becomes of the clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     /// How often it has been sent, or its session was not to be had.
     #[serde(default)]
     pub attempts: u32,
@@ -423,6 +426,14 @@ impl From<&PendingTurn> for CutPrompt {
             open_request: None,
             min_fidelity: turn.min_fidelity,
         }
+    }
+}
+
+impl PendingContinuation {
+    /// Whether the clock has been set back behind the moment at which the wait was reckoned.
+    #[must_use]
+    pub fn is_of_another_clock(&self, now: Timestamp) -> bool {
+        self.since.is_some_and(|since| since > now)
     }
 }
 

@@ -151,10 +151,16 @@ impl Registry {
 
     /// Has a conversation that waits for its time woken then.
     fn wake_when_due(&self, record: &ConversationRecord) {
-        let at = record.continuation.as_ref().map(|continuation| continuation.at);
-        if at.is_some() {
-            self.services.wakings.set(record.id, at);
-        }
+        let Some(continuation) = &record.continuation else {
+            return;
+        };
+        let now = now();
+        // It reckons anew how long it waits.
+        let at = match continuation.is_of_another_clock(now) {
+            true => now,
+            false => continuation.at,
+        };
+        self.services.wakings.set(record.id, Some(at));
     }
 
     /// Wakes the conversations whose time to go on by themselves comes, until the daemon stops.

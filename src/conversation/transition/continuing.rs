@@ -95,12 +95,12 @@ impl<R> Model<R> {
                 "a turn is running; wait for its end, or send the prompt with onLimit: wait".to_owned(),
             ));
         }
-        let at = match at {
-            Some(ContinueAt::Time(at)) => at.max(now),
+        let due = match at {
+            Some(ContinueAt::Time(at)) => Due::named(at, now),
             Some(ContinueAt::Reset) => match &self.record.limit {
                 Some(limit) => limit
                     .resets_at
-                    .map_or_else(|| next_try(None, 0, now), |at| at.max(now)),
+                    .map_or_else(|| next_try(None, 0, now), |at| Due::named(at, now)),
                 None => {
                     return Err(ConversationError::Conflict(
                         "the conversation has not run into a limit, so nothing resets; name a time"
@@ -120,7 +120,8 @@ impl<R> Model<R> {
             ));
         }
         Ok(PendingContinuation {
-            at,
+            at: due.at,
+            since: due.since,
             attempts: 0,
             sent: false,
             text,
@@ -129,6 +130,7 @@ impl<R> Model<R> {
 
     /// The time has come.
     pub(super) fn fall_due(&mut self, turn_id: TurnId, now: Now) {
+        self.reckon_anew(now);
         let is_due = self
             .record
             .continuation
@@ -137,6 +139,22 @@ impl<R> Model<R> {
         if is_due && self.due.is_none() && self.record.deleted_at.is_none() && !self.deleting {
             self.due = Some(turn_id);
         }
+    }
+
+    /// A clock that was set back makes no wait longer than it was reckoned. A time that somebody named, as the reset of a
+    /// limit, is the clock's own.
+    fn reckon_anew(&mut self, now: Now) {
+        let Some(continuation) = &mut self.record.continuation else {
+            return;
+        };
+        if !continuation.is_of_another_clock(now) {
+            return;
+        }
+        let since = continuation.since.unwrap_or(now);
+        let wait = continuation.at.duration_since(since);
+        continuation.at = now.saturating_add(wait).unwrap_or(now);
+        continuation.since = Some(now);
+        self.note_change();
     }
 
     /// Whether it is about to go on by itself, and no agent has shown yet that it works on it.
@@ -255,7 +273,8 @@ impl<R> Model<R> {
         };
         continuation.attempts += 1;
         if is_passing && continuation.attempts < ATTEMPTS_LIMIT {
-            continuation.at = next_try(None, continuation.attempts, now);
+            let due = next_try(None, continuation.attempts, now);
+            (continuation.at, continuation.since) = (due.at, due.since);
             self.note_change();
         } else {
             self.give_up(&error.to_string());
@@ -311,6 +330,7 @@ impl<R> Model<R> {
             // Nobody of this conversation wanted that.
             self.record.continuation = Some(PendingContinuation {
                 at: now,
+                since: Some(now),
                 attempts,
                 sent: false,
                 text: earlier.and_then(|earlier| earlier.text),
@@ -320,25 +340,33 @@ impl<R> Model<R> {
         }
         if continues {
             let goes_on = (is_limited || is_passing) && attempts < ATTEMPTS_LIMIT;
+            let due = next_try(failure.resets_at, attempts, now);
             self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {
-                at: next_try(failure.resets_at, attempts, now),
+                at: due.at,
+                since: due.since,
                 ..earlier
             });
         } else if waits && is_limited {
+            let due = next_try(failure.resets_at, attempts, now);
             self.record.continuation = Some(PendingContinuation {
-                at: next_try(failure.resets_at, attempts, now),
+                at: due.at,
+                since: due.since,
                 attempts,
                 sent: false,
                 text: earlier.and_then(|earlier| earlier.text),
             });
         } else {
             // What was due just now would meet the same limit.
-            self.record.continuation = earlier.map(|earlier| PendingContinuation {
-                at: match is_limited && earlier.at <= now {
-                    true => next_try(failure.resets_at, attempts, now),
-                    false => earlier.at,
-                },
-                ..earlier
+            self.record.continuation = earlier.map(|earlier| {
+                if !is_limited || earlier.at > now {
+                    return earlier;
+                }
+                let due = next_try(failure.resets_at, attempts, now);
+                PendingContinuation {
+                    at: due.at,
+                    since: due.since,
+                    ..earlier
+                }
             });
         }
         let continuation = self.record.continuation.as_ref();
@@ -428,13 +456,35 @@ impl<R> Model<R> {
     }
 }
 
+/// When something goes out by itself.
+#[derive(Clone, Copy)]
+struct Due {
+    at: Timestamp,
+    /// When that was reckoned, unless somebody named the time.
+    since: Option<Timestamp>,
+}
+
+impl Due {
+    /// At a time that somebody named; at once, where that is over.
+    fn named(at: Timestamp, now: Now) -> Self {
+        let is_over = at <= now;
+        Self {
+            at: at.max(now),
+            since: is_over.then_some(now),
+        }
+    }
+}
+
 /// When the next try is due: at the reset, where one is told that is still to come.
-fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Timestamp {
+fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Due {
     if let Some(at) = resets_at.filter(|at| *at > now) {
-        return at;
+        return Due { at, since: None };
     }
     let step = usize::try_from(attempts).unwrap_or(usize::MAX);
     let minutes = BACKOFF_MINUTES[step.min(BACKOFF_MINUTES.len() - 1)];
-    now.saturating_add(SignedDuration::from_mins(minutes))
-        .unwrap_or(now)
+    let at = now.saturating_add(SignedDuration::from_mins(minutes));
+    Due {
+        at: at.unwrap_or(now),
+        since: Some(now),
+    }
 }

@@ -5,6 +5,7 @@ mod branches;
 mod callers;
 mod calls;
 mod cancelling;
+mod clock;
 mod continuing;
 mod durability;
 mod failures;

@@ -1,0 +1,102 @@
+//! A clock that is set back: nothing goes out twice, early or never, and nothing seems to have changed before it did so last.
+
+use bridge_protocol::conversation::ContinueAt;
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::world::World;
+use crate::conversation::effect::Arrival;
+use crate::store::Anchor;
+
+const HOUR_SECONDS: i64 = 3_600;
+
+/// A conversation whose second turn was cut short by a limit; it goes on by itself at the reset, at 22:59, or at a time
+/// that the conversation reckons itself.
+fn waiting(reset_is_known: bool) -> World {
+    let mut world = World::live();
+    world.anchor = Some(Anchor::default());
+    world.prompt_and_wait("second");
+    if reset_is_known {
+        world.updates(&json!({
+            "sessionUpdate": "usage_update",
+            "_meta": {"_claude/rateLimit": {"status": "rejected", "resetsAt": 1_795_215_540}}
+        }));
+    }
+    world.refuses(json!({"code": -32603, "message": "limit", "data": {"errorKind": "rate_limit"}}));
+    world.forget_log();
+    world
+}
+
+/// How long it waits from now on.
+fn left(world: &World) -> SignedDuration {
+    let continuation = world.model.record.continuation.as_ref().unwrap();
+    continuation.at.duration_since(world.now())
+}
+
+/// It goes out now, and once.
+fn goes_out_once(world: &mut World) {
+    let at = world.model.record.continuation.as_ref().unwrap().at;
+    world.passes_to(&at.to_string());
+    world.falls_due();
+    world.ascertains(Arrival::Absent);
+    assert!(world.log().contains(&"send second".to_owned()));
+    // The clock is corrected while it runs, and its time comes once more.
+    world.clock_is_set_back(HOUR_SECONDS);
+    world.falls_due();
+    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(world.model.record.continuation, None);
+    world.forget_log();
+    world.falls_due();
+    world.expect(&[]);
+}
+
+#[test]
+fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
+    let mut world = waiting(true);
+    let before = world.model.record.continuation.clone();
+    world.passes_to("2026-11-20T22:58:59Z");
+    world.clock_is_set_back(HOUR_SECONDS);
+    world.falls_due();
+    world.expect(&[]);
+    assert_eq!(world.model.record.continuation, before);
+    goes_out_once(&mut world);
+}
+
+#[test]
+fn a_wait_that_nobody_named_is_not_longer_for_a_clock_that_was_set_back() {
+    let mut world = waiting(false);
+    let wait = left(&world);
+    assert!(wait <= SignedDuration::from_mins(1), "{wait:?}");
+    world.clock_is_set_back(24 * HOUR_SECONDS);
+    world.falls_due();
+    // It is kept over a restart, too.
+    world.expect(&["write record"]);
+    assert!(left(&world) <= wait, "{:?}", left(&world));
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    goes_out_once(&mut world);
+}
+
+/// What is to go out at once does, although the clock says that this is still to come.
+#[test]
+fn what_was_asked_for_at_once_does_not_wait_for_the_old_time() {
+    let mut world = waiting(true);
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.clock_is_set_back(HOUR_SECONDS);
+    world.forget_log();
+    world.falls_due();
+    assert!(world.log().contains(&"ascertain s1".to_owned()));
+}
+
+#[test]
+fn nothing_seems_to_have_changed_before_it_did_so_last() {
+    let mut world = World::running();
+    let (before, revision) = (world.model.record.updated_at, world.model.record.revision);
+    world.clock_is_set_back(HOUR_SECONDS);
+    world.ends("end_turn");
+    world.set_title("later");
+    let record = &world.model.record;
+    assert!(record.revision > revision && record.updated_at >= before);
+    assert_eq!(world.disk.record.as_ref(), Some(record));
+}
