@@ -435,6 +435,16 @@ impl PendingContinuation {
     pub fn is_of_another_clock(&self, now: Timestamp) -> bool {
         self.since.is_some_and(|since| since > now)
     }
+
+    /// When its conversation is woken: at its time, or at once to reckon that anew.
+    #[must_use]
+    pub fn wakes_at(&self, now: Timestamp) -> Timestamp {
+        if self.is_of_another_clock(now) {
+            now
+        } else {
+            self.at
+        }
+    }
 }
 
 impl From<&PendingContinuation> for Continuation {

@@ -154,12 +154,7 @@ impl Registry {
         let Some(continuation) = &record.continuation else {
             return;
         };
-        let now = now();
-        // It reckons anew how long it waits.
-        let at = match continuation.is_of_another_clock(now) {
-            true => now,
-            false => continuation.at,
-        };
+        let at = continuation.wakes_at(now());
         self.services.wakings.set(record.id, Some(at));
     }
 

@@ -89,3 +89,34 @@ fn a_record_of_the_first_version_stays_readable() {
     assert_eq!(record, expected);
     assert!(!record.is_unfinished());
 }
+
+/// The clock may have been set back while the daemon was down.
+#[test]
+fn a_wait_of_another_clock_is_looked_at_at_once() {
+    let second = |second| Timestamp::from_second(second).unwrap();
+    let wait = |since: Option<i64>| PendingContinuation {
+        at: second(1_000),
+        since: since.map(second),
+        attempts: 1,
+        sent: false,
+        text: None,
+    };
+    for (since, now, wakes_at) in [
+        (None, 10, 1_000),
+        (Some(940), 950, 1_000),
+        (Some(940), 940, 1_000),
+        (Some(940), 10, 10),
+    ] {
+        assert_eq!(
+            wait(since).wakes_at(second(now)),
+            second(wakes_at),
+            "{since:?} {now}"
+        );
+    }
+    // What an earlier version wrote says no more than the time.
+    let old = r#"{"at":"1970-01-01T00:16:40Z","attempts":1}"#;
+    assert_eq!(
+        serde_json::from_str::<PendingContinuation>(old).unwrap(),
+        wait(None)
+    );
+}
