@@ -111,6 +111,8 @@ pub struct Turn<R> {
     pub answers: Option<OrphanAnswer<R>>,
     /// Whether it went out a second time, since the agent died before the prompt was in its transcript.
     pub sent_again: bool,
+    /// How its agents ended that took an open session along before they were sent the prompt.
+    pub deaths: Vec<String>,
     /// Whether the daemon's stop cut it short.
     pub stopped: bool,
     /// Whether the daemon ended its agent for the sake of another conversation.

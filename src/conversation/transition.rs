@@ -103,6 +103,7 @@ impl<R> Model<R> {
         if self.job.is_some() || self.closing.is_some() {
             return;
         }
+        self.give_up_on_the_dying(now, effects);
         if self.turn.is_none() && !self.stopping {
             self.take_from_queue(now, effects);
         }

@@ -99,6 +99,16 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Why a setting was not applied. That the process is gone says nothing about the setting: another one may take it.
+    fn of_setting(setting: String, source: CallError) -> Self {
+        match source {
+            CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
+            source => Self::Setting { setting, source },
+        }
+    }
+}
+
 /// Opens a session in a running process and applies the settings to it.
 ///
 /// # Errors
@@ -202,7 +212,7 @@ pub struct Known<'a> {
 /// Applies model, mode and options to an open session, where they are not what the agent says they are already.
 ///
 /// # Errors
-/// The first setting that the agent refused.
+/// The first setting that the agent refused, or that there is no agent any more.
 pub async fn configure(
     entry: &AgentEntry,
     calls: &AgentCalls,
@@ -219,10 +229,7 @@ pub async fn configure(
         .unwrap_or_default();
     for (id, value) in settings.config.iter().flatten() {
         let result = calls.set_config_option(handle, id, value.as_raw()).await;
-        result.map_err(|source| OpenError::Setting {
-            setting: format!("{id} = {}", value.get()),
-            source,
-        })?;
+        result.map_err(|source| OpenError::of_setting(format!("{id} = {}", value.get()), source))?;
     }
     if let Some(model) = &settings.model {
         let option = options.iter().find(|option| is_of(option, "model"));
@@ -241,10 +248,7 @@ pub async fn configure(
                     method::SESSION_SET_CONFIG_OPTION,
                 ))),
             };
-            result.map_err(|source| OpenError::Setting {
-                setting: format!("model = {model}"),
-                source,
-            })?;
+            result.map_err(|source| OpenError::of_setting(format!("model = {model}"), source))?;
         }
     }
     if let Some(mode) = &settings.mode {
@@ -258,10 +262,7 @@ pub async fn configure(
             .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
             let result = calls.set_mode(handle, mode).await;
-            result.map_err(|source| OpenError::Setting {
-                setting: format!("mode = {mode}"),
-                source,
-            })?;
+            result.map_err(|source| OpenError::of_setting(format!("mode = {mode}"), source))?;
         }
     }
     Ok(())

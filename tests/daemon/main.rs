@@ -18,6 +18,8 @@ mod apart;
 mod bad_bundles;
 mod bad_input;
 mod bad_transcripts;
+#[cfg(target_os = "linux")]
+mod broken_agents;
 mod cancel;
 mod carrying;
 mod checking;
@@ -31,8 +33,12 @@ mod continuing;
 mod conversations;
 mod damage_table;
 mod damaged;
+#[cfg(target_os = "linux")]
+mod deaths;
 mod events;
 mod forks;
+#[cfg(target_os = "linux")]
+mod gate;
 mod history;
 mod home;
 mod inherited;
@@ -52,6 +58,8 @@ mod passing;
 mod portable;
 mod prompts;
 mod repeats;
+#[cfg(target_os = "linux")]
+mod scene;
 mod scripted;
 mod settings;
 #[cfg(target_os = "linux")]

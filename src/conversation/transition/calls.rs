@@ -211,6 +211,7 @@ impl<R> Model<R> {
             refused: Vec::new(),
             answers: None,
             sent_again: false,
+            deaths: Vec::new(),
             stopped: false,
             ended_for_another: false,
         });

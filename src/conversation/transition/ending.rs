@@ -243,8 +243,14 @@ impl<R> Model<R> {
                     self.end_turn_with_failure(failure, now, effects);
                 }
             }
-            // What was not sent goes out again, and what has ended stays as it ended.
-            Some(TurnPhase::Waiting | TurnPhase::Recording | TurnPhase::Ending) | None => {}
+            // What was not sent goes out to the next process, though not for ever.
+            Some(TurnPhase::Waiting | TurnPhase::Recording) => {
+                if let Some(turn) = &mut self.turn {
+                    turn.deaths.push(failure.message);
+                }
+            }
+            // What has ended stays as it ended.
+            Some(TurnPhase::Ending) | None => {}
         }
     }
 }

@@ -250,6 +250,9 @@ impl<R> Model<R> {
         if is_ending {
             // Those of a dead agent are kept.
             self.orphan_questions();
+            if let Some(turn) = &mut self.turn {
+                turn.deaths.push(error.clone());
+            }
             self.climb_on(Via::Live, error, now, effects);
             return;
         }

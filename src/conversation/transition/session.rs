@@ -15,7 +15,34 @@ use crate::store::{Anchor, Resting};
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
 const REASON_CHARACTERS: usize = 500;
 
+/// How many agents one prompt may outlive that ended with its session open and before they were sent it. One is chance;
+/// what ends each time would be started without end.
+const MAX_DEATHS: usize = 3;
+
 impl<R> Model<R> {
+    /// Ends the waiting turn when its agents end each time before they can be sent the prompt.
+    pub(super) fn give_up_on_the_dying(&mut self, now: Now, effects: &mut Effects<R>) {
+        let deaths = self.waiting_turn().map_or(&[][..], |turn| &turn.deaths);
+        let (true, Some(last)) = (deaths.len() >= MAX_DEATHS, deaths.last()) else {
+            return;
+        };
+        let error = ConversationError::AgentUnavailable(format!(
+            "the agent ended {MAX_DEATHS} times before it could be sent the prompt; the last time: {last}"
+        ));
+        self.fail_waiting(&error, now, effects);
+        self.note_failed(&error);
+    }
+
+    /// Notes that the conversation cannot go on until somebody has mended what is wrong, and what that is.
+    fn note_failed(&mut self, error: &ConversationError) {
+        let failure = Some(error.to_string());
+        if self.record.resting != Resting::Failed || self.record.failure != failure {
+            self.record.resting = Resting::Failed;
+            self.record.failure = failure;
+            self.note_change();
+        }
+    }
+
     /// Goes on with what waits for an open session, opening it first when it is not.
     pub(super) fn ensure_session(&mut self, effects: &mut Effects<R>) {
         if self.session_is_to_move() {
@@ -231,10 +258,8 @@ impl<R> Model<R> {
             ConversationError::AgentUnavailable(_) => true,
             _ => false,
         };
-        if is_lasting && self.record.resting != Resting::Failed {
-            self.record.resting = Resting::Failed;
-            self.record.failure = Some(error.to_string());
-            self.note_change();
+        if is_lasting {
+            self.note_failed(error);
         }
     }
 
@@ -268,9 +293,10 @@ impl<R> Model<R> {
 
     /// Ends a turn whose prompt no agent has: with an error, or with a result when it was announced before.
     pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
-        if self.turn.as_ref().is_some_and(|turn| turn.announced) {
+        if let Some(turn) = self.turn.as_ref().filter(|turn| turn.announced) {
             // What the conversation does at rest is as it was: no agent had a say in this.
-            self.end_turn(StopReason::Failed, Some(lost_session(error)), None, now, effects);
+            let failure = lost_session(error, turn.sent_again);
+            self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
             return;
         }
         let Some(turn) = self.turn.take() else { return };
@@ -379,7 +405,11 @@ fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
 }
 
 /// The end of a turn that was announced, and whose session was then not to be had any more.
-fn lost_session(error: &ConversationError) -> Failure {
+fn lost_session(error: &ConversationError, by_death: bool) -> Failure {
+    let lost = match by_death {
+        true => "the agent ended before it had taken the prompt",
+        false => "the agent did not know the session when it was sent the prompt",
+    };
     let kind = match error {
         ConversationError::AuthRequired(_) => FailureKind::AuthRequired,
         ConversationError::AgentUnavailable(_) => FailureKind::AgentDied,
@@ -388,7 +418,7 @@ fn lost_session(error: &ConversationError) -> Failure {
     };
     Failure {
         kind,
-        message: format!("the agent did not know the session when it was sent the prompt, and {error}"),
+        message: format!("{lost}, and {error}"),
         resets_at: None,
         // The agent never took the prompt.
         retryable: true,

@@ -10,7 +10,7 @@ use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Session, view_of_record};
+use crate::conversation::state::{Session, TurnPhase, view_of_record};
 
 #[test]
 fn resume_opens_the_head_and_tells_how() {
@@ -121,6 +121,44 @@ fn f6_a_prompt_that_did_not_get_out_of_the_daemon_goes_to_the_next_process() {
         (&StopReason::EndTurn, "s2")
     );
     assert_eq!(world.chain(), ["s2"]);
+}
+
+/// Whatever it is that ends them before they are sent the prompt, agents are not started without end. The next prompt has
+/// its own tries.
+#[test]
+fn f31_an_agent_that_ends_whenever_its_session_is_open_is_started_so_often_and_no_more() {
+    let mut world = World::hibernating();
+    for _ in 0..2 {
+        let call = world.prompt("second");
+        for is_last in [false, false, true] {
+            world.hold_writes = true;
+            world.reopens();
+            assert_eq!(world.model.turn.as_ref().unwrap().phase, TurnPhase::Recording);
+            world.dies();
+            world.release_writes();
+            assert_eq!(world.job.is_none(), is_last);
+        }
+        let Err(ConversationError::AgentUnavailable(told)) = world.answers[&call].clone() else {
+            panic!("{:?}", world.answers)
+        };
+        assert!(
+            told.contains("3 times") && told.ends_with("out of memory"),
+            "{told}"
+        );
+        assert_eq!(world.model.state(), ConversationState::Failed);
+        let record = world.disk.record.as_ref().unwrap();
+        assert_eq!((&record.turn, record.failure.as_ref()), (&None, Some(&told)));
+    }
+    world.prompt("third");
+    for _ in 0..2 {
+        world.reopens();
+        world.does_not_send(true);
+    }
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.model.record.failure, None);
 }
 
 #[test]

@@ -1,0 +1,153 @@
+//! Agents that die again and again: the tries are few and told, and whoever has mended the program goes on.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::turn::FailureKind;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::gate::Gate;
+use crate::home::{Home, wait_for_end};
+use crate::scene::{Scene, Victim};
+
+/// At each of its starts: one try for each call of a person, told with its last words, until somebody has mended it.
+#[tokio::test]
+async fn at_each_start() {
+    for mended_by in ["prompt", "resume"] {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        gate.break_with(Some("usage: agent\nthe licence has run out"));
+        let dead = scene.kill(Victim::Process);
+        scene.app.once(scene.id, |conversation| !conversation.live).await;
+        let more = json!({"prompt": "x"});
+        let table = [
+            ("prompt", more.clone(), "the licence has run out"),
+            ("prompt", more, "the licence has run out"),
+            ("resume", json!({}), "the licence is for another machine"),
+        ];
+        for (tries, (method, more, words)) in table.into_iter().enumerate() {
+            gate.break_with(Some(words));
+            let request = scene.begin(&format!("conversation/{method}"), more).await;
+            let answer = scene.answer(request).await;
+            assert_eq!(answer["error"]["data"]["kind"], "agentUnavailable", "{answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains(words), "{message}");
+            let conversation = scene.get().await;
+            assert_eq!(conversation.state, ConversationState::Failed);
+            assert_eq!(
+                conversation.failure.as_deref(),
+                Some(message),
+                "why it failed last"
+            );
+            assert_eq!(gate.starts().len(), 2 + tries, "one try each");
+        }
+        gate.break_with(None);
+        if mended_by == "resume" {
+            let request = scene.begin("conversation/resume", json!({})).await;
+            let answer = scene.answer(request).await["result"].take();
+            assert_eq!(answer["resumed"]["fidelity"], "full", "{answer}");
+            assert_eq!(answer["conversation"]["state"], "idle", "{answer}");
+        }
+        scene.goes_on(dead).await;
+        assert_eq!(gate.starts().len(), 5);
+    }
+}
+
+/// With a prompt that it has not taken, and then at its next start: the turn was told, so its end is.
+#[tokio::test]
+async fn with_a_prompt_that_no_other_process_can_take() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let mut scene = Scene::begun(&daemon, &gate).await;
+    let prompt = scene
+        .begin_held("session/prompt", "conversation/prompt", json!({"prompt": "x"}))
+        .await;
+    gate.break_with(Some("the licence has run out"));
+    let dead = scene.kill(Victim::Process);
+    // Whether it was told as accepted meanwhile, nobody waits for here.
+    let answer = scene.answer(prompt).await;
+    let told = match answer["result"]["failure"].as_object() {
+        Some(failure) => {
+            assert_eq!(failure["kind"], "agentDied", "{answer}");
+            &failure["message"]
+        }
+        None => &answer["error"]["message"],
+    };
+    assert!(
+        told.as_str().unwrap().contains("the licence has run out"),
+        "{told}"
+    );
+    assert!(!told.as_str().unwrap().contains("did not know"), "{told}");
+    let conversation = scene.get().await;
+    assert_eq!(conversation.state, ConversationState::Failed);
+    assert!(conversation.failure.unwrap().contains("the licence has run out"));
+    assert_eq!(gate.starts().len(), 2);
+    gate.break_with(None);
+    scene.goes_on(dead).await;
+}
+
+/// What the daemon starts by itself it does not start again at once.
+#[tokio::test]
+async fn at_its_start_with_nobody_there_to_see() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let mut scene = Scene::begun(&daemon, &gate).await;
+    scene.app.close(scene.id).await;
+    gate.break_with(Some("the licence has run out"));
+    let dead = scene.kill(Victim::Process);
+    dead.iter().copied().for_each(wait_for_end);
+    let before = Timestamp::now();
+    let request = scene
+        .begin("conversation/continue", json!({"at": before, "text": "go on"}))
+        .await;
+    scene.answer(request).await;
+    let conversation = scene
+        .app
+        .once(scene.id, |conversation| conversation.failure.is_some())
+        .await;
+    assert_eq!(conversation.state, ConversationState::Failed);
+    let continuation = conversation.continuation.unwrap();
+    assert_eq!(continuation.attempts, 1);
+    assert!(
+        continuation.at.duration_since(before).as_secs() >= 60,
+        "{}",
+        continuation.at
+    );
+    assert_eq!(gate.starts().len(), 2);
+    gate.break_with(None);
+    scene.goes_on(dead).await;
+}
+
+/// As soon as it has opened a session, each time: the tries have an end, and it is told.
+#[tokio::test]
+async fn each_time_that_it_has_opened_a_session() {
+    let script = r#"echo $$ >> starts
+while read -r line; do
+    id=${line#*\"id\":}; id=${id%%[,\}]*}
+    case $line in
+        *'"initialize"'*) result='{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}' ;;
+        *) result="{\"sessionId\":\"s$$\"}" ;;
+    esac
+    printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+    case $line in *'"session/'*) echo 'the licence has run out' >&2; exit 3 ;; esac
+done"#;
+    let home = Home::with_config(&format!(
+        "[agents.mortal]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\n"
+    ));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .make_with(&home.project(), json!({"agent": "mortal"}))
+        .await
+        .id;
+    for calls in 1..4 {
+        // At the moment at which the prompt would go out it may be known to be dead or not.
+        match app.try_send(id, "x").await {
+            Ok(turn) => assert_eq!(turn.failure.unwrap().kind, FailureKind::AgentDied),
+            Err(error) => assert_eq!(error.kind, ErrorKind::AgentUnavailable, "{error:?}"),
+        }
+        let starts = std::fs::read_to_string(home.path().join("starts")).unwrap();
+        assert!(starts.lines().count() <= 8 * calls, "{starts}");
+    }
+}

@@ -1,0 +1,341 @@
+//! The agent dies by kill -9, in each state that a conversation can be in: whoever waits is told at once, or the work is
+//! done by the next process; the next prompt goes on with the whole history; and nothing is left running.
+//!
+//! Where the agent is a shell with a child, each of the two is killed. What needs no gate to get there is tested beside
+//! what it is about: an open session at rest in `ladder`, text that is shown in `prompts`, an open question in
+//! `interrupts`, a prompt that was never read in `continuing`. Agents that die again and again are in `broken_agents`.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::Via;
+use bridge_protocol::turn::StopReason;
+use serde_json::json;
+
+use crate::gate::Gate;
+use crate::scene::{BOTH, Scene, Victim, is_told};
+use crate::signs::Watched;
+use crate::support::tried;
+
+#[tokio::test]
+async fn at_rest_with_an_open_session() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let scene = Scene::begun(&daemon, &gate).await;
+    let dead = scene.kill(Victim::Child);
+    let conversation = scene.app.once(scene.id, |conversation| !conversation.live).await;
+    assert_eq!(
+        (conversation.state, conversation.failure),
+        (ConversationState::Idle, None)
+    );
+    scene.goes_on(dead).await;
+}
+
+/// Before it has said who it is: all who wait are told, with one try for all of them.
+#[tokio::test]
+async fn at_its_start() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::new(&daemon, &gate).await;
+        let prompt = scene
+            .begin_held("initialize", "conversation/prompt", json!({"prompt": "x"}))
+            .await;
+        let resume = scene.begin("conversation/resume", json!({})).await;
+        // Admitted behind them on the same connection.
+        let queued = scene.begin("conversation/prompt", json!({"prompt": "y"})).await;
+        assert_eq!(scene.answer(queued).await["error"]["data"]["kind"], "busy");
+        let dead = scene.kill(victim);
+        for request in [prompt, resume] {
+            is_told(&scene.answer(request).await);
+        }
+        let conversation = scene.get().await;
+        assert_eq!(
+            (conversation.state, conversation.head),
+            (ConversationState::Failed, None)
+        );
+        let failure = conversation.failure.unwrap();
+        assert!(failure.contains("ended before it was ready"), "{failure}");
+        assert_eq!(gate.starts().len(), 1, "{victim:?}");
+        scene.goes_on(dead).await;
+        assert_eq!(gate.starts().len(), 2, "{victim:?}");
+    }
+}
+
+/// Over its first session, of which there is nothing that could be lost.
+#[tokio::test]
+async fn while_it_opens_a_new_session() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::new(&daemon, &gate).await;
+        let prompt = scene
+            .begin_held("session/new", "conversation/prompt", json!({"prompt": "x"}))
+            .await;
+        let dead = scene.kill(victim);
+        is_told(&scene.answer(prompt).await);
+        let conversation = scene.get().await;
+        assert_eq!(
+            (conversation.state, conversation.head),
+            (ConversationState::Failed, None)
+        );
+        assert!(conversation.failure.unwrap().contains("signal"));
+        scene.goes_on(dead).await;
+    }
+}
+
+/// With a prompt that the agent's process has taken and its child has not: nobody has it, so it goes out once more.
+#[tokio::test]
+async fn with_a_prompt_that_is_in_no_transcript() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        let prompt = scene
+            .begin_held("session/prompt", "conversation/prompt", json!({"prompt": "x"}))
+            .await;
+        let dead = scene.kill(victim);
+        let turn = scene.turn(prompt).await;
+        assert_eq!(
+            (turn.stop_reason, turn.failure),
+            (StopReason::EndTurn, None),
+            "{victim:?}"
+        );
+        scene.said.push("x".to_owned());
+        scene.goes_on(dead).await;
+    }
+}
+
+/// With a prompt that is in the transcript although nothing was said about it: it does not go out again.
+#[tokio::test]
+async fn with_a_prompt_in_the_transcript_and_nothing_shown() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        let head = scene.get().await.head.unwrap();
+        let transcript = home.transcript(head.as_str()).unwrap();
+        let prompt = scene
+            .begin("conversation/prompt", json!({"prompt": "[[hang]]"}))
+            .await;
+        Watched::below(transcript.parent().unwrap()).wait_for("prompt", || {
+            let text = std::fs::read_to_string(&transcript).unwrap();
+            text.contains("[[hang]]").then_some(())
+        });
+        let dead = scene.kill(victim);
+        scene.ends_as_cut_short(prompt, "[[hang]]").await;
+        scene.goes_on(dead).await;
+    }
+}
+
+#[tokio::test]
+async fn with_some_text_shown() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let mut scene = Scene::begun(&daemon, &gate).await;
+    let text = "[[say hanging]][[hang]]";
+    let (prompt, _) = scene.raw.run(scene.id, text).await;
+    let dead = scene.kill(Victim::Child);
+    scene.ends_as_cut_short(prompt, text).await;
+    scene.goes_on(dead).await;
+}
+
+/// In a tool that has begun: what it does may be done half, so nothing does it again.
+#[tokio::test]
+async fn in_a_tool() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        // Nobody reads what the tool writes, so that it does not come to its end.
+        let pipe = home.path().join("project/pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        let text = "[[write pipe words]]";
+        let (prompt, _) = scene.raw.run(scene.id, text).await;
+        let shown = scene.raw.event("update").await["update"].clone();
+        assert_eq!(
+            (&shown["sessionUpdate"], &shown["status"]),
+            (&json!("tool_call"), &json!("pending"))
+        );
+        let dead = scene.kill(victim);
+        scene.ends_as_cut_short(prompt, text).await;
+        scene.goes_on(dead).await;
+    }
+}
+
+#[tokio::test]
+async fn with_an_open_question() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let mut scene = Scene::begun(&daemon, &gate).await;
+    let text = "[[ask may I?]]";
+    let (prompt, _) = scene.raw.run(scene.id, text).await;
+    scene.raw.event("interruptRaised").await;
+    let dead = scene.kill(Victim::Child);
+    scene.ends_as_cut_short(prompt, text).await;
+    let [question] = &scene.get().await.interrupts[..] else {
+        panic!("it is kept")
+    };
+    assert!(question.orphaned);
+    let no =
+        json!({"interruptId": question.id, "outcome": {"outcome": "selected", "optionId": "reject_once"}});
+    let answered = scene.begin("conversation/respond", no).await;
+    assert_eq!(scene.answer(answered).await["result"], json!({}));
+    scene.goes_on(dead).await;
+}
+
+/// Somebody has cancelled, and the agent has not heeded it yet: the turn is over at once, as it was wished.
+#[tokio::test]
+async fn with_a_cancel_on_its_way() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home_with("[limits]\ncancel_grace_ms = 3600000\n");
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        let text = "[[deaf]][[say deaf]][[hang]]";
+        let (prompt, _) = scene.raw.run(scene.id, text).await;
+        let cancel = scene.begin("conversation/cancel", json!({})).await;
+        while scene.raw.event("stateChanged").await["state"] != "cancelling" {}
+        let dead = scene.kill(victim);
+        let turn = scene.turn(prompt).await;
+        assert_eq!((turn.stop_reason, turn.failure), (StopReason::Cancelled, None));
+        assert_eq!(scene.answer(cancel).await["result"], json!({"cancelled": true}));
+        assert_eq!(scene.get().await.state, ConversationState::Idle);
+        scene.said.push(text.to_owned());
+        scene.goes_on(dead).await;
+    }
+}
+
+/// Over a session that it brings back: the next process does, and all who wait are told of that.
+#[tokio::test]
+async fn while_it_resumes_or_loads_a_session() {
+    for victim in BOTH {
+        for (method, via) in [("session/resume", Via::Resume), ("session/load", Via::Load)] {
+            let (home, gate) = Gate::home();
+            if via == Via::Load {
+                gate.offer_no_resume();
+            }
+            let daemon = home.start();
+            let mut scene = Scene::begun(&daemon, &gate).await;
+            scene.app.close(scene.id).await;
+            let resume = scene.begin_held(method, "conversation/resume", json!({})).await;
+            let prompt = scene.begin("conversation/prompt", json!({"prompt": "x"})).await;
+            let dead = scene.kill(victim);
+            let answer = scene.answer(resume).await;
+            assert_eq!(answer["result"]["resumed"]["via"], "freshProcess", "{answer}");
+            assert_eq!(answer["result"]["conversation"]["live"], true, "{answer}");
+            let turn = scene.turn(prompt).await;
+            assert_eq!(
+                tried(&turn.resumed.unwrap()),
+                [(via, false), (Via::FreshProcess, true)]
+            );
+            scene.said.push("x".to_owned());
+            assert_eq!(scene.get().await.chain_length, 1);
+            scene.goes_on(dead).await;
+        }
+    }
+}
+
+/// Over the settings of a session that it has brought back: they are no reason to give up, its death is.
+#[tokio::test]
+async fn while_it_is_configured_behind_a_resume() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        let update = json!({"settings": {"mode": "plan"}});
+        let updated = scene.begin("conversation/update", update).await;
+        scene.answer(updated).await;
+        scene.app.close(scene.id).await;
+        let prompt = scene
+            .begin_held("session/set_mode", "conversation/prompt", json!({"prompt": "x"}))
+            .await;
+        let dead = scene.kill(victim);
+        let turn = scene.turn(prompt).await;
+        let resumed = turn.resumed.unwrap();
+        assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::FreshProcess, true)]);
+        scene.said.push("x".to_owned());
+        let settings = scene.app.say(scene.id, "[[settings]]").await.words;
+        assert!(settings.contains(r#""mode":"plan""#), "{settings}");
+        scene.said.push("[[settings]]".to_owned());
+        scene.goes_on(dead).await;
+    }
+}
+
+/// Over a setting that somebody changes: it is as it was.
+#[tokio::test]
+async fn while_it_is_configured() {
+    for victim in BOTH {
+        let (home, gate) = Gate::home();
+        let daemon = home.start();
+        let mut scene = Scene::begun(&daemon, &gate).await;
+        let before = scene.get().await.settings;
+        let update = json!({"settings": {"mode": "plan"}});
+        let updated = scene
+            .begin_held("session/set_mode", "conversation/update", update)
+            .await;
+        let dead = scene.kill(victim);
+        let answer = scene.answer(updated).await;
+        is_told(&answer);
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(!message.contains("refused"), "{message}");
+        let conversation = scene.app.once(scene.id, |conversation| !conversation.live).await;
+        assert_eq!(
+            (conversation.state, conversation.settings),
+            (ConversationState::Idle, before)
+        );
+        scene.goes_on(dead).await;
+    }
+}
+
+/// Over a branch: it is cut from the transcript instead, and both go on.
+#[tokio::test]
+async fn while_it_forks() {
+    for victim in BOTH {
+        for in_place in [false, true] {
+            let (home, gate) = Gate::home();
+            let daemon = home.start();
+            let mut scene = Scene::begun(&daemon, &gate).await;
+            let fork = json!({"inPlace": in_place});
+            let forked = scene.begin_held("session/fork", "conversation/fork", fork).await;
+            let dead = scene.kill(victim);
+            let answer = scene.answer(forked).await["result"].take();
+            assert_eq!(answer["fidelity"], "full", "{answer}");
+            let branch = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
+            assert_eq!(branch == scene.id, in_place);
+            assert_eq!(scene.app.remembered(branch).await, ["first"]);
+            if in_place {
+                scene.said.push("[[recall]]".to_owned());
+            }
+            scene.goes_on(dead).await;
+        }
+    }
+}
+
+/// Over the end of a session: it is closed all the same.
+#[tokio::test]
+async fn while_it_closes_a_session() {
+    for victim in BOTH {
+        for method in ["close", "reset"] {
+            let (home, gate) = Gate::home();
+            let daemon = home.start();
+            let mut scene = Scene::begun(&daemon, &gate).await;
+            let closed = scene
+                .begin_held("session/close", &format!("conversation/{method}"), json!({}))
+                .await;
+            let prompt = scene.begin("conversation/prompt", json!({"prompt": "x"})).await;
+            let dead = scene.kill(victim);
+            assert!(scene.answer(closed).await["result"].is_object());
+            assert_eq!(scene.turn(prompt).await.failure, None);
+            if method == "reset" {
+                scene.said.clear();
+            }
+            scene.said.push("x".to_owned());
+            scene.goes_on(dead).await;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A loopback agent behind a gate: a shell that passes the daemon's lines on, and stops before a call when it is told to.
+//!
+//! The shell is the agent's process as the daemon knows it, the loopback agent is its child, and the shell ends when its
+//! child does. At a call that is held nothing more is passed on until the gate is opened, so that whatever happens
+//! meanwhile happens while the agent owes the answer to that call. A call is held once; the next process passes it on.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::home::Home;
+use crate::signs::Watched;
+
+/// `$1` is the folder of the gate, the rest is the agent's command line.
+const SCRIPT: &str = r#"
+gate=$1; shift
+echo $$ >> "$gate/starts"
+if [ -e "$gate/broken" ]; then cat "$gate/broken" >&2; exit 3; fi
+while IFS= read -r line; do
+    if [ -e "$gate/hold" ]; then
+        read -r method < "$gate/hold"
+        case $line in *"\"method\":\"$method\""*)
+            mv "$gate/hold" "$gate/held"
+            read -r _ < "$gate/opened"
+        esac
+    fi
+    printf '%s\n' "$line"
+done | { sh -c 'echo $$ >> "$0/children"; exec "$@"' "$gate" "$@" || kill $$; } | if [ -e "$gate/loads" ]; then
+    sed -u 's/"resume":{}/"unknown":{}/'
+else
+    cat
+fi
+"#;
+
+/// The gate of one home, in front of the agent `gated`.
+pub(crate) struct Gate {
+    folder: PathBuf,
+    program: String,
+}
+
+impl Gate {
+    /// A home with this agent, and this text behind its configuration.
+    pub(crate) fn home_with(text: &str) -> (Home, Self) {
+        let home = Home::new();
+        let folder = PathBuf::from(home.folder_named("gate"));
+        let script = folder.join("gate.sh");
+        fs::write(&script, SCRIPT).unwrap();
+        mknodat(
+            CWD,
+            folder.join("opened"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let gate = Self {
+            folder,
+            program: env!("CARGO_BIN_EXE_sessiond").to_owned(),
+        };
+        let data = home.data();
+        let arguments = [
+            script.to_str().unwrap(),
+            gate.folder.to_str().unwrap(),
+            &gate.program,
+            "loopback-agent",
+            "--data",
+            data.to_str().unwrap(),
+        ];
+        home.configure(&format!(
+            "default_agent = \"gated\"\n{text}\n[agents.gated]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\nargs = {arguments:?}\n",
+        ));
+        (home, gate)
+    }
+
+    pub(crate) fn home() -> (Home, Self) {
+        Self::home_with("")
+    }
+
+    /// Has the next call of this method held.
+    pub(crate) fn hold(&self, method: &str) {
+        fs::write(self.folder.join("hold"), format!("{method}\n")).unwrap();
+    }
+
+    /// Waits until the call has come.
+    pub(crate) fn wait_until_held(&self) {
+        let held = self.folder.join("held");
+        Watched::below(&self.folder).wait_for("call that is held", || held.exists().then_some(()));
+        fs::remove_file(held).unwrap();
+    }
+
+    /// Has the agent offer no `session/resume`, from its next start on.
+    pub(crate) fn offer_no_resume(&self) {
+        fs::write(self.folder.join("loads"), "").unwrap();
+    }
+
+    /// Has each process of the agent die at its start with these last words, or no more.
+    pub(crate) fn break_with(&self, last_words: Option<&str>) {
+        let broken = self.folder.join("broken");
+        match last_words {
+            Some(words) => fs::write(broken, format!("{words}\n")).unwrap(),
+            None => fs::remove_file(broken).unwrap(),
+        }
+    }
+
+    /// The processes that were started as the agent, in order.
+    pub(crate) fn starts(&self) -> Vec<u32> {
+        self.pids_in("starts")
+    }
+
+    /// The process that was started last, and its child, once that is there.
+    pub(crate) fn last(&self) -> (u32, u32) {
+        let starts = self.starts();
+        let child = Watched::below(&self.folder).wait_for("child", || {
+            let children = self.pids_in("children");
+            (children.len() == starts.len()).then(|| *children.last().unwrap())
+        });
+        (*starts.last().unwrap(), child)
+    }
+
+    /// The pids in a file, as far as its lines are whole.
+    fn pids_in(&self, name: &str) -> Vec<u32> {
+        let text = fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let whole = text
+            .split_inclusive('\n')
+            .filter_map(|line| line.strip_suffix('\n'));
+        whole.map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// The loopback agents that run behind the gate.
+    pub(crate) fn children(&self, home: &Home) -> Vec<u32> {
+        let processes = home.processes().into_iter();
+        let children =
+            processes.filter(|(_, line)| line.starts_with(&self.program) && line.contains("loopback-agent"));
+        children.map(|(pid, _)| pid).collect()
+    }
+}

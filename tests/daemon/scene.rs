@@ -1,0 +1,150 @@
+//! One conversation of the agent behind the gate, and what a test does to it: calls that are held, a death, and what has to
+//! hold afterwards.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use serde_json::{Value, json};
+
+use crate::gate::Gate;
+use crate::home::{Daemon, Home, kill_now, wait_for_end};
+use crate::support::{App, Raw};
+
+/// Which process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// The agent's own.
+    Process,
+    /// The child that does its work.
+    Child,
+}
+
+pub(crate) const BOTH: [Victim; 2] = [Victim::Process, Victim::Child];
+
+/// A conversation of the agent behind the gate.
+pub(crate) struct Scene<'a> {
+    pub(crate) home: &'a Home,
+    pub(crate) gate: &'a Gate,
+    pub(crate) app: App,
+    pub(crate) raw: Raw,
+    pub(crate) id: ConversationId,
+    /// What was said, as far as it has to be remembered.
+    pub(crate) said: Vec<String>,
+}
+
+impl<'a> Scene<'a> {
+    pub(crate) async fn new(daemon: &Daemon<'a>, gate: &'a Gate) -> Self {
+        let app = daemon.app().await;
+        let id = app.make(&daemon.home.project()).await;
+        Self {
+            home: daemon.home,
+            gate,
+            app,
+            raw: daemon.raw().await,
+            id,
+            said: Vec::new(),
+        }
+    }
+
+    /// The same with something said already.
+    pub(crate) async fn begun(daemon: &Daemon<'a>, gate: &'a Gate) -> Self {
+        let mut scene = Self::new(daemon, gate).await;
+        scene.send("first").await;
+        scene
+    }
+
+    pub(crate) async fn send(&mut self, text: &str) -> TurnResult {
+        let turn = self.app.send(self.id, text).await;
+        assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
+        self.said.push(text.to_owned());
+        turn
+    }
+
+    pub(crate) async fn get(&self) -> Conversation {
+        self.app.get(self.id).await
+    }
+
+    /// Begins a call, and gives its number.
+    pub(crate) async fn begin(&mut self, method: &str, more: Value) -> u64 {
+        let mut params = more;
+        params["conversationId"] = json!(self.id);
+        self.raw.send(method, params).await
+    }
+
+    /// Begins a call that makes the agent come to a call of its own, which it does not answer.
+    pub(crate) async fn begin_held(&mut self, held: &str, method: &str, more: Value) -> u64 {
+        self.gate.hold(held);
+        let request = self.begin(method, more).await;
+        self.gate.wait_until_held();
+        request
+    }
+
+    /// Kills it, and gives what has to be gone soon.
+    pub(crate) fn kill(&self, victim: Victim) -> Vec<u32> {
+        let (process, child) = self.gate.last();
+        kill_now(match victim {
+            Victim::Process => process,
+            Victim::Child => child,
+        });
+        vec![process, child]
+    }
+
+    pub(crate) async fn answer(&mut self, request: u64) -> Value {
+        match self.raw.passed.iter().position(|line| line["id"] == request) {
+            Some(index) => self.raw.passed.remove(index).unwrap(),
+            None => self.raw.answer(request).await,
+        }
+    }
+
+    /// The result of a prompt.
+    pub(crate) async fn turn(&mut self, request: u64) -> TurnResult {
+        let answer = self.answer(request).await;
+        serde_json::from_value(answer["result"].clone()).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
+    /// Checks that the next prompt goes on with all that was said, in one process, and that the dead are gone.
+    pub(crate) async fn goes_on(mut self, dead: Vec<u32>) {
+        let turn = self.send("after it").await;
+        if let Some(resumed) = &turn.resumed {
+            assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+        }
+        let conversation = self.get().await;
+        assert_eq!(
+            (conversation.state, conversation.failure),
+            (ConversationState::Idle, None)
+        );
+        assert_eq!(self.app.remembered(self.id).await, self.said);
+        dead.into_iter().for_each(wait_for_end);
+        assert_eq!(
+            self.gate.children(self.home).len(),
+            1,
+            "{:?}",
+            self.home.processes()
+        );
+    }
+
+    /// Checks that the turn failed with its agent, and that the prompt stays where it is.
+    pub(crate) async fn ends_as_cut_short(&mut self, prompt: u64, text: &str) {
+        let turn = self.turn(prompt).await;
+        let failure = turn.failure.unwrap();
+        assert_eq!((failure.kind, failure.retryable), (FailureKind::AgentDied, true));
+        assert!(failure.message.contains("signal"), "{}", failure.message);
+        let conversation = self.get().await;
+        assert_eq!(conversation.state, ConversationState::Interrupted);
+        assert_eq!((conversation.live, conversation.failure), (false, None));
+        self.said.push(text.to_owned());
+    }
+}
+
+/// Checks that a call was refused since there is no agent, in words that say what happened to it.
+pub(crate) fn is_told(answer: &Value) {
+    let data = &answer["error"]["data"];
+    assert_eq!(
+        (&data["kind"], &data["retryable"]),
+        (&json!("agentUnavailable"), &json!(true)),
+        "{answer}"
+    );
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("signal"), "{message}");
+}
