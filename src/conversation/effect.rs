@@ -381,6 +381,8 @@ pub enum Deadline {
     Accept,
     /// A cancelled turn that has not ended until now loses its session.
     Cancel,
+    /// A climb that only a cancelled turn had waited for and that has not ended until now is given up.
+    Climb,
     /// A conversation without a turn until now hibernates.
     Idle,
     /// What could not be written is tried again.
@@ -467,6 +469,8 @@ pub enum Effect<R> {
     },
     /// Let go of a job whose result is not wanted any more.
     AbandonJob,
+    /// Give up a climb at which the agent hangs: the next one is in another process, and this one ends with its other users.
+    GiveUpClimb,
     /// Let go of a session that arrived and is not wanted: it is closed at the agent, and nobody waits for that.
     Discard,
     /// Let go of the open session: nothing more is heard of it, it is closed at the agent, and nobody waits for that.

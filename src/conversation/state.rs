@@ -275,6 +275,8 @@ pub struct Model<R> {
     pub job: Option<Job<R>>,
     /// A session that is being closed; it may go on beside another job, and no session is opened until it is done.
     pub closing: Option<Closing<R>>,
+    /// The climb that goes on although whom it was begun for has cancelled.
+    pub unwanted_climb: Option<u64>,
     /// Who waits for the session to be open, with the fidelity asked for.
     pub resume_waiters: Vec<(R, Fidelity)>,
     /// Calls with an idempotency key that run now.
@@ -340,6 +342,7 @@ impl<R> Model<R> {
             turn: None,
             queue: VecDeque::new(),
             job: None,
+            unwanted_climb: None,
             resume_waiters: Vec::new(),
             open_requests: Vec::new(),
             due: None,

@@ -109,11 +109,41 @@ impl OpenError {
     }
 }
 
-/// Opens a session in a running process and applies the settings to it.
+/// Opens a session in a running process and applies the settings to it. Given up half-way, nobody else is sent to that
+/// process: it hangs, or has the session open under which the next one comes.
 ///
 /// # Errors
 /// What the agent answered, with which setting it refused where it did.
 pub async fn open(
+    services: &Services,
+    entry: &AgentEntry,
+    lease: Lease,
+    opening: &Opening,
+    cwd: &str,
+    settings: &Settings,
+) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
+    let mut retiring = RetireGuard {
+        lease: Some(lease.clone()),
+    };
+    let opened = open_in(services, entry, lease, opening, cwd, settings).await;
+    retiring.lease = None;
+    opened
+}
+
+/// Retires a process when the opening of a session in it is given up half-way.
+struct RetireGuard {
+    lease: Option<Lease>,
+}
+
+impl Drop for RetireGuard {
+    fn drop(&mut self) {
+        if let Some(lease) = &self.lease {
+            lease.retire();
+        }
+    }
+}
+
+async fn open_in(
     services: &Services,
     entry: &AgentEntry,
     lease: Lease,

@@ -89,6 +89,11 @@ impl Gate {
         fs::remove_file(held).unwrap();
     }
 
+    /// Passes on what was held, and what came behind it.
+    pub(crate) fn open(&self) {
+        fs::write(self.folder.join("opened"), "\n").unwrap();
+    }
+
     /// Has the agent offer no `session/resume`, from its next start on.
     pub(crate) fn offer_no_resume(&self) {
         fs::write(self.folder.join("loads"), "").unwrap();

@@ -39,6 +39,8 @@ mod events;
 mod forks;
 #[cfg(target_os = "linux")]
 mod gate;
+#[cfg(target_os = "linux")]
+mod hangs;
 mod history;
 mod home;
 mod inherited;

@@ -118,6 +118,8 @@ impl Actor {
                     close_in_background(session);
                 }
             }
+            // Dropped as it is: what it may have opened goes with its process.
+            Effect::GiveUpClimb => self.job = None,
             Effect::Discard => {
                 if let Some(session) = self.arrived.take() {
                     close_in_background(session);

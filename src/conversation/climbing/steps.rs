@@ -1,6 +1,6 @@
 //! The steps of a climb that need the disk: looking, bringing back, copying and retelling.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::CheckpointId;
@@ -18,6 +18,19 @@ use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
+
+/// A copy that nobody was told of: where no agent has opened it, it is of no use and goes.
+struct Untold(Option<PathBuf>);
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
+        }
+    }
+}
 
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.
@@ -122,9 +135,9 @@ impl Climber {
             services.old_bytes.note_copied(&new_id, &path);
             let turns =
                 disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None)).map_or(0, |file| file.turns);
-            Ok::<_, TranscriptError>((new_id, path, place, turns))
+            Ok::<_, TranscriptError>((new_id, Untold(Some(path)), place, turns))
         });
-        let (new_id, path, place, turns) = match copied.await {
+        let (new_id, mut untold, place, turns) = match copied.await {
             Ok(Ok(copied)) => copied,
             Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
@@ -141,11 +154,8 @@ impl Climber {
         let outcome = self
             .open(lease, &self.reopening(climb, new_id), Some(link), None)
             .await;
-        if matches!(outcome, Outcome::Failed(_) | Outcome::Stop(_)) {
-            // Nobody was told of this copy, and the agent will not have it.
-            if let Err(error) = std::fs::remove_file(&path) {
-                tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
-            }
+        if !matches!(outcome, Outcome::Failed(_) | Outcome::Stop(_)) {
+            untold.0 = None;
         }
         outcome
     }

@@ -277,8 +277,9 @@ impl<R> Model<R> {
         match turn.phase {
             TurnPhase::Waiting => {
                 // No agent has the prompt. The climb goes on, since one that is let go of would close the session at the
-                // agent while the next climb opens it.
+                // agent while the next climb opens it; though not for ever.
                 self.drop_turn_unsent(now, effects);
+                self.spare_climb(effects);
             }
             // The end comes with the milestone that is under way.
             TurnPhase::Recording | TurnPhase::Ending => {}

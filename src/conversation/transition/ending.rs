@@ -189,6 +189,7 @@ impl<R> Model<R> {
         match deadline {
             Deadline::Accept => self.accept_prompt(effects),
             Deadline::Cancel => self.cancel_ignored(now, effects),
+            Deadline::Climb => self.give_up_climb(effects),
             Deadline::Idle => self.hibernate(effects),
             Deadline::Rewrite if self.is_ahead => self.save(now, effects),
             Deadline::Rewrite => {}

@@ -6,7 +6,7 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now, Opened};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Opened};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
@@ -82,6 +82,26 @@ impl<R> Model<R> {
         let asked = self.waiting_turn().map(|turn| turn.asked.min_fidelity);
         let waiters = self.resume_waiters.iter().map(|(_, fidelity)| *fidelity);
         waiters.chain(asked).min()
+    }
+
+    /// The turn that waited for the climb is cancelled: with nobody else there who waits, the agent gets as long to come to an
+    /// end with it as with a cancelled turn.
+    pub(super) fn spare_climb(&mut self, effects: &mut Effects<R>) {
+        if let Some(job) = &self.job
+            && let JobKind::Opening { .. } = job.kind
+            && self.resume_waiters.is_empty()
+        {
+            self.unwanted_climb = Some(job.number);
+            effects.push(Effect::Arm(Deadline::Climb, self.rules.cancel_grace_ms));
+        }
+    }
+
+    /// The climb that was cancelled has not ended. Who has come since then gets one of their own.
+    pub(super) fn give_up_climb(&mut self, effects: &mut Effects<R>) {
+        let unwanted = self.unwanted_climb.take();
+        if unwanted.is_some_and(|number| self.finish_job(number).is_some()) {
+            effects.push(Effect::GiveUpClimb);
+        }
     }
 
     /// The ladder brought a session: write it down before anyone hears of it.

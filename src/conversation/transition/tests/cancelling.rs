@@ -45,6 +45,48 @@ fn the_climb_of_a_cancelled_prompt_serves_the_next_one() {
     assert_eq!(world.log().last().unwrap(), "send third");
 }
 
+/// F28: a climb at which the agent hangs is given up for whom it was begun, not for others who wait for it.
+#[test]
+fn f28_a_climb_that_does_not_end_after_a_cancel_is_given_up() {
+    let cancelled = || {
+        let mut world = World::hibernating();
+        world.prompt("second");
+        world.cancel();
+        world.forget_log();
+        world
+    };
+    let mut world = cancelled();
+    assert!(world.is_armed(Deadline::Climb));
+    world.elapses(Deadline::Climb);
+    world.expect(&["give the climb up"]);
+    world.prompt("third");
+    world.expect(&["open text", "event state prompting"]);
+
+    // Who came after the cancel has a climb of their own.
+    let mut world = cancelled();
+    world.prompt("third");
+    world.forget_log();
+    world.elapses(Deadline::Climb);
+    world.expect(&["give the climb up", "open text"]);
+    world.reopens();
+    assert_eq!(world.log().last().unwrap(), "send third");
+
+    // That deadline was for the climb that has ended.
+    let mut world = cancelled();
+    world.reopens();
+    world.dies();
+    world.prompt("third");
+    world.forget_log();
+    world.elapses(Deadline::Climb);
+    world.expect(&[]);
+
+    let mut world = World::hibernating();
+    world.prompt("second");
+    world.resume(Fidelity::Text);
+    world.cancel();
+    assert!(!world.is_armed(Deadline::Climb));
+}
+
 #[test]
 fn rule_7_what_only_a_cancelled_prompt_would_have_taken_is_let_go() {
     let anew = |world: &mut World| {

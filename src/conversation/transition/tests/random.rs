@@ -116,6 +116,7 @@ fn deadline() -> impl Strategy<Value = Deadline> {
     prop_oneof![
         Just(Deadline::Accept),
         Just(Deadline::Cancel),
+        Just(Deadline::Climb),
         Just(Deadline::Idle),
         Just(Deadline::Rewrite)
     ]

@@ -305,6 +305,10 @@ impl World {
                 self.job = Some(job);
                 "configure".to_owned()
             }
+            Effect::GiveUpClimb => {
+                self.job = None;
+                "give the climb up".to_owned()
+            }
             Effect::AbandonJob => {
                 self.job = None;
                 self.arrived = None;

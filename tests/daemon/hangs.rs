@@ -1,0 +1,212 @@
+//! Agents that do not answer: whoever cancels is answered in time, and the conversation goes on without them. Nobody is
+//! given up for being silent alone, and nothing that others wait for is.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::turn::StopReason;
+use serde_json::json;
+
+use crate::gate::Gate;
+use crate::home::wait_for_end;
+use crate::support::{Events, words_of};
+
+/// A cancel that is not heeded is soon past its deadline; opening a session may take as long as ever.
+const IMPATIENT: &str = "[limits]\ncancel_grace_ms = 200\n";
+
+/// No cancel passes its deadline in the time of a test.
+const PATIENT: &str = "[limits]\ncancel_grace_ms = 3600000\n";
+
+/// F28: a session that is not brought back is not waited for by who has cancelled, nor by the next prompt, which goes to
+/// another process. The hanging one is gone.
+#[tokio::test]
+async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
+    for (method, loads) in [
+        ("session/resume", false),
+        ("session/load", true),
+        ("session/set_mode", false),
+    ] {
+        let (home, gate) = Gate::home_with(IMPATIENT);
+        if loads {
+            gate.offer_no_resume();
+        }
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.make(&home.project()).await;
+        app.send(id, "first").await;
+        let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
+        app.call("conversation/update", plan).await.unwrap();
+        app.close(id).await;
+        gate.hold(method);
+        let mut raw = daemon.raw().await;
+        let prompt = json!({"conversationId": id, "prompt": "never sent"});
+        let cancelled = raw.send("conversation/prompt", prompt).await;
+        gate.wait_until_held();
+        let hanging = gate.children(&home);
+        let answer = app
+            .call("conversation/cancel", json!({"conversationId": id}))
+            .await;
+        assert_eq!(answer.unwrap(), json!({"cancelled": true}));
+        assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
+        assert_eq!(app.get(id).await.state, ConversationState::Idle);
+        let turn = app.send(id, "second").await;
+        assert_eq!(turn.stop_reason, StopReason::EndTurn);
+        assert_eq!(turn.resumed.unwrap().fidelity, Fidelity::Full);
+        assert_eq!(app.remembered(id).await, ["first", "second"]);
+        assert_eq!(app.chain(id).await.len(), 1, "it is the same session");
+        hanging.into_iter().for_each(wait_for_end);
+        assert_eq!(gate.children(&home).len(), 1, "{:?}", home.processes());
+    }
+}
+
+/// The same over the first session.
+#[tokio::test]
+async fn a_cancel_ends_the_wait_for_a_new_session() {
+    let (home, gate) = Gate::home_with(IMPATIENT);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    gate.hold("session/new");
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": "never sent"});
+    let cancelled = raw.send("conversation/prompt", prompt).await;
+    gate.wait_until_held();
+    let hanging = gate.children(&home);
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
+    assert_eq!(app.say(id, "first").await.words, "echo: first");
+    assert_eq!(app.remembered(id).await, ["first"]);
+    hanging.into_iter().for_each(wait_for_end);
+    assert_eq!(gate.children(&home).len(), 1, "{:?}", home.processes());
+}
+
+/// Who leaves, or cancels a prompt of their own, does not take the session away from others who wait for it. However long
+/// it takes, the agent is not given up.
+#[tokio::test]
+async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
+    let (home, gate) = Gate::home_with(IMPATIENT);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    app.close(id).await;
+    gate.hold("session/resume");
+    let this = json!({"conversationId": id});
+    let (mut leaving, mut staying) = (daemon.raw().await, daemon.raw().await);
+    leaving.send("conversation/resume", this.clone()).await;
+    gate.wait_until_held();
+    let resumed = staying.send("conversation/resume", this.clone()).await;
+    let prompt = json!({"conversationId": id, "prompt": "never sent"});
+    let cancelled = staying.send("conversation/prompt", prompt).await;
+    staying.send("conversation/cancel", this).await;
+    assert_eq!(
+        staying.answer(cancelled).await["result"]["stopReason"],
+        "cancelled"
+    );
+    drop(leaving);
+    // Longer than a cancel is waited for: the end of another conversation's turn that does not heed one.
+    let deaf = app
+        .make_with(&home.project(), json!({"agent": "loopback"}))
+        .await
+        .id;
+    let mut holder = daemon.raw().await;
+    let (held, _) = holder.run(deaf, "[[deaf]][[say deaf]][[hang]]").await;
+    app.call("conversation/cancel", json!({"conversationId": deaf}))
+        .await
+        .unwrap();
+    holder.answer(held).await;
+    gate.open();
+    let answer = staying.answer(resumed).await;
+    assert_eq!(answer["result"]["resumed"]["fidelity"], "full", "{answer}");
+    assert_eq!(app.remembered(id).await, ["first"]);
+    assert_eq!(gate.starts().len(), 1, "the process is the same");
+}
+
+/// A turn whose client leaves while its session is brought back runs all the same.
+#[tokio::test]
+async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() {
+    let (home, gate) = Gate::home_with(PATIENT);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    app.close(id).await;
+    gate.hold("session/resume");
+    let mut leaving = daemon.raw().await;
+    leaving
+        .send(
+            "conversation/prompt",
+            json!({"conversationId": id, "prompt": "second"}),
+        )
+        .await;
+    gate.wait_until_held();
+    let mut events = app.events(id).await;
+    drop(leaving);
+    gate.open();
+    events.until("turnEnded").await;
+    assert_eq!(app.remembered(id).await, ["first", "second"]);
+}
+
+/// F14, F37: what a process that was given up still says of a session belongs to no turn of it, while the turns of others in
+/// that process go on to their ends.
+#[tokio::test]
+async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
+    let (home, gate) = Gate::home_with(IMPATIENT);
+    gate.offer_no_resume();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let other = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    app.close(id).await;
+    let mut holder = daemon.raw().await;
+    let (running, _) = holder.hang(other).await;
+    gate.hold("session/load");
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": "never sent"});
+    let cancelled = raw.send("conversation/prompt", prompt).await;
+    gate.wait_until_held();
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    raw.answer(cancelled).await;
+    let mut events = app.events(id).await;
+    assert_eq!(app.say(id, "second").await.words, "echo: second");
+    assert_eq!(gate.starts().len(), 2, "it has its own process");
+    assert_eq!(
+        app.get(other).await.state,
+        ConversationState::Prompting,
+        "nobody has ended this"
+    );
+    // The first process loads the session now and tells all that was said in it.
+    gate.open();
+    app.call("conversation/cancel", json!({"conversationId": other}))
+        .await
+        .unwrap();
+    assert_eq!(holder.answer(running).await["result"]["stopReason"], "cancelled");
+    assert_eq!(app.say(id, "third").await.words, "echo: third");
+    assert_eq!(
+        words_of_turns(&mut events, 2).await,
+        ["echo: second", "echo: third"]
+    );
+    assert_eq!(app.remembered(other).await.len(), 1);
+    assert_eq!(app.remembered(id).await, ["first", "second", "third"]);
+    app.close(other).await;
+    // Nobody uses it any more.
+    wait_for_end(gate.starts()[0]);
+}
+
+/// What was said up to the end of so many turns, a text for each piece, whomever it belongs to.
+async fn words_of_turns(events: &mut Events, turns: usize) -> Vec<String> {
+    let mut words = Vec::new();
+    for _ in 0..turns {
+        let told = events.turn().await;
+        words.extend(told.iter().filter_map(|envelope| match &envelope.event {
+            Event::Update { update, .. } => words_of(update),
+            _ => None,
+        }));
+    }
+    words
+}
