@@ -4,7 +4,8 @@
 //! child does. At a call that is held nothing more is passed on until the gate is opened, so that whatever happens
 //! meanwhile happens while the agent owes the answer to that call. A call is held once; the next process passes it on.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -37,6 +38,8 @@ fi
 pub(crate) struct Gate {
     folder: PathBuf,
     program: String,
+    /// What opens it. Open at both ends, so that whoever writes waits for no reader.
+    opener: File,
 }
 
 impl Gate {
@@ -54,7 +57,9 @@ impl Gate {
             0,
         )
         .unwrap();
+        let opener = File::options().read(true).write(true).open(folder.join("opened"));
         let gate = Self {
+            opener: opener.unwrap(),
             folder,
             program: env!("CARGO_BIN_EXE_sessiond").to_owned(),
         };
@@ -91,7 +96,7 @@ impl Gate {
 
     /// Passes on what was held, and what came behind it.
     pub(crate) fn open(&self) {
-        fs::write(self.folder.join("opened"), "\n").unwrap();
+        (&self.opener).write_all(b"\n").unwrap();
     }
 
     /// Has the agent offer no `session/resume`, from its next start on.
