@@ -77,13 +77,14 @@ impl Agent {
             return Ok(Located::default());
         }
         match located(&self.root, id, Some(cwd)) {
-            Ok(mut found) => {
-                let is_refused = |path: &Path| {
+            Ok(found) => {
+                let is_refused = |path: &PathBuf| {
                     self.marks
                         .is_beginning_refused(|| super::listing::first_record(path))
                 };
-                found.paths.retain(|path| !is_refused(path));
-                Ok(found)
+                // All that bear the id begin alike.
+                let is_refused = found.paths.iter().any(is_refused);
+                Ok(if is_refused { Located::default() } else { found })
             }
             // What cannot be a file's name was never a session's id.
             Err(TranscriptError::InvalidId { .. }) => Ok(Located::default()),
