@@ -80,6 +80,11 @@ impl Daemon {
         client(&self.socket)
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its resident memory in MB of a million bytes; none where the system does not tell.
     pub(crate) fn resident_mb(&self) -> Option<f64> {
         resident_mb(self.child.id())

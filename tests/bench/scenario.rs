@@ -2,10 +2,12 @@
 
 mod calls;
 mod envelope;
+mod herd;
 pub(crate) mod index;
 mod latency;
 mod lists;
 mod rebuild;
+mod recovery;
 mod shelf;
 mod start;
 mod throughput;
@@ -24,7 +26,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 10] = [
+pub(crate) const ALL: [Scenario; 12] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -60,6 +62,14 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "rebuild",
         run: rebuild::run,
+    },
+    Scenario {
+        name: "recovery",
+        run: recovery::run,
+    },
+    Scenario {
+        name: "herd",
+        run: herd::run,
     },
     Scenario {
         name: "calls",

@@ -32,7 +32,7 @@ pub const ARGUMENT: &str = "loopback-agent";
 /// The variable that names the data folder where the option `--data` does not.
 pub const DATA_VARIABLE: &str = "SESSIOND_LOOPBACK_DATA";
 
-/// The variable that names a file with a token, where the agent is to have accounts: see [`sign_in`].
+/// The variable that names a file with a token, where the agent is to have accounts.
 pub const TOKEN_VARIABLE: &str = "SESSIOND_LOOPBACK_TOKEN";
 
 /// The exit status of a call with wrong arguments.

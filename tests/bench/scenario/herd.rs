@@ -1,0 +1,124 @@
+//! A thousand conversations that are to go on at the same moment, beside as many ordinary prompts.
+
+use std::fs;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::daemon::{Home, SocketClient};
+use crate::options::Options;
+use crate::report::{Limit, Report, Row};
+use crate::sample::{median, timed_us};
+
+/// Conversations of one run.
+const CONVERSATIONS: u64 = 1_000;
+
+/// Ordinary prompts on their way at once: as many as conversations that begin to go on at once.
+const AT_ONCE: usize = 8;
+
+/// How long before the moment the first of them is told to wait for it.
+const AHEAD: SignedDuration = SignedDuration::from_secs(4);
+
+/// How the words begin that go out where the agent has the prompt already.
+const GO_ON: &str = "Your last turn was cut short.";
+
+/// Measures it.
+pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
+    let conversations = usize::try_from(options.rounds(CONVERSATIONS))?;
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs {
+        let home = Home::new()?;
+        let daemon = home.start()?;
+        let mut client = daemon.connect()?;
+        let ids = limited(&mut client, home.path(), conversations)?;
+        let mut events = daemon.connect()?;
+        events.call("conversation/subscribe", &json!({}))?;
+        let at = Timestamp::now() + AHEAD;
+        for id in &ids {
+            client.call(
+                "conversation/continue",
+                &json!({"conversationId": id, "at": at.to_string()}),
+            )?;
+        }
+        let left = at.duration_until(Timestamp::now()).as_secs_f64();
+        if left >= 0.0 {
+            return Err(
+                format!("the moment had passed by {left:.1} s when all were told to wait for it").into(),
+            );
+        }
+        for _ in &ids {
+            events.until_event("\"type\":\"turnEnded\"")?;
+        }
+        ours.push(at.duration_until(Timestamp::now()).as_secs_f64());
+        let gone_on = occurrences(&home.data(), GO_ON)?;
+        if gone_on != conversations {
+            return Err(
+                format!("{gone_on} of {conversations} went on, each of which was to go on once").into(),
+            );
+        }
+        floors.push(ordinary_seconds(&mut client, &ids)?);
+    }
+    report.add(Row {
+        what: format!("{conversations} limited conversations go on at one moment, until the last has"),
+        ours: median(&ours),
+        floor: Some(median(&floors)),
+        limit: Limit::Unset,
+        unit: "s",
+        note: format!("each exactly once; floor: as many ordinary prompts, {AT_ONCE} at once"),
+    });
+    Ok(())
+}
+
+/// Makes conversations whose last prompt met a limit that is over.
+fn limited(client: &mut SocketClient, cwd: &Path, conversations: usize) -> Outcome<Vec<Value>> {
+    let mut ids = Vec::new();
+    for _ in 0..conversations {
+        let made = client.call("conversation/new", &json!({"agent": "loopback", "cwd": cwd}))?;
+        let id = made["conversation"]["id"].clone();
+        let turn = client.call(
+            "conversation/prompt",
+            &json!({"conversationId": id, "prompt": "[[limit 0.001]]"}),
+        )?;
+        if turn["failure"]["kind"] != "rateLimited" {
+            return Err(format!("it is not limited: {turn}").into());
+        }
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+/// How long a prompt to each of them takes.
+fn ordinary_seconds(client: &mut SocketClient, ids: &[Value]) -> Outcome<f64> {
+    let (all, took_us) = timed_us(|| {
+        for some in ids.chunks(AT_ONCE) {
+            for id in some {
+                client.send(
+                    "conversation/prompt",
+                    &json!({"conversationId": id, "prompt": "ordinary"}),
+                )?;
+            }
+            for _ in some {
+                client.skip_answer()?;
+            }
+        }
+        Outcome::Ok(())
+    });
+    all?;
+    Ok(took_us / 1e6)
+}
+
+/// How often a text stands in the transcripts below a folder.
+fn occurrences(folder: &Path, text: &str) -> Outcome<usize> {
+    let mut found = 0;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found += occurrences(&path, text)?;
+        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
+            found += fs::read_to_string(&path)?.matches(text).count();
+        }
+    }
+    Ok(found)
+}
