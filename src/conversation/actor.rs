@@ -352,10 +352,12 @@ impl Actor {
 
     fn message(&mut self, message: Message) {
         if let (Session::Live(live), Some(session)) = (&self.model.session, &self.session)
-            && session.lease.is_retired()
+            && session.lease.is_signed_out()
             && !live.is_to_move
+            && !self.agent_works_on()
         {
-            // Another conversation found that nobody is signed in there; it is early enough to know when somebody asks.
+            // Another conversation found that nobody is signed in there; it is early enough to know when somebody asks. What
+            // runs there in the background would end with the session.
             self.input(Input::AgentRetired);
         }
         match message {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -181,6 +182,28 @@ pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
     ConversationError::StoreFailed(error.into())
 }
 
+/// A session that is open and not handed on yet. Where the climb is given up meanwhile it is closed, for nobody else would:
+/// its process may serve others for long.
+struct Held(Option<UpstreamSession>);
+
+impl Held {
+    async fn close(mut self) {
+        if let Some(session) = self.0.take() {
+            upstream::close(session, false, Duration::ZERO).await;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(upstream::close(session, false, Duration::ZERO));
+        }
+    }
+}
+
 struct Climber {
     services: Arc<Services>,
     entry: Arc<AgentEntry>,
@@ -238,7 +261,8 @@ impl Climber {
                 }
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
-                    let (mut session, answer) = *open;
+                    let (session, answer) = *open;
+                    let mut held = Held(Some(session));
                     if let Some(look) = look
                         // One that cannot be read is told below, with what was loaded.
                         && let Ok(Ok(Some(file))) = look.await
@@ -247,7 +271,7 @@ impl Climber {
                         let inspection = self.inspect(&climb).await;
                         if !climb.opened_short(inspection) {
                             tracing::warn!(conversation = %self.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
-                            upstream::close(session, false, Duration::ZERO).await;
+                            held.close().await;
                             continue;
                         }
                         tracing::warn!(conversation = %self.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
@@ -265,9 +289,12 @@ impl Climber {
                     if let Some(lost) = lost
                         && !climb.opened_damaged(&lost)
                     {
-                        upstream::close(session, false, Duration::ZERO).await;
+                        held.close().await;
                         continue;
                     }
+                    let Some(mut session) = held.0.take() else {
+                        continue;
+                    };
                     let loaded = loaded.ok().flatten();
                     if let Some(counted) = &loaded {
                         session.tally = Tally::of(counted.prompts);

@@ -118,8 +118,9 @@ impl Climb {
         });
         match (&step, self.stage, failure) {
             // The id itself is refused: a new process would refuse it too.
+            // Whatever came before: that it does not have it is what decides.
             (Step::Open { .. }, Stage::Opening, StepFailure::SessionUnknown(_)) => {
-                self.cause.get_or_insert(RollCause::Forgotten);
+                self.cause = Some(RollCause::Forgotten);
                 self.stage = Stage::Inspecting;
             }
             (Step::Open { .. }, Stage::Opening, StepFailure::Process(_) | StepFailure::Other(_)) => {
@@ -132,6 +133,11 @@ impl Climb {
                 if self.fresh_tried {
                     self.stage = Stage::Inspecting;
                 }
+            }
+            // All of it is there, and not where it is looked for: what hinders that can be mended.
+            (Step::Open { .. }, Stage::Locating, StepFailure::Misplaced(_)) => {
+                self.rest.retain(|step| *step != Step::Text);
+                self.stage = self.stage_below_locating();
             }
             (Step::Open { .. }, Stage::Locating, _) => self.stage = self.stage_below_locating(),
             (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {

@@ -49,6 +49,35 @@ pub struct UpstreamSession {
     pub tally: Tally,
     /// How long the agent may take to close it, unless that is forced.
     pub deadline: Duration,
+    /// The copy of a transcript that it was opened from, until it is taken into use.
+    pub copy: Option<UntoldCopy>,
+}
+
+/// A copy of a transcript that nobody was told of. Dropped before it is taken into use, it is of no use, and goes.
+#[derive(Debug)]
+pub struct UntoldCopy(Option<PathBuf>);
+
+impl UntoldCopy {
+    /// What is at this path.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self(Some(path))
+    }
+
+    /// It is somebody's now.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for UntoldCopy {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
+        }
+    }
 }
 
 impl Drop for UpstreamSession {
@@ -202,6 +231,7 @@ async fn open_in(
         close_answers_early: entry.profile().close_answers_early,
         tally: Tally::of((*opening == Opening::New).then_some(0)),
         deadline,
+        copy: None,
     };
     let calls = session.lease.calls();
     let handle = &session.attachment.handle;

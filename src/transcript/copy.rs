@@ -51,10 +51,12 @@ pub fn copy_until(
             path: source.to_owned(),
             uuid: last_uuid.to_owned(),
         })?;
-    copy_branch(source, &selection, folder, new_id)
+    copy_lines(source, folder, new_id, |offset, line| {
+        keep_of(&selection, Beside::Before, offset, line)
+    })
 }
 
-/// As [`copy_until`], of a branch that was selected.
+/// Copies a branch that was selected as [`copy_until`] does, with all records that are no part of a chain.
 ///
 /// # Errors
 /// As [`copy_as`].
@@ -65,7 +67,7 @@ pub fn copy_branch(
     new_id: &str,
 ) -> Result<PathBuf, TranscriptError> {
     copy_lines(source, folder, new_id, |offset, line| {
-        keep_of(branch, offset, line)
+        keep_of(branch, Beside::All, offset, line)
     })
 }
 
@@ -77,21 +79,33 @@ enum Keep<'a> {
     Behind(Option<&'a str>),
 }
 
-fn keep_of<'a>(selection: &'a Selection, offset: u64, line: &str) -> Keep<'a> {
+/// What is kept of the records that are no part of a chain.
+#[derive(Clone, Copy)]
+enum Beside {
+    /// Those before the branch's last record: what stands behind may be about what is left out.
+    Before,
+    /// All of them.
+    All,
+}
+
+fn keep_of<'a>(selection: &'a Selection, beside: Beside, offset: u64, line: &str) -> Keep<'a> {
     let fields = Fields::parse(line);
     let has = |name| fields.as_ref().and_then(|fields| fields.text(name));
     let keep = match has("uuid") {
         Some(_) => selection.contains(offset),
         None => {
+            let is_beside = matches!(beside, Beside::All) || offset < selection.leaf_offset();
             let is_of_use = || has("type").is_some_and(|kind| kind != "last-prompt");
-            offset < selection.leaf_offset() && (selection.joins().is_empty() || is_of_use())
+            is_beside && (selection.joins().is_empty() || is_of_use())
         }
     };
-    let join = selection.joins().iter().find(|join| join.offset == offset);
-    match join {
-        Some(join) if keep => Keep::Behind(join.parent.as_deref()),
-        _ if keep => Keep::AsItIs,
-        _ => Keep::No,
+    if !keep {
+        return Keep::No;
+    }
+    let joins = selection.joins();
+    match joins.binary_search_by_key(&offset, |join| join.offset) {
+        Ok(join) => Keep::Behind(joins.get(join).and_then(|join| join.parent.as_deref())),
+        Err(_) => Keep::AsItIs,
     }
 }
 

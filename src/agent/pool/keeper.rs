@@ -30,6 +30,7 @@ pub(super) struct Leases {
 struct Usage {
     leases: usize,
     is_retired: bool,
+    is_signed_out: bool,
 }
 
 impl Leases {
@@ -59,15 +60,29 @@ impl Leases {
 }
 
 impl Agent {
-    /// Has it get no new leases, and end with its last one. For one that works, but not as it should: it may have read at
-    /// its start what has changed since.
+    /// Has it get no new leases, and end with its last one.
     pub fn retire(&self) {
         self.leases.retire();
     }
 
+    /// The same for one that has said that nobody is signed in: it may have read that at its start, so that those who use it
+    /// had better leave it.
+    pub fn note_signed_out(&self) {
+        self.leases.usage.send_modify(|usage| {
+            usage.is_retired = true;
+            usage.is_signed_out = true;
+        });
+    }
+
+    /// Whether it has said that nobody is signed in.
+    #[must_use]
+    pub fn is_signed_out(&self) -> bool {
+        self.leases.usage.borrow().is_signed_out
+    }
+
     /// Whether it gets no new leases.
     #[must_use]
-    pub fn is_retired(&self) -> bool {
+    pub(super) fn is_retired(&self) -> bool {
         self.leases.usage.borrow().is_retired
     }
 }

@@ -133,14 +133,17 @@ impl Actor {
                 }
             }
             Effect::Attach => {
-                if let Some(session) = self.arrived.take() {
+                if let Some(mut session) = self.arrived.take() {
+                    if let Some(copy) = session.copy.take() {
+                        copy.keep();
+                    }
                     self.session = Some(session);
                 }
             }
             Effect::HandOver(id, opened) => self.hand_over(id, opened),
             Effect::RetireAgent => {
                 if let Some(session) = &self.session {
-                    session.lease.retire();
+                    session.lease.note_signed_out();
                 }
             }
             Effect::SendPrompt(content) => self.send_prompt(&content),

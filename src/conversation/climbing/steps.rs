@@ -1,6 +1,6 @@
 //! The steps of a climb that need the disk: looking, bringing back, copying and retelling.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bridge_protocol::CheckpointId;
@@ -13,24 +13,11 @@ use crate::agent::pool::Lease;
 use crate::conversation::disk;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
 use crate::conversation::services::chain_text;
-use crate::conversation::upstream::Opening;
+use crate::conversation::upstream::{Opening, UntoldCopy};
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
-
-/// A copy that nobody was told of: where no agent has opened it, it is of no use and goes.
-struct Untold(Option<PathBuf>);
-
-impl Drop for Untold {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0
-            && let Err(error) = std::fs::remove_file(path)
-        {
-            tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
-        }
-    }
-}
 
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.
@@ -84,7 +71,9 @@ impl Climber {
     /// Puts the transcript of a session where the agent looks for it.
     pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), StepFailure> {
         let Some((root, Format::Codex)) = self.entry.listed_transcripts() else {
-            return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
+            return Err(StepFailure::Misplaced(
+                "nobody knows where it should be".to_owned(),
+            ));
         };
         let (root, session) = (root.to_path_buf(), id.clone());
         let moving = tokio::task::spawn_blocking(move || rollouts::bring_back(&root, session.as_str()));
@@ -93,8 +82,8 @@ impl Climber {
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a rollout was brought back to where its agent looks for it");
                 Ok(())
             }
-            Ok(Err(error)) => Err(StepFailure::Other(chain_text(&error))),
-            Err(error) => Err(StepFailure::Other(error.to_string())),
+            Ok(Err(error)) => Err(StepFailure::Misplaced(chain_text(&error))),
+            Err(error) => Err(StepFailure::Misplaced(error.to_string())),
         }
     }
 
@@ -133,12 +122,19 @@ impl Climber {
                 }
             };
             services.old_bytes.note_copied(&new_id, &path);
-            let turns =
-                disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None)).map_or(0, |file| file.turns);
-            Ok::<_, TranscriptError>((new_id, Untold(Some(path)), place, turns))
+            let copy = UntoldCopy::at(path);
+            let file = disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None));
+            let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
+            // The answer will say what the copy was to hold.
+            let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
+            Ok::<_, TranscriptError>((new_id, copy, place, file.map_or(0, |file| file.turns)))
         });
-        let (new_id, mut untold, place, turns) = match copied.await {
-            Ok(Ok(copied)) => copied,
+        let (new_id, copy, place, turns) = match copied.await {
+            Ok(Ok((new_id, Some(copy), place, turns))) => (new_id, copy, place, turns),
+            Ok(Ok((_, None, ..))) => {
+                let why = "its repaired copy would not be whole either".to_owned();
+                return Outcome::Failed(StepFailure::Other(why));
+            }
             Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
@@ -151,11 +147,12 @@ impl Climber {
             Via::Rebuilt => LinkReason::Rebuilt,
             _ => link.reason,
         };
-        let outcome = self
+        let mut outcome = self
             .open(lease, &self.reopening(climb, new_id), Some(link), None)
             .await;
-        if !matches!(outcome, Outcome::Failed(_) | Outcome::Stop(_)) {
-            untold.0 = None;
+        // Else it goes here: the agent will not have it.
+        if let Outcome::Open(open, ..) = &mut outcome {
+            open.0.copy = Some(copy);
         }
         outcome
     }

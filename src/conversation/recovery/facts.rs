@@ -192,6 +192,8 @@ pub enum StepFailure {
     SessionUnknown(String),
     /// The process is at fault.
     Process(String),
+    /// Its transcript could not be brought back to where the agent looks for it.
+    Misplaced(String),
     /// Anything else that the agent or the disk answered.
     Other(String),
 }
@@ -199,7 +201,9 @@ pub enum StepFailure {
 impl StepFailure {
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::SessionUnknown(text) | Self::Process(text) | Self::Other(text) => text,
+            Self::SessionUnknown(text) | Self::Process(text) | Self::Misplaced(text) | Self::Other(text) => {
+                text
+            }
         }
     }
 }

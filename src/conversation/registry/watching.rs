@@ -382,6 +382,7 @@ impl Ears {
                     "a look at a transcript failed; nothing more is told of what is saved in it"
                 );
                 self.waiting.remove(&path);
+                self.unread.remove(&path);
                 if self.aside.len() < ASIDE {
                     self.aside.insert(path);
                 }

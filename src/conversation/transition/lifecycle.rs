@@ -144,8 +144,10 @@ impl<R> Model<R> {
             .turn
             .as_ref()
             .is_none_or(|turn| turn.phase == TurnPhase::Waiting);
+        // A tool in the background may ask between turns.
+        let asks = self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned);
         // What was retold in words has not been said yet, and would be lost with the session.
-        live.is_to_move && live.can_reopen && live.preamble.is_none() && is_between_turns
+        live.is_to_move && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
     }
 
     /// Closes a session so that it is opened in another process, once it is closed.

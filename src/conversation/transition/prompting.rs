@@ -221,7 +221,10 @@ impl<R> Model<R> {
                     self.end_turn_cancelled(now, effects);
                     return;
                 }
-                if failure.session_unknown {
+                // An agent that nobody is signed in to may have written nothing of it.
+                let may_be_unwritten =
+                    failure.session_unknown || failure.kind == failure::FailureKind::AuthRequired;
+                if may_be_unwritten {
                     self.accept_prompt(effects);
                 } else {
                     self.prompt_taken(effects);

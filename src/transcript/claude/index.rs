@@ -337,12 +337,13 @@ impl Index {
         Some(Selection::of(&self.entries, &walk))
     }
 
-    /// The records of the branch that ends with the newest message, wherever the agent would go on: where a parent is not
-    /// there with the record that stands before. None without a message.
+    /// The records of the branch that ends with the newest message, where a parent is not there with the record that stands
+    /// before. None without a message, and where the live branch is not a part of it: then another one was left, not damaged.
     #[must_use]
     pub fn select_joined(&self) -> Option<Selection> {
+        let live = self.live_leaf()?;
         let walk = Walk::from(&self.entries, self.newest()?, true);
-        Some(Selection::of(&self.entries, &walk))
+        walk.contains(live).then(|| Selection::of(&self.entries, &walk))
     }
 
     /// The way back from the record `until` or the live branch's last.

@@ -164,8 +164,12 @@ impl Walk {
                         return;
                     }
                     let mut before = (0..position).rev();
-                    let before =
-                        before.find(|before| !entries.is_sidechain(*before) && !self.on_branch[*before]);
+                    // Of several with one uuid only the last is ever reached by it.
+                    let before = before.find(|before| {
+                        !entries.is_sidechain(*before)
+                            && !self.on_branch[*before]
+                            && entries.replaced_by(*before).is_none()
+                    });
                     self.joined.push((position, before));
                     let Some(before) = before else { return };
                     before
@@ -223,6 +227,15 @@ impl Walk {
 
 impl Selection {
     pub(super) fn of(entries: &Entries, walk: &Walk) -> Self {
+        let mut joined = walk.joined.clone();
+        joined.sort_unstable();
+        let joins = joined
+            .into_iter()
+            .map(|(position, before)| Join {
+                offset: entries.offset(position),
+                parent: before.map(|before| entries.id(before).text()),
+            })
+            .collect();
         let of_role = |role| {
             walk.positions()
                 .filter(move |position| entries.role(*position) == role)
@@ -242,14 +255,7 @@ impl Selection {
             breaks: walk.breaks,
             broken_at: walk.broken_at.clone(),
             left_offset: walk.left.map(|left| entries.offset(left)),
-            joins: walk
-                .joined
-                .iter()
-                .map(|(position, before)| Join {
-                    offset: entries.offset(*position),
-                    parent: before.map(|before| entries.id(before).text()),
-                })
-                .collect(),
+            joins,
             newer: walk.newer,
         }
     }
@@ -308,7 +314,7 @@ impl Selection {
         self.left_offset
     }
 
-    /// Where it goes on with another record than the parent that is named.
+    /// Where it goes on with another record than the parent that is named, by their places.
     #[must_use]
     pub fn joins(&self) -> &[Join] {
         &self.joins

@@ -4,7 +4,7 @@
 //! amiss, and answers the first prompt with "thread not found"; when the file is back at its place it goes on with all of it.
 
 use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::{find, is_archived};
@@ -24,7 +24,7 @@ pub fn missed_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf, P
     if is_archived(root, &path) {
         return Ok(None);
     }
-    let place = place_of(root, &path).filter(|place| *place != path && !is_same_file(place, &path));
+    let place = place_of(root, &path).filter(|place| *place != path && !is_same_inode(place, &path));
     Ok(place.map(|place| (path, place)))
 }
 
@@ -47,6 +47,12 @@ pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptE
         .create(folder)
         .map_err(TranscriptError::io("make the folder", folder))?;
     rename_if_free(&path, &place)?;
+    // Some file systems can only give it the second name.
+    if is_same_inode(&path, &place)
+        && let Err(error) = fs::remove_file(&path)
+    {
+        tracing::warn!(path = %path.display(), %error, "a rollout that was brought back is still where it was, too");
+    }
     for folder in [place.parent(), path.parent()].into_iter().flatten() {
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         if let Err(error) = synced {
@@ -71,10 +77,10 @@ fn place_of(root: &Path, path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Whether two paths lead to one file, as by a link among the folders.
-fn is_same_file(left: &Path, right: &Path) -> bool {
-    match (fs::canonicalize(left), fs::canonicalize(right)) {
-        (Ok(left), Ok(right)) => left == right,
+/// Whether two paths lead to one file, as by a link among the folders, or by two names of it.
+fn is_same_inode(left: &Path, right: &Path) -> bool {
+    match (fs::metadata(left), fs::metadata(right)) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
         _ => false,
     }
 }

@@ -103,6 +103,15 @@ fn what_lies_elsewhere_is_brought_back_before_anything_else() {
         &["resume h", "inspect", "located h", "text"],
         Some((Via::Text, Fidelity::Text, 0)),
     );
+    // What hinders that can be mended; to roll into a retelling cannot.
+    let hindered = StepFailure::Misplaced("Permission denied".to_owned());
+    let hindered = [("resume h", unknown()), ("located h", hindered)];
+    check(
+        unreadable.clone(),
+        &facts(astray.clone(), &hindered),
+        &["resume h", "inspect", "located h", "give up"],
+        None,
+    );
     // It was brought back for this prompt, and refused all the same.
     let refused = |via| ("h".into(), via, "no such session".to_owned());
     let again = Goal {
@@ -115,4 +124,18 @@ fn what_lies_elsewhere_is_brought_back_before_anything_else() {
         &["inspect", "text"],
         Some((Via::Text, Fidelity::Text, 0)),
     );
+}
+
+#[test]
+fn what_the_agent_does_not_have_is_forgotten_whatever_came_before() {
+    let mut climb = Climb::new(goal());
+    let Step::Open { .. } = climb.next_step() else {
+        unreachable!()
+    };
+    climb.failed(&process());
+    let Step::Open { .. } = climb.next_step() else {
+        unreachable!()
+    };
+    climb.failed(&unknown());
+    assert!(climb.is_forgotten());
 }
