@@ -469,9 +469,9 @@ impl Ears {
             let restored = (met == Met::New && owners.iter().all(|owner| self.is_of_before(owner)))
                 .then_some(seen.bytes);
             seen.judged = old.or(restored).unwrap_or_default().max(seen.judged);
-            // A turn has ended in less than was there before it was removed: it was begun anew, not put back.
+            // A turn has ended in less than was there before it was removed or cut off: it goes on anew, it was not put back.
             if seen.judged > seen.bytes && owners.iter().any(|owner| self.is_owed(owner)) {
-                seen.judged = 0;
+                seen.judged = seen.cut_at;
             }
         }
         let before = seen.clone();

@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub(super) bytes: u64,
     /// Turns whose last record begins before this byte are told, or old.
     pub(super) judged: u64,
+    /// Where it was cut off, as long as it is shorter than what was judged: it may be put back on the way, or go on anew.
+    pub(super) cut_at: u64,
     /// The record of the prompt whose turn was told last.
     pub(super) told: Option<String>,
     /// How many prompts it held when its turns were looked at last.
@@ -112,6 +114,26 @@ impl Files {
                 let told = seen.told;
                 (Seen { judged, told, ..new }, Met::Replaced)
             }
+            // A copy is written over it, say, and is on its way too; or somebody has cut it off, and it goes on from there.
+            Some(seen) if seen.is_file(metadata) => {
+                let is_cut = seen.judged > seen.bytes;
+                let cut_at = if is_cut {
+                    seen.cut_at.min(new.bytes)
+                } else {
+                    new.bytes
+                };
+                let judged = seen.judged.max(new.bytes);
+                let told = seen.told;
+                (
+                    Seen {
+                        judged,
+                        cut_at,
+                        told,
+                        ..new
+                    },
+                    Met::Replaced,
+                )
+            }
             // What stands in it now was not told when it was written, and is not told now.
             Some(_) => {
                 let judged = new.bytes;
@@ -174,6 +196,7 @@ impl Files {
             inode: metadata.ino(),
             bytes: metadata.len(),
             judged: 0,
+            cut_at: 0,
             told: None,
             prompts: None,
             is_gone: false,
@@ -233,5 +256,32 @@ mod tests {
             files.take(&path("copy"), &UpstreamId::new("s1"), &copied).1,
             Met::New
         );
+    }
+
+    #[test]
+    fn what_is_cut_off_and_put_back_was_judged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s1");
+        let id = UpstreamId::new("s1");
+        let write = |bytes: usize| {
+            // In place: the same file.
+            fs::write(&path, "x".repeat(bytes)).unwrap();
+            path.metadata().unwrap()
+        };
+        let mut files = Files::default();
+        files.begin(&path, &id, &write(1_000));
+        let mut look = |bytes| {
+            let (seen, met) = files.take(&path, &id, &write(bytes));
+            files.put(&path, seen.clone());
+            (seen.judged, seen.cut_at, met)
+        };
+        // On its way back, and there.
+        assert_eq!(look(400), (1_000, 400, Met::Replaced));
+        assert_eq!(look(700), (1_000, 400, Met::Known));
+        assert_eq!(look(300), (1_000, 300, Met::Replaced));
+        assert_eq!(look(1_000), (1_000, 300, Met::Known));
+        assert_eq!(look(1_200), (1_000, 300, Met::Known));
+        // Cut off once more, of which the earlier time says nothing.
+        assert_eq!(look(500), (1_000, 500, Met::Replaced));
     }
 }
