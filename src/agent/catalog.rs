@@ -133,6 +133,19 @@ impl Catalog {
         self.entries.iter().find(|entry| entry.name == *name)
     }
 
+    /// The agent that goes on where one of another machine did: of the same kind, first one whose program is found, then one
+    /// of the same name. Of what is known to speak the protocol and nothing more, one is not as good as another.
+    #[must_use]
+    pub fn stand_in(&self, name: &AgentName, kind: &str) -> Option<&Arc<AgentEntry>> {
+        let is_namesake = |entry: &AgentEntry| entry.name == *name;
+        let is_generic = kind == AgentKind::Generic.as_str();
+        self.entries
+            .iter()
+            .filter(|entry| entry.kind.as_str() == kind && (is_namesake(entry) || !is_generic))
+            // Of equal ones the first.
+            .min_by_key(|entry| (!entry.is_found(), !is_namesake(entry)))
+    }
+
     /// The agent that is used when none is named.
     #[must_use]
     pub fn default_agent(&self) -> &AgentName {
@@ -165,4 +178,64 @@ fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata()
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::agent::process::AgentCommand;
+    use crate::agent::session::InitializeRequest;
+    use crate::agent::wire::WireOptions;
+
+    fn entry(name: &str, kind: AgentKind, is_found: bool) -> AgentEntry {
+        let command = AgentCommand {
+            program: if is_found { "/bin/sh" } else { "/nowhere/sh" }.into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            env_remove: Vec::new(),
+            working_dir: None,
+        };
+        AgentEntry {
+            name: name.into(),
+            kind,
+            launch: Launch {
+                command,
+                initialize: InitializeRequest::default(),
+                wire: WireOptions::default(),
+            },
+            transcripts: None,
+            interrupts: InterruptPolicy::Ask,
+        }
+    }
+
+    #[test]
+    fn an_agent_stands_in_for_one_of_its_kind_first_where_it_can_start() {
+        use AgentKind::{Claude, Codex, Generic};
+        type Known<'a> = &'a [(&'a str, AgentKind, bool)];
+        let table: &[(Known<'_>, &str, Option<&str>)] = &[
+            (&[("b", Claude, true), ("a", Claude, true)], "claude", Some("a")),
+            (&[("a", Claude, false), ("b", Claude, true)], "claude", Some("b")),
+            (&[("b", Claude, false), ("a", Claude, false)], "claude", Some("a")),
+            (&[("b", Claude, false), ("c", Claude, false)], "claude", Some("b")),
+            (&[("c", Claude, true), ("b", Claude, true)], "claude", Some("c")),
+            (&[("a", Codex, true), ("b", Claude, true)], "claude", Some("b")),
+            (&[("a", Codex, true)], "claude", None),
+            (
+                &[("a", Generic, false), ("b", Generic, true)],
+                "generic",
+                Some("a"),
+            ),
+            (&[("b", Generic, true)], "generic", None),
+        ];
+        for (known, kind, expected) in table {
+            let entries = known
+                .iter()
+                .map(|(name, kind, is_found)| entry(name, *kind, *is_found));
+            let catalog = Catalog::new(entries.collect(), "a".into());
+            let taken = catalog.stand_in(&"a".into(), kind);
+            assert_eq!(taken.map(|entry| entry.name.as_str()), *expected, "{known:?}");
+        }
+    }
 }

@@ -31,7 +31,6 @@ use super::registry::check_settings;
 use super::services::{Services, now};
 use super::work::Progress;
 use crate::agent::catalog::AgentEntry;
-use crate::agent::profile::AgentKind;
 use crate::chain::Chain;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
@@ -262,7 +261,7 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
     })
 }
 
-/// The agent of this machine that goes on where one of another did: of the same name and kind, else of the same kind.
+/// The agent of this machine that goes on where one of another did.
 fn agent_here(
     services: &Services,
     manifest: &Manifest,
@@ -270,16 +269,8 @@ fn agent_here(
 ) -> Result<Arc<AgentEntry>, ConversationError> {
     let agent = manifest.agents.iter().find(|agent| agent.name == *name);
     let kind = agent.map_or("", |agent| agent.kind.as_str());
-    let same_kind = |entry: &&Arc<AgentEntry>| entry.kind.as_str() == kind;
-    if let Some(entry) = services.catalog.get(name).filter(same_kind) {
-        return Ok(Arc::clone(entry));
-    }
-    // Of what is known to speak the protocol and nothing more, one is not as good as another.
-    let entries = services.catalog.entries().iter();
-    let other = entries
-        .filter(|_| kind != AgentKind::Generic.as_str())
-        .find(same_kind);
-    other.cloned().ok_or_else(|| {
+    let here = services.catalog.stand_in(name, kind);
+    here.cloned().ok_or_else(|| {
         ConversationError::AgentUnavailable(format!(
             "the conversation is one of the agent \"{name}\", of the kind {kind}, and there is no such agent here; known \
              are: {}. Agents are configured in config.toml",

@@ -6,6 +6,7 @@ use std::path::Path;
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
+use crate::carrying::{bundled, import};
 use crate::home::Home;
 use crate::support::refused;
 
@@ -144,4 +145,33 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
         .await
         .unwrap();
     assert_eq!(made["conversation"]["agent"], "loopback");
+}
+
+/// A bundle goes on with an agent that can start, though another is called as the one that it comes from.
+#[tokio::test]
+async fn a_bundle_is_imported_for_an_agent_that_is_there() {
+    let (there, here) = (Home::bare(), Home::bare());
+    leave_transcripts(&there);
+    let path = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let adopt = json!({"upstreamId": SESSION});
+        let adopted = app.call("conversation/adopt", adopt).await.unwrap();
+        let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+        bundled(&app, id).await
+    };
+    fs::create_dir_all(here.path().join(".claude/projects")).unwrap();
+    here.configure("[agents.work]\nkind = \"claude\"\ncommand = \"/bin/sh\"\n");
+    let daemon = here.start();
+    let app = daemon.app().await;
+    let agents = app.call("agent/list", json!({})).await.unwrap();
+    let told = agents["agents"].as_array().unwrap().iter();
+    let told: Vec<Value> = told.map(|agent| json!([agent["name"], agent["found"]])).collect();
+    for expected in [json!(["claude", false]), json!(["work", true])] {
+        assert!(told.contains(&expected), "{told:?}");
+    }
+    let made = import(&app, json!({"path": path, "cwd": here.project()}))
+        .await
+        .unwrap();
+    assert_eq!(made.agent.as_str(), "work");
 }
