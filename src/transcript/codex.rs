@@ -19,10 +19,15 @@ use noted::{LineNoted, What};
 
 use std::io::{self, BufRead};
 
+use memchr::memmem;
+
 use super::fields::Fields;
 use super::record::line_text;
 use super::scan::{Scanned, Scanner};
 use super::summary::{Ends, TranscriptSummary, title_of};
+
+/// The type of the event that gives a session a name.
+const NAMED: &[u8] = b"thread_name_updated";
 
 /// How the name of a rollout begins.
 const PREFIX: &str = "rollout-";
@@ -122,15 +127,32 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
             break;
         }
     }
+    let renaming = memmem::Finder::new(NAMED);
+    let mut name = None;
     for line in ends.from_end() {
+        let may_name = name.is_none() && renaming.find(line).is_some();
+        if summary.last_at.is_some() && !may_name {
+            continue;
+        }
         let text = line_text(line);
-        let at = Fields::parse(&text).and_then(|record| record.text("timestamp"));
-        if at.is_some() {
-            summary.last_at = at;
-            break;
+        let Some(record) = Fields::parse(&text) else {
+            continue;
+        };
+        summary.last_at = summary.last_at.or_else(|| record.text("timestamp"));
+        if may_name {
+            name = name_of(&record);
         }
     }
+    // An empty one takes the name back.
+    summary.title = name.and_then(|name| title_of(&name)).or(summary.title);
     summary
+}
+
+/// What a record calls the session, when it is one that gives it a name.
+fn name_of(record: &Fields<'_>) -> Option<String> {
+    let event = record.object("payload")?;
+    let is_name = record.text("type")? == "event_msg" && event.text("type")?.as_bytes() == NAMED;
+    is_name.then(|| event.text("thread_name")).flatten()
 }
 
 /// Takes a line as the first versions wrote it.
@@ -222,6 +244,49 @@ mod listing_tests {
         for (lines, title) in table {
             assert_eq!(whole(lines).title.as_deref(), *title, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn a_name_that_was_given_last_counts_more_than_the_first_prompt() {
+        let named = |name: &str| {
+            format!(
+                r#"{{"timestamp":"2026-11-03T12:00:06.000Z","type":"event_msg","payload":{{"type":"thread_name_updated","thread_id":"x","thread_name":{name}}}}}"#
+            )
+        };
+        let (zebra, newer, long) = (
+            named(r#""Zebra name""#),
+            named(r#""\n A newer one \nb""#),
+            named(&format!("{:?}", "n".repeat(300))),
+        );
+        let (none, empty) = (named("null"), named(r#""""#));
+        let quoted = PROMPT.replace("hello there", "thread_name_updated");
+        let other = zebra.replace("event_msg", "response_item");
+        let cut = "n".repeat(200);
+        let table: &[(&[&str], Option<&str>)] = &[
+            (&[META, PROMPT, &zebra, REPLY], Some("Zebra name")),
+            (&[META, &zebra, PROMPT], Some("Zebra name")),
+            (&[META, &zebra], Some("Zebra name")),
+            (&[META, PROMPT, &zebra, &newer, REPLY], Some("A newer one")),
+            (
+                &[META, PROMPT, &zebra, &quoted, &none, &other],
+                Some("Zebra name"),
+            ),
+            (&[META, PROMPT, &zebra, &empty], Some("hello there")),
+            (&[META, PROMPT, &zebra[..120]], Some("hello there")),
+            (&[META, PROMPT, &long], Some(&cut)),
+        ];
+        for (lines, title) in table {
+            assert_eq!(whole(lines).title.as_deref(), *title, "{lines:?}");
+        }
+        let (head, tail) = (
+            format!("{META}\n{PROMPT}\n{zebra}\n"),
+            format!("{REPLY}\n{newer}\n"),
+        );
+        let ends = Ends {
+            head: head.as_bytes(),
+            tail: tail.as_bytes(),
+        };
+        assert_eq!(summary(ends).title.as_deref(), Some("A newer one"));
     }
 
     #[test]
