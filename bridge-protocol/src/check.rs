@@ -39,7 +39,7 @@ pub enum FindingKind {
     BrokenOrder,
     /// It lies where its agent puts what is not to be used any more.
     Archived,
-    /// Another copy of it has more turns, or copies lie in several folders, so that the agent does not take the best one.
+    /// Another copy of it has more in it, or copies lie in several folders, so that the agent does not take the best one.
     OtherCopy,
     /// Records of a kind that this version of the bridge does not know, as a newer agent writes them: no damage.
     UnknownRecord,

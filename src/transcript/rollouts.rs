@@ -428,6 +428,29 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
     })
 }
 
+/// How much one file holds of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extent {
+    /// Its turns, without those of the files that it continues.
+    pub turns: usize,
+    /// The bytes of its whole lines, decompressed.
+    pub bytes: u64,
+}
+
+/// How much the file at `path` holds of a session, whichever of its files Codex would take.
+///
+/// # Errors
+/// [`TranscriptError::Io`], also when a compressed one breaks off.
+pub fn extent(path: &Path, upstream_id: &str) -> Result<Extent, TranscriptError> {
+    let mut builder = BookBuilder::new(None);
+    let end = builder
+        .part(Text::open(path)?.0, upstream_id, Cut::default())
+        .map_err(TranscriptError::io("read", path))?;
+    let turns = builder.finish().map_or(0, |(book, _)| book.turns());
+    let bytes = end.whole_bytes;
+    Ok(Extent { turns, bytes })
+}
+
 /// What is wrong with a rollout, and with the files that it continues.
 ///
 /// # Errors

@@ -348,6 +348,80 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
     );
 }
 
+/// Codex takes one of several rollouts of a session, and that more is to be had in another is told.
+#[tokio::test]
+async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = rollout(&home, ROOT_ID);
+    let first = |lines: usize| -> String { ROOT.split_inclusive('\n').take(lines).collect() };
+    let archived = home.path().join("codex/archived_sessions");
+    let archived = archived.join(path.file_name().unwrap());
+    let packed = path.with_extension("jsonl.zst");
+    let other = home
+        .path()
+        .join("codex/sessions/2020")
+        .join(path.file_name().unwrap());
+    let packed_root = zstd::encode_all(ROOT.as_bytes(), 3).unwrap();
+    let whole = ROOT.as_bytes();
+    let by_id = json!({"upstreamId": ROOT_ID});
+    let (more, fewer) = ("another copy has 6 turns in ", "and this one 1 turn in ");
+    let more_bytes = format!("another copy has 1 turn in {} bytes", first(15).len());
+    for (content, beside, said, why) in [
+        (
+            first(14),
+            (&archived, whole),
+            [more, fewer],
+            "the other is archived",
+        ),
+        (
+            first(14),
+            (&packed, &packed_root),
+            [more, fewer],
+            "the other is compressed",
+        ),
+        (first(14), (&other, whole), [more, fewer], "it was written last"),
+        (
+            first(14),
+            (&archived, first(15).as_bytes()),
+            [&more_bytes, fewer],
+            "archived",
+        ),
+    ] {
+        let (beside, its) = beside;
+        write(beside, its);
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+        let file = fs::File::options().write(true).open(beside).unwrap();
+        file.set_modified(long_ago).unwrap();
+        write(&path, content);
+        let checked = app.call("transcript/check", by_id.clone()).await.unwrap();
+        let finding = checked["findings"][0].clone();
+        assert_eq!(
+            (&finding["line"], &finding["kind"]),
+            (&json!(0), &json!("otherCopy"))
+        );
+        let told = finding["detail"].as_str().unwrap();
+        let paths = [beside, &path].map(|path| path.to_str().unwrap());
+        for words in said.into_iter().chain(paths).chain([why]) {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+        // The one that counts holds as much by now.
+        write(&path, ROOT);
+        assert_eq!(findings(&app, ROOT_ID).await, [], "{why}");
+        fs::remove_file(beside).unwrap();
+    }
+    write(&archived, ROOT);
+    write(&path, first(14));
+    let checked = app.call("transcript/check", by_id.clone()).await.unwrap();
+    let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    assert_eq!(adopted["findings"][0], checked["findings"][0]);
+    let named = json!({"conversationId": adopted["conversation"]["id"]});
+    let of_head = app.call("transcript/check", named).await.unwrap();
+    assert_eq!(of_head, checked);
+}
+
 #[tokio::test]
 async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     let home = home();

@@ -120,7 +120,7 @@ impl Registry {
                         .chain(newer_branch(&services.library, &path))
                         .collect()
                 }
-                Format::Codex => refusals(&held),
+                Format::Codex => told_of_rollout(&held),
             };
             let past = past(&services.library, &held, origin);
             Ok((held.entry, cwd, past, archived, bytes, findings))
@@ -217,7 +217,7 @@ impl Registry {
                     copies::find(&services.library, &root, &cwd, &id).map_err(|error| unusable(&error))?;
                 check_claude(&services.library, &root, Some(&cwd), &path)
             }
-            Format::Codex => check_answer(rollouts::check(&root, id.as_str())),
+            Format::Codex => check_rollout(&root, &id),
         })
         .await
     }
@@ -256,7 +256,7 @@ impl Registry {
         self.reading("transcript/check", None, move || {
             let held = find(&entries, &id)?;
             match (held.format, held.paths.as_slice()) {
-                (Format::Codex, _) => check_answer(rollouts::check(&held.root, held.id.as_str())),
+                (Format::Codex, _) => check_rollout(&held.root, &held.id),
                 // It need not be read twice.
                 (Format::Claude, [only]) => check_answer(reading::check(only)),
                 (Format::Claude, _) => {
@@ -492,10 +492,19 @@ fn rollout(held: &Held) -> Result<(PathBuf, Origin), ConversationError> {
     Ok((path, origin))
 }
 
-/// Why Codex refuses to resume a rollout that can be read; nothing where nobody can tell. Blocks.
-fn refusals(held: &Held) -> Vec<Finding> {
-    let report = rollouts::check(&held.root, held.id.as_str());
-    report.map(|report| report.refusals).unwrap_or_default()
+/// What is wrong with a rollout, and with there being others of its id. Blocks.
+fn check_rollout(root: &Path, id: &UpstreamId) -> Result<CheckAnswer, ConversationError> {
+    let mut answer = check_answer(rollouts::check(root, id.as_str()))?;
+    answer.findings.splice(0..0, copies::beside_rollout(root, id));
+    Ok(answer)
+}
+
+/// What an adoption tells of a rollout that can be read: that there is a copy with more, and why Codex refuses to resume it;
+/// nothing where nobody can tell. Blocks.
+fn told_of_rollout(held: &Held) -> Vec<Finding> {
+    let refusals = rollouts::check(&held.root, held.id.as_str()).map(|report| report.refusals);
+    let beside = copies::beside_rollout(&held.root, &held.id).into_iter();
+    beside.chain(refusals.unwrap_or_default()).collect()
 }
 
 fn check_answer(report: Result<Report, TranscriptError>) -> Result<CheckAnswer, ConversationError> {
