@@ -393,6 +393,7 @@ fn what_claude_wrote_is_read_as_pinned() {
         let expected = TranscriptSummary {
             upstream_id: None,
             title: Some(one.title.to_owned()),
+            last_prompt: None,
             cwd: Some(HOME.to_owned()),
             forked_from: one.forked_from.map(str::to_owned),
             last_at: told.last_at.clone(),

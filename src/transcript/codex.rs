@@ -219,6 +219,7 @@ mod listing_tests {
         let expected = TranscriptSummary {
             upstream_id: Some(ID.to_owned()),
             title: Some("hello there".to_owned()),
+            last_prompt: None,
             cwd: Some("/home/u/project".to_owned()),
             forked_from: None,
             last_at: Some("2026-11-03T12:00:04.000Z".to_owned()),

@@ -42,6 +42,8 @@ pub struct TranscriptSummary {
     pub upstream_id: Option<String>,
     /// What people call it, else what the agent made of it, else the first line that a person said.
     pub title: Option<String>,
+    /// What a person said last, as the agent noted it, cut as a title is; looked for only where there is no title.
+    pub last_prompt: Option<String>,
     /// The folder that the agent last worked in.
     pub cwd: Option<String>,
     /// The session that it was forked from.
@@ -122,7 +124,24 @@ pub fn claude(ends: Ends<'_>) -> TranscriptSummary {
     }
     summary.cwd = summary.cwd.or(first_cwd);
     summary.title = given_title(ends).or_else(|| first_words.title());
+    if summary.title.is_none() {
+        summary.last_prompt = last_prompt(ends);
+    }
     summary
+}
+
+/// The newest prompt that the agent noted and that could be first words: the first ones may stand in a line that is not read
+/// whole, behind a picture.
+fn last_prompt(ends: Ends<'_>) -> Option<String> {
+    let noted = memmem::Finder::new(b"\"last-prompt\"");
+    let mut lines = ends.from_end().filter(|line| noted.find(line).is_some());
+    lines.find_map(|line| {
+        let text = line_text(line);
+        let record = Fields::parse(&text)?;
+        let is_note = record.text("type")? == "last-prompt";
+        let prompt = is_note.then(|| record.text("lastPrompt")).flatten()?;
+        FirstWords::of(&prompt).title()
+    })
 }
 
 /// The newest title that records of its own give: a person's, else the agent's, else what older agents called a summary.

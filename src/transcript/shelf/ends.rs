@@ -97,7 +97,7 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
         bytes: found.stat.identity.bytes,
         // No record is younger than its file, whatever it says of itself.
         updated_at: told.map_or(modified, |told| told.min(modified)),
-        title: summary.title.unwrap_or_default(),
+        title: summary.title.or(summary.last_prompt).unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
         identity: found.stat.identity,

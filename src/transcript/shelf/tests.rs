@@ -226,17 +226,32 @@ fn a_large_file_is_read_at_its_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path();
     let near = format!("{PROMPT}\n{}{last}\n", filler(3_000_000));
-    let far = format!("{}{PROMPT}\n{}{last}\n", filler(200_000), filler(3_000_000));
+    let noted = r#"{"type":"last-prompt","lastPrompt":"and now","leafUuid":"u2"}"#;
+    let far = format!(
+        "{}{PROMPT}\n{}{noted}\n{last}\n",
+        filler(200_000),
+        filler(3_000_000)
+    );
+    // The first words stand behind a picture, in a line that is not read whole.
+    let picture = PROMPT.replace("hello", &"x".repeat(700_000));
+    let behind = format!("{picture}\n{}{noted}\n", filler(3_000_000));
     let none = filler(3_000_000);
     write(root, "projects/-a/near.jsonl", &near);
     write(root, "projects/-a/far.jsonl", &far);
     write(root, "projects/-a/none.jsonl", &none);
+    write(root, "projects/-a/behind.jsonl", &behind);
     let shelf = scanned(root, Format::Claude);
     assert_eq!(
         told(&shelf),
-        pairs(&[("far", "hello"), ("near", "hello"), ("none", "")])
+        pairs(&[
+            ("behind", "and now"),
+            ("far", "hello"),
+            ("near", "hello"),
+            ("none", "")
+        ])
     );
-    for entry in shelf.behind(None).filter(|entry| entry.upstream_id != "none") {
+    let dated = |entry: &&Arc<ShelfEntry>| ["far", "near"].contains(&entry.upstream_id.as_str());
+    for entry in shelf.behind(None).filter(dated) {
         assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:09Z");
     }
 }

@@ -42,6 +42,30 @@ fn the_title_is_a_persons_else_the_agents_else_the_first_prompts() {
 }
 
 #[test]
+fn what_was_said_last_is_told_where_there_is_no_title() {
+    let noted = |prompt: &str| format!(r#"{{"type":"last-prompt","lastPrompt":{prompt},"leafUuid":"u1"}}"#);
+    let (said, newer) = (noted(r#""Mend it""#), noted(r#""\n And again \nb""#));
+    let (marked, none) = (noted(r#""<ide_opened_file>a</ide_opened_file>""#), noted("7"));
+    let long = noted(&format!("{:?}", "p".repeat(TITLE_CHARS + 1)));
+    let cut = "p".repeat(TITLE_CHARS);
+    let quoted = REPLY.replace("done", r#"\"last-prompt\""#);
+    let table: &[(&[&str], Option<&str>, Option<&str>)] = &[
+        (&[PROMPT, &said], Some("Mend the build"), None),
+        (&[REPLY, &said, CUSTOM], Some("The build"), None),
+        (&[REPLY, &said, REPLY], None, Some("Mend it")),
+        (&[REPLY, &said, &newer, &quoted], None, Some("And again")),
+        (&[REPLY, &said, &marked, &none], None, Some("Mend it")),
+        (&[REPLY, &long], None, Some(&cut)),
+        (&[REPLY, &quoted], None, None),
+    ];
+    for (lines, title, last) in table {
+        let summary = whole(lines);
+        let told = (summary.title.as_deref(), summary.last_prompt.as_deref());
+        assert_eq!(told, (*title, *last), "{lines:?}");
+    }
+}
+
+#[test]
 fn folder_and_time_are_the_last_ones() {
     let summary = whole(&[PROMPT, REPLY, SIDE, CUSTOM]);
     assert_eq!(summary.cwd.as_deref(), Some("/home/u/moved"));

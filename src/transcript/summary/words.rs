@@ -24,6 +24,13 @@ pub(super) struct FirstWords {
 }
 
 impl FirstWords {
+    /// Those of a text alone.
+    pub(super) fn of(text: &str) -> Self {
+        let mut words = Self::default();
+        words.take_text(text);
+        words
+    }
+
     /// Looks at the next record. Who it came from (`origin`) does not count: what others than people say bears a tag.
     pub(super) fn take(&mut self, record: &Record<'_>, header: &RecordHeader) {
         let is_others = header.is_sidechain || header.is_meta || header.is_compact_summary;
