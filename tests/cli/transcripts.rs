@@ -173,6 +173,7 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
 #[test]
 fn adopting_what_cannot_be_resumed_says_why() {
     const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
+    const PACKED: &str = "82ace22b-a325-4eb4-b3c2-75701e12acdf";
     let home = Home::new();
     let configured = format!(
         "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
@@ -197,6 +198,10 @@ fn adopting_what_cannot_be_resumed_says_why() {
             &format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{OLD}.jsonl"),
             include_str!("../fixtures/transcripts/codex/0.29.0.jsonl"),
         ),
+        (
+            &format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{PACKED}.jsonl.zst"),
+            "not compressed",
+        ),
         ("data/loopback/projects/-p/unasked.jsonl", reply),
         ("data/loopback/projects/-p/aside.jsonl", &aside),
         ("project/here", ""),
@@ -216,6 +221,15 @@ fn adopting_what_cannot_be_resumed_says_why() {
     );
     let checked = text(&home.run(&["check", "unasked"]).stdout);
     assert!(checked.contains("nothing to resume"), "{checked}");
+    // A check says no more of what cannot be read.
+    let refused = adopt(PACKED);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = text(&refused.stderr);
+    assert!(
+        told.contains("jsonl.zst") && !told.contains("sessionctl check"),
+        "{told}"
+    );
+    assert_eq!(text(&home.run(&["check", PACKED]).stderr), told);
     let old = adopt(OLD);
     let told = text(&old.stderr);
     assert_eq!(old.status.code(), Some(0), "{told}");

@@ -28,7 +28,8 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
         let call = daemon.adopt(id, agent, folder.clone(), title.clone(), None);
         watched(context.output, &daemon, "conversation/adopt", call).await
     };
-    let adopted = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting, see_check).await;
+    let refused = async |error, id: &UpstreamId| see_check(&daemon, error, id, agent.as_deref()).await;
+    let adopted = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting, refused).await;
     let (id, answer) = adopted.map_err(|problem| match problem.exit {
         // Nothing else of what was asked for can be wrong then.
         Exit::Usage if folder.is_none() && title.is_none() => {
@@ -144,7 +145,7 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
             checked => Ok(checked?),
         };
     }
-    let told = |error, _: &UpstreamId| Problem::from(error);
+    let told = async |error, _: &UpstreamId| Problem::from(error);
     let (_, answer) = by_id_or_beginning(daemon, &target, agent.as_deref(), by_id, told).await?;
     Ok(answer)
 }
@@ -155,7 +156,7 @@ async fn by_id_or_beginning<T>(
     id: &str,
     agent: Option<&str>,
     mut call: impl AsyncFnMut(UpstreamId) -> Result<T, ClientError>,
-    told: impl Fn(ClientError, &UpstreamId) -> Problem,
+    told: impl AsyncFnOnce(ClientError, &UpstreamId) -> Problem,
 ) -> Outcome<(UpstreamId, T)> {
     let whole = UpstreamId::new(id);
     let error = match call(whole.clone()).await {
@@ -163,26 +164,33 @@ async fn by_id_or_beginning<T>(
         Err(error) => error,
     };
     if !is(&error, ErrorKind::NotFound) {
-        return Err(told(error, &whole));
+        return Err(told(error, &whole).await);
     }
     let Some(whole) = that_begins(daemon, id, agent).await? else {
         return Err(Problem::from(error).hint(SHOWN));
     };
     match call(whole.clone()).await {
         Ok(answer) => Ok((whole, answer)),
-        Err(error) => Err(told(error, &whole)),
+        Err(error) => Err(told(error, &whole).await),
     }
 }
 
-/// Where more is said of a transcript that cannot be adopted since it is damaged.
-fn see_check(error: ClientError, id: &UpstreamId) -> Problem {
+/// Where more is said of a transcript that cannot be adopted since it is damaged. Of what cannot be read at all a check says the
+/// same once more, to which nobody is sent.
+async fn see_check(daemon: &Daemon, error: ClientError, id: &UpstreamId, agent: Option<&str>) -> Problem {
     let is_damaged = is(&error, ErrorKind::TranscriptDamaged);
     let problem = Problem::from(error);
-    match is_damaged {
-        true => problem.hint(format!(
+    if !is_damaged {
+        return problem;
+    }
+    let checked = daemon
+        .check(Some(id.clone()), None, agent.map(Into::into), None)
+        .await;
+    match checked {
+        Ok(answer) if !answer.findings.is_empty() => problem.hint(format!(
             "sessionctl check {id} tells what is wrong with it, by line"
         )),
-        false => problem,
+        _ => problem,
     }
 }
 
