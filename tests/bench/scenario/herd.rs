@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
             events.until_event("\"type\":\"turnEnded\"")?;
         }
         ours.push(at.duration_until(Timestamp::now()).as_secs_f64());
-        let gone_on = occurrences(&home.data(), GO_ON)?;
+        let gone_on = prompts_that_go_on(&home.data().join("loopback"))?;
         if gone_on != conversations {
             return Err(
                 format!("{gone_on} of {conversations} went on, each of which was to go on once").into(),
@@ -109,15 +109,17 @@ fn ordinary_seconds(client: &mut SocketClient, ids: &[Value]) -> Outcome<f64> {
     Ok(took_us / 1e6)
 }
 
-/// How often a text stands in the transcripts below a folder.
-fn occurrences(folder: &Path, text: &str) -> Outcome<usize> {
+/// How many prompts in the transcripts below a folder are words that something be gone on with.
+fn prompts_that_go_on(folder: &Path) -> Outcome<usize> {
     let mut found = 0;
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            found += occurrences(&path, text)?;
+            found += prompts_that_go_on(&path)?;
         } else if path.extension().is_some_and(|extension| extension == "jsonl") {
-            found += fs::read_to_string(&path)?.matches(text).count();
+            let text = fs::read_to_string(&path)?;
+            let is_one = |line: &&str| line.contains("\"type\":\"user\"") && line.contains(GO_ON);
+            found += text.lines().filter(is_one).count();
         }
     }
     Ok(found)
