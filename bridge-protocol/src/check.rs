@@ -41,7 +41,8 @@ pub enum FindingKind {
     Archived,
     /// Another copy of it has more in it, or copies lie in several folders, so that the agent does not take the best one.
     OtherCopy,
-    /// Records of a kind that this version of the bridge does not know, as a newer agent writes them: no damage.
+    /// Records of a kind, or with a content of a form, that this version of the bridge does not know, as a newer agent writes
+    /// them: no damage.
     UnknownRecord,
     /// A word that this version of the crate does not know.
     #[serde(other)]
@@ -78,7 +79,7 @@ impl fmt::Display for FindingKind {
             Self::BrokenOrder => "broken order",
             Self::Archived => "archived",
             Self::OtherCopy => "another copy",
-            Self::UnknownRecord => "unknown kind of record",
+            Self::UnknownRecord => "unknown record",
             Self::Unknown => "something unknown",
         })
     }

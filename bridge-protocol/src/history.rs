@@ -94,7 +94,8 @@ pub enum MessageKind {
 /// One part of a message. `kind` (on the wire `type`) says which of the other members are there: `text`, `thought` and
 /// `retelling` (of an earlier session, by this daemon) have `text`; `image` has `mimeType` and `data`; `toolCall` has
 /// `toolCallId`, `name` and `input`; `toolResult` has `toolCallId`, `text` and, where the agent says so, `isError`. Any other kind is the agent's
-/// own, with the whole block in `raw`.
+/// own, with the whole block in `raw`; so is one of these without what it should have, and one without a name: their form is
+/// not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessagePart {

@@ -98,6 +98,9 @@ impl Teller {
         let mut said = Vec::new();
         for part in content {
             match part.kind.as_str() {
+                _ if is_strange(part) => {
+                    said.push(format!("{}{}", self.folded(&strange(part)), cut_off(part)));
+                }
                 "text" => {
                     let text = self.look.safe(part.text.as_deref().unwrap_or_default());
                     said.push(format!("{}{}", text.trim_end(), cut_off(part)));
@@ -122,6 +125,7 @@ impl Teller {
         let words = part.text.as_deref().unwrap_or_default();
         let id = part.tool_call_id.as_deref().unwrap_or_default();
         match part.kind.as_str() {
+            _ if is_strange(part) => self.close(DIM, &strange(part), &cut_off(part)),
             "text" => self.text(message, words, &cut_off(part)),
             "toolCall" => {
                 let input = part.input.as_ref().map_or("", |input| input.get());
@@ -213,6 +217,18 @@ impl Teller {
 fn other(part: &MessagePart) -> String {
     let words = part.text.as_deref().unwrap_or_default();
     format!("[{}] {words}", part.kind)
+}
+
+/// Whether its form is not known: it has no kind, or not what one of that kind has.
+fn is_strange(part: &MessagePart) -> bool {
+    part.kind.is_empty() || (part.kind == "text" && part.text.is_none())
+}
+
+/// Such a part as it stands.
+fn strange(part: &MessagePart) -> String {
+    let space = if part.kind.is_empty() { "" } else { " " };
+    let raw = part.raw.as_ref().map_or("", |raw| raw.get());
+    format!("[{}{space}of a form that is not known here] {raw}", part.kind)
 }
 
 fn cut_off(part: &MessagePart) -> String {

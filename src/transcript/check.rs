@@ -11,6 +11,7 @@
 
 pub(super) mod lines;
 mod noted;
+mod strange;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,6 +24,7 @@ use super::lines::LINE_LIMIT_BYTES;
 use super::scan::{Scanned, Scanner};
 use lines::{CheckedLine, Place, each_line};
 use noted::{ITEMS_LIMIT, Said, SaidNoted};
+pub(super) use strange::{Strange, Stranges};
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
@@ -90,7 +92,7 @@ pub fn check(
         calls: HashMap::new(),
         are_calls_known: true,
         unasked: Vec::new(),
-        unknown: Unknown::default(),
+        stranges: Stranges::default(),
         foreign: HashMap::new(),
         told: HashMap::new(),
         report: Report::default(),
@@ -143,53 +145,6 @@ struct Call {
     tool: String,
 }
 
-/// Kinds of records that this version does not know, by a hash of their names.
-#[derive(Debug, Default)]
-pub(super) struct Unknown(HashMap<u64, UnknownKind>);
-
-#[derive(Debug)]
-struct UnknownKind {
-    /// Where it stands first.
-    line: u64,
-    count: u64,
-    /// Its name, and what is known of who wrote the first one; none of the kinds that are too many to be told.
-    told: Option<(String, Option<String>)>,
-}
-
-impl Unknown {
-    pub(super) fn add(&mut self, line: u64, kind: String, writer: impl FnOnce() -> Option<String>) {
-        let is_told = self.0.len() < FINDINGS_OF_A_KIND_LIMIT;
-        let known = self.0.entry(hash_of(&kind)).or_insert_with(|| UnknownKind {
-            line,
-            count: 0,
-            told: is_told.then(|| (kind, writer())),
-        });
-        known.count += 1;
-    }
-
-    /// What is told of each, with its line; nothing of those that come behind [`FINDINGS_OF_A_KIND_LIMIT`] others.
-    pub(super) fn told(self) -> Vec<(u64, String)> {
-        let detail = |unknown: UnknownKind| {
-            let Some((kind, writer)) = unknown.told else {
-                return (unknown.line, String::new());
-            };
-            let writer = writer.map_or_else(String::new, |writer| format!(", {writer}"));
-            let records = match unknown.count {
-                1 => "1 record".to_owned(),
-                count => format!("{count} records"),
-            };
-            let detail = format!(
-                "{records} of a kind that is not known here, {kind:?}, the first in this line{writer}: left as they are, and \
-                 not told as part of the history; what a resume makes of them is for the agent to know"
-            );
-            (unknown.line, detail)
-        };
-        let mut told: Vec<_> = self.0.into_values().map(detail).collect();
-        told.sort();
-        told
-    }
-}
-
 struct Checker<'a, F> {
     upstream_id: &'a str,
     is_there: F,
@@ -204,7 +159,7 @@ struct Checker<'a, F> {
     are_calls_known: bool,
     /// The results of calls that were not seen before, by line and offset.
     unasked: Vec<(u64, u64)>,
-    unknown: Unknown,
+    stranges: Stranges,
     /// Where each other session was named first, and how often it was, by a hash of its id.
     foreign: HashMap<u64, (u64, u64, String)>,
     told: HashMap<FindingKind, usize>,
@@ -260,8 +215,10 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.find(place.number, FindingKind::DuplicateUuid, detail);
         }
         let is_message = note.is_message();
-        if let Some(kind) = said.unknown_kind {
-            self.unknown.add(place.number, kind, || {
+        // What a subagent says is none of the history.
+        let strange = said.strange;
+        if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, Strange::Kind(_))) {
+            self.stranges.add(place.number, strange, || {
                 let version = said.version?;
                 Some(format!("written by version {version} of the agent"))
             });
@@ -365,7 +322,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             );
             self.find(line, FindingKind::ForeignSessionId, detail);
         }
-        for (line, detail) in std::mem::take(&mut self.unknown).told() {
+        for (line, detail) in std::mem::take(&mut self.stranges).told() {
             self.find(line, FindingKind::UnknownRecord, detail);
         }
         self.report.findings.sort_by_key(|finding| finding.line);

@@ -125,7 +125,7 @@ impl From<book::BookMessage> for TranscriptMessage {
             },
             sort,
             at: header.timestamp,
-            parts: blocks.into_iter().map(Part::from).collect(),
+            parts: blocks.into_iter().flat_map(parts).collect(),
             copied_from: header.forked_from,
             bytes,
         }
@@ -150,26 +150,30 @@ fn sort_of(read: &book::BookMessage) -> Sort {
     }
 }
 
-impl From<Block> for Part {
-    fn from(block: Block) -> Self {
-        match block {
-            Block::Text(text) => Self::Text(text),
-            Block::ToolUse(call) => Self::ToolCall {
-                id: call.id,
-                name: call.name,
-                input_json: call.input_json,
-            },
-            Block::ToolResult {
-                tool_use_id,
-                text,
-                is_error,
-            } => Self::ToolResult {
+/// What a block says; more than one part only where a tool answered something whose form is not known.
+fn parts(block: Block) -> Vec<Part> {
+    match block {
+        Block::Text(text) => vec![Part::Text(text)],
+        Block::ToolUse(call) => vec![Part::ToolCall {
+            id: call.id,
+            name: call.name,
+            input_json: call.input_json,
+        }],
+        Block::ToolResult {
+            tool_use_id,
+            text,
+            is_error,
+            strange,
+        } => {
+            let result = Part::ToolResult {
                 call_id: tool_use_id,
                 text,
                 is_error: Some(is_error),
-            },
-            Block::Other { kind, json } => other(kind, json),
+            };
+            let strange = strange.into_iter().flat_map(parts);
+            std::iter::once(result).chain(strange).collect()
         }
+        Block::Other { kind, json } => vec![other(kind, json)],
     }
 }
 

@@ -73,7 +73,7 @@ pub struct RecordHeader {
 }
 
 /// The message of a user or assistant record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
     /// `id`, as the model's server gave it; user messages have none.
     pub id: Option<String>,
@@ -81,7 +81,7 @@ pub struct Message {
     pub model: Option<String>,
     /// `stop_reason`: why the model ended; none where that was not known when the record was written.
     pub stop_reason: Option<String>,
-    /// Its content; a string counts as one text block.
+    /// Its content; a string counts as one text block, and what has no form that is known here as one [other](Block::Other).
     pub blocks: Vec<Block>,
 }
 
@@ -100,6 +100,8 @@ pub enum Block {
         text: String,
         /// Whether the tool failed or was refused.
         is_error: bool,
+        /// What else it answered, where the form of that is not known here; pictures and the like are left out.
+        strange: Vec<Block>,
     },
     /// Any other block (an image, a thought), as JSON.
     Other {
@@ -226,10 +228,17 @@ impl<'a> Record<'a> {
     /// The message, of records that hold one.
     #[must_use]
     pub fn message(&self) -> Option<Message> {
-        let message = self.fields.object("message")?;
-        let blocks = match message.array("content") {
-            Some(items) => items.iter().map(|item| Block::parse(item.get())).collect(),
-            None => message.text("content").map(Block::Text).into_iter().collect(),
+        let whole = said(&self.fields, "message")?;
+        let Some(message) = Fields::parse(whole) else {
+            return Some(Message {
+                blocks: vec![Block::whole(whole)],
+                ..Message::default()
+            });
+        };
+        let blocks = match (message.array("content"), message.text("content")) {
+            (Some(items), _) => items.iter().map(|item| Block::parse(item.get())).collect(),
+            (None, Some(text)) => vec![Block::Text(text)],
+            (None, None) => vec![Block::whole(said(&message, "content").unwrap_or(whole))],
         };
         Some(Message {
             id: message.text("id"),
@@ -346,6 +355,15 @@ impl Message {
 }
 
 impl Block {
+    /// A record, or a part of it, whose form is not known. It has no type of its own: what is a picture or a text in a list may
+    /// be another thing elsewhere.
+    pub(super) fn whole(json: &str) -> Self {
+        Self::Other {
+            kind: String::new(),
+            json: json.to_owned(),
+        }
+    }
+
     fn parse(json: &str) -> Self {
         let other = |kind: String| Self::Other {
             kind,
@@ -366,11 +384,15 @@ impl Block {
                 _ => other(kind),
             },
             "tool_result" => match fields.text("tool_use_id") {
-                Some(tool_use_id) => Self::ToolResult {
-                    tool_use_id,
-                    text: result_text(&fields),
-                    is_error: fields.flag("is_error"),
-                },
+                Some(tool_use_id) => {
+                    let (text, strange) = answer(&fields);
+                    Self::ToolResult {
+                        tool_use_id,
+                        text,
+                        is_error: fields.flag("is_error"),
+                        strange,
+                    }
+                }
                 None => other(kind),
             },
             _ => other(kind),
@@ -378,20 +400,45 @@ impl Block {
     }
 }
 
-/// A tool's result is a string, or blocks of which the text ones count.
-fn result_text(fields: &Fields<'_>) -> String {
+/// A tool's result is a string, or blocks of which the text ones count; and what of it has no form that is known here.
+fn answer(fields: &Fields<'_>) -> (String, Vec<Block>) {
     if let Some(text) = fields.text("content") {
-        return text;
+        return (text, Vec::new());
     }
-    let items = fields.array("content").unwrap_or_default();
-    let texts: Vec<String> = items
-        .iter()
-        .filter_map(|item| match Block::parse(item.get()) {
-            Block::Text(text) => Some(text),
-            _ => None,
-        })
-        .collect();
-    texts.join("\n")
+    let Some(items) = fields.array("content") else {
+        let whole = said(fields, "content").map(Block::whole);
+        return (String::new(), whole.into_iter().collect());
+    };
+    let (mut texts, mut strange) = (Vec::new(), Vec::new());
+    for item in items {
+        match Block::parse(item.get()) {
+            Block::Text(text) => texts.push(text),
+            Block::Other { kind, .. } if is_known_block(kind.as_bytes()) => {}
+            block => strange.push(block),
+        }
+    }
+    (texts.join("\n"), strange)
+}
+
+/// A member's value as it stands; one that is null is none.
+fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
+    let value = fields.raw(name).map(serde_json::value::RawValue::get);
+    value.filter(|value| *value != "null")
+}
+
+/// Whether blocks of this type are known, though they have no form of their own here: they are told as they stand, or left
+/// out of what a tool answered. Thoughts, and texts and tools with what belongs to them, are known by their members.
+pub(super) fn is_known_block(kind: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 7] = [
+        b"image",
+        b"document",
+        b"redacted_thinking",
+        b"search_result",
+        b"container_upload",
+        b"tool_reference",
+        b"compaction",
+    ];
+    KNOWN.contains(&kind) || kind.ends_with(b"_tool_use") || kind.ends_with(b"_tool_result")
 }
 
 #[cfg(test)]

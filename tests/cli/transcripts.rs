@@ -36,9 +36,7 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
     fs::write(&path, format!("{lines}{newer}\n")).unwrap();
     let told = home.said(&["check", ID]);
     assert!(
-        told.starts_with(
-            "line 3  unknown kind of record: 1 record of a kind that is not known here, \"hologram\""
-        ),
+        told.starts_with("line 3  unknown record: 1 record of a kind that is not known here, \"hologram\""),
         "{told}"
     );
     assert!(told.ends_with("nothing is wrong with it"), "{told}");

@@ -123,11 +123,12 @@ async fn what_stands_around_the_records_changes_nothing_that_was_said() {
         "\"type\":\"user\"",
         "\"type\":\"user\",\"\\ud83d\":[{}],\"futureOf\":{\"uuid\":1}",
     );
-    let members = members.replace("[{\"text\"", "[{\"type\":\"hologram\",\"of\":9},{\"text\"");
+    let members = members.replace("[{\"type\"", "[{\"type\":\"hologram\",\"of\":9},{\"type\"");
     put(&home, "members", members);
     // What is part of the chain and not known is told, though nothing is wrong with it.
     let unknown = vec![(5, "unknownRecord".to_owned())];
-    for (id, expected) in [("nul", vec![]), ("newer", unknown), ("members", vec![])] {
+    let part = vec![(2, "unknownRecord".to_owned())];
+    for (id, expected) in [("nul", vec![]), ("newer", unknown), ("members", part)] {
         assert_eq!(found(&app, id).await, expected, "{id}");
         let conversation = adopt(&app, id).await;
         let (texts, checkpoints, gaps) = said(&app, &conversation).await;
@@ -135,6 +136,23 @@ async fn what_stands_around_the_records_changes_nothing_that_was_said() {
         assert_eq!((checkpoints, gaps), (2, Value::Null), "{id}");
     }
     assert_eq!(listed(&app).await, ["members", "newer", "nul"]);
+}
+
+#[tokio::test]
+async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let newer = turns(&home, "newer", 2).replace("\"content\":\"ask 1\"", "\"content\":{\"text\":\"ask 1\"}");
+    put(&home, "newer", newer);
+    assert_eq!(found(&app, "newer").await, [(3, "unknownRecord".to_owned())]);
+    let conversation = adopt(&app, "newer").await;
+    let asked = json!({"conversationId": conversation});
+    let history = app.call("conversation/history", asked).await.unwrap();
+    assert_eq!(
+        history["messages"][2]["content"],
+        json!([{"type": "", "raw": {"text": "ask 1"}}])
+    );
 }
 
 #[tokio::test]

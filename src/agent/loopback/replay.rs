@@ -44,6 +44,7 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
                     tool_use_id,
                     text,
                     is_error,
+                    ..
                 } => output.update(
                     session_id,
                     &json!({

@@ -119,6 +119,29 @@ fn an_answer_on_a_later_page_says_to_which_call() {
 }
 
 #[test]
+fn what_has_a_form_that_is_not_known_is_shown_as_it_stands() {
+    let raw = |kind: &str, raw: Value| json!({"type": kind, "raw": raw});
+    let rich = || raw("text", json!({"type": "text", "text": {"rich": "words"}}));
+    check(
+        &[vec![
+            message("user", &json!([raw("", json!({"text": "obj"}))])),
+            message("assistant", &json!([rich()])),
+            message("assistant", &json!([raw("rich_text", json!({"x": 1}))])),
+            message("user", &json!([rich()])),
+        ]],
+        r#"
+> [of a form that is not known here] {"text":"obj"}
+
+[text of a form that is not known here] {"type":"text","text":{"rich":"words"}}
+[rich_text]
+
+> [text of a form that is not known here] {"type":"text","text":{"rich":"words"}}
+
+"#,
+    );
+}
+
+#[test]
 fn what_else_stands_there_is_a_note() {
     check(
         &[vec![

@@ -1,9 +1,11 @@
-//! What a check notes of a message while its line is read: the calls of tools, their results, and the files that they name.
+//! What a check notes of a message while its line is read: the calls of tools, their results, the files that they name, and
+//! what has no form that is known.
 //!
 //! What a record is in its chain is noted by the index's own way of reading. What the members mean is decided as in `record`,
 //! which decodes a line whole: both ways to read a line are held together by a test.
 
-use super::{Item, SideFile, hash_of, persisted_path, quoted};
+use super::{Item, SideFile, Strange, hash_of, persisted_path, quoted};
+use crate::transcript::record::is_known_block;
 use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 /// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
@@ -47,7 +49,11 @@ pub(super) enum Member {
     ResultAgent,
     Message,
     Content,
+    /// An element of a message's content.
+    Element,
     BlockType,
+    BlockText,
+    BlockThinking,
     BlockId,
     BlockName,
     BlockToolUseId,
@@ -63,8 +69,8 @@ pub(super) enum Member {
 /// What a check wants to know of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Its kind, when that is none of a chain that is known.
-    pub(super) unknown_kind: Option<String>,
+    /// What of it is not known here: its kind, or the form of what it says.
+    pub(super) strange: Option<Strange>,
     /// The version of the agent that wrote it.
     pub(super) version: Option<String>,
     pub(super) session_id: Option<String>,
@@ -78,6 +84,12 @@ pub(super) struct Said {
 #[derive(Debug, Default)]
 pub(super) struct SaidNoted {
     unknown_kind: Option<String>,
+    /// Whether it is of a kind that holds a message.
+    holds_message: bool,
+    /// Whether its message has a content of a form that is known.
+    has_content: bool,
+    /// The type of the first block of which the type or the form is not known.
+    strange_block: Option<String>,
     version: Option<String>,
     session_id: Option<String>,
     path: Option<String>,
@@ -93,6 +105,13 @@ pub(super) struct SaidNoted {
 #[derive(Debug, Default)]
 struct BlockNoted {
     kind: Kind,
+    /// Its type.
+    name: String,
+    /// Whether there is what a text says, and what a thought says.
+    says: bool,
+    thinks: bool,
+    /// The type of the first thing that a tool answered and of which the type or the form is not known.
+    strange: Option<String>,
     /// Hashes of ids, as they are kept.
     id: Option<u64>,
     tool: Option<String>,
@@ -103,7 +122,8 @@ struct BlockNoted {
 
 #[derive(Debug, Default)]
 struct AnswerNoted {
-    is_text: bool,
+    kind: Kind,
+    name: String,
     text: Option<String>,
 }
 
@@ -111,6 +131,10 @@ struct AnswerNoted {
 enum Kind {
     ToolUse,
     ToolResult,
+    Text,
+    Thinking,
+    /// Any other that is known.
+    Known,
     #[default]
     Other,
 }
@@ -133,6 +157,8 @@ impl Noted for SaidNoted {
             (Context::Result, b"agentId") => Member::ResultAgent,
             (Context::Message, b"content") => Member::Content,
             (Context::Block, b"type") => Member::BlockType,
+            (Context::Block, b"text") => Member::BlockText,
+            (Context::Block, b"thinking") => Member::BlockThinking,
             (Context::Block, b"id") => Member::BlockId,
             (Context::Block, b"name") => Member::BlockName,
             (Context::Block, b"tool_use_id") => Member::BlockToolUseId,
@@ -145,6 +171,7 @@ impl Noted for SaidNoted {
 
     fn element(context: Context) -> Member {
         match context {
+            Context::Content => Member::Element,
             Context::Answer => Member::AnswerText,
             _ => Member::None,
         }
@@ -161,13 +188,19 @@ impl Noted for SaidNoted {
             Member::ResultPath | Member::BlockContent | Member::AnswerText | Member::AnswerBlockText => {
                 RESULT_BYTES
             }
-            Member::Result | Member::Message | Member::Content | Member::None => 0,
+            Member::Result
+            | Member::Message
+            | Member::Content
+            | Member::Element
+            | Member::BlockText
+            | Member::BlockThinking
+            | Member::None => 0,
         }
     }
 
     fn name(&mut self, member: Member) {
         match member {
-            Member::Kind => self.unknown_kind = None,
+            Member::Kind => (self.unknown_kind, self.holds_message) = (None, false),
             Member::Version => self.version = None,
             Member::SessionId => self.session_id = None,
             Member::Result => (self.path, self.agent) = (None, None),
@@ -177,22 +210,42 @@ impl Noted for SaidNoted {
                 self.items.clear();
                 self.files.clear();
                 self.has_more = false;
+                self.has_content = false;
+                self.strange_block = None;
             }
-            Member::BlockType => self.block.kind = Kind::Other,
+            Member::BlockType => (self.block.kind, self.block.name) = <_>::default(),
+            Member::BlockText => self.block.says = false,
+            Member::BlockThinking => self.block.thinks = false,
             Member::BlockId => self.block.id = None,
             Member::BlockName => self.block.tool = None,
             Member::BlockToolUseId => self.block.tool_use_id = None,
             Member::BlockContent => {
                 self.block.text.clear();
                 self.block.has_text = false;
+                self.block.strange = None;
             }
-            Member::AnswerType => self.answer.is_text = false,
+            Member::AnswerType => (self.answer.kind, self.answer.name) = <_>::default(),
             Member::AnswerBlockText => self.answer.text = None,
-            Member::AnswerText | Member::None => {}
+            Member::Element | Member::AnswerText | Member::None => {}
         }
     }
 
-    fn begin(&mut self, _: Member, _: u8) {}
+    fn begin(&mut self, member: Member, first: u8) {
+        let unnamed = || Some(String::new());
+        match (member, first) {
+            (Member::Content, b'"' | b'[') => self.has_content = true,
+            (Member::BlockText, b'"') => self.block.says = true,
+            (Member::BlockThinking, b'"') => self.block.thinks = true,
+            (Member::Element, b'"' | b'{')
+            | (Member::AnswerText, b'"' | b'{')
+            | (Member::BlockContent, b'"' | b'[' | b'n') => {}
+            (Member::Element, _) => self.strange_block = self.strange_block.take().or_else(unnamed),
+            (Member::AnswerText | Member::BlockContent, _) => {
+                self.block.strange = self.block.strange.take().or_else(unnamed);
+            }
+            _ => {}
+        }
+    }
 
     fn open(&mut self, around: Option<Context>, member: Member, is_object: bool) -> Context {
         match (around, member, is_object) {
@@ -217,8 +270,11 @@ impl Noted for SaidNoted {
         match context {
             Context::AnswerBlock => {
                 let answer = std::mem::take(&mut self.answer);
-                if let Some(text) = answer.text.filter(|_| answer.is_text) {
-                    self.block.add(&text);
+                match (answer.kind, answer.text) {
+                    (Kind::Text, Some(text)) => self.block.add(&text),
+                    (Kind::Known, _) => {}
+                    _ if self.block.strange.is_none() => self.block.strange = Some(answer.name),
+                    _ => {}
                 }
             }
             Context::Block => {
@@ -235,25 +291,32 @@ impl Noted for SaidNoted {
             Member::Kind => {
                 let kind = held.prefix();
                 self.unknown_kind = (!CHAIN_KINDS.contains(&kind.as_str())).then(|| quoted(&kind));
+                self.holds_message = matches!(kind.as_str(), "user" | "assistant");
             }
             Member::Version => self.version = Some(quoted(&held.prefix())),
             Member::SessionId => self.session_id = held.text().map(Into::into),
             Member::ResultPath => self.path = held.text().map(Into::into),
             Member::ResultAgent => self.agent = held.text().map(Into::into),
             Member::BlockType => {
-                self.block.kind = match held.beginning().as_ref() {
-                    b"tool_use" => Kind::ToolUse,
-                    b"tool_result" => Kind::ToolResult,
-                    _ => Kind::Other,
-                };
+                let name = held.prefix();
+                (self.block.kind, self.block.name) = (Kind::of(name.as_bytes()), quoted(&name));
             }
             Member::BlockId => self.block.id = id(),
             Member::BlockName => self.block.tool = Some(quoted(&held.prefix())),
             Member::BlockToolUseId => self.block.tool_use_id = id(),
             Member::BlockContent | Member::AnswerText => self.block.add(&held.prefix()),
-            Member::AnswerType => self.answer.is_text = *held.beginning() == *b"text",
+            Member::AnswerType => {
+                let name = held.prefix();
+                (self.answer.kind, self.answer.name) = (Kind::of(name.as_bytes()), quoted(&name));
+            }
             Member::AnswerBlockText => self.answer.text = Some(held.prefix()),
-            Member::Result | Member::Message | Member::Content | Member::None => {}
+            Member::Result
+            | Member::Message
+            | Member::Content
+            | Member::Element
+            | Member::BlockText
+            | Member::BlockThinking
+            | Member::None => {}
         }
     }
 
@@ -262,9 +325,15 @@ impl Noted for SaidNoted {
     fn note(self) -> Said {
         let is_name = |id: &String| !id.is_empty() && !id.contains(['/', '\0']);
         let subagent = self.agent.filter(is_name).map(SideFile::Subagent);
+        let strange = match self.unknown_kind {
+            Some(kind) => Some(Strange::Kind(kind)),
+            None if !self.holds_message => None,
+            None if !self.has_content => Some(Strange::Content),
+            None => self.strange_block.map(Strange::Part),
+        };
         let of_result = self.path.map(SideFile::ToolResult).into_iter().chain(subagent);
         Said {
-            unknown_kind: self.unknown_kind,
+            strange,
             version: self.version,
             session_id: self.session_id,
             items: self.items,
@@ -275,7 +344,10 @@ impl Noted for SaidNoted {
 }
 
 impl SaidNoted {
-    fn end_block(&mut self, block: BlockNoted) {
+    fn end_block(&mut self, mut block: BlockNoted) {
+        if self.strange_block.is_none() {
+            self.strange_block = block.take_strange();
+        }
         let is_full = self.items.len() >= ITEMS_LIMIT;
         match (block.kind, block.id, block.tool, block.tool_use_id) {
             (Kind::ToolUse, Some(_), Some(_), _) | (Kind::ToolResult, _, _, Some(_)) if is_full => {
@@ -291,7 +363,33 @@ impl SaidNoted {
     }
 }
 
+impl Kind {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"tool_use" => Self::ToolUse,
+            b"tool_result" => Self::ToolResult,
+            b"text" => Self::Text,
+            b"thinking" => Self::Thinking,
+            name if is_known_block(name) => Self::Known,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl BlockNoted {
+    /// Its type where that or its form is not known, or that of the first thing of which it is so in what a tool answered.
+    fn take_strange(&mut self) -> Option<String> {
+        let is_known = match self.kind {
+            Kind::ToolUse => self.id.is_some() && self.tool.is_some(),
+            Kind::ToolResult if self.tool_use_id.is_some() => return self.strange.take(),
+            Kind::ToolResult | Kind::Other => false,
+            Kind::Text => self.says,
+            Kind::Thinking => self.thinks,
+            Kind::Known => true,
+        };
+        (!is_known).then(|| std::mem::take(&mut self.name))
+    }
+
     /// Adds a text of a tool's result, as far as there is room.
     fn add(&mut self, text: &str) {
         if self.text.len() >= RESULT_BYTES {

@@ -1,3 +1,5 @@
+mod strange;
+
 use super::*;
 
 const ID: &str = "s1";
@@ -376,26 +378,6 @@ fn a_result_without_its_call_is_told() {
     lines[4] = result("r2", "r1", "t1", "", "done");
     lines[5] = prompt("u2", "r2");
     assert_eq!(found(&lines).0, []);
-}
-
-#[test]
-fn kinds_of_records_that_are_not_known_are_told_once_each() {
-    let mut lines = whole();
-    for (uuid, parent) in [("h1", "a3"), ("h2", "h1")] {
-        lines.push(record("hologram", uuid, parent, r#","version":"99.0.0""#));
-    }
-    lines.push(record("quantum", "q1", "h2", ""));
-    lines.push(r#"{"type":"ledger","version":"99.0.0"}"#.to_owned());
-    let (kinds, told) = found(&lines);
-    assert_eq!(
-        kinds,
-        [(8, FindingKind::UnknownRecord), (10, FindingKind::UnknownRecord)]
-    );
-    assert!(
-        told.contains("2 records") && told.contains("\"hologram\"") && told.contains("version 99.0.0"),
-        "{told}"
-    );
-    assert!(told.contains("1 record ") && !told.contains("ledger"), "{told}");
 }
 
 #[test]

@@ -288,10 +288,11 @@ impl Book {
         if header.uuid.as_deref().map(IdRef::new) != Some(self.id(position)) {
             return None;
         }
-        let (model, blocks) = record
-            .message()
-            .map(|message| (message.model, message.blocks))
-            .unwrap_or_default();
+        let (model, blocks) = match record.message() {
+            Some(message) => (message.model, message.blocks),
+            // Whatever it says stands elsewhere in it.
+            None => (None, vec![Block::whole(&text)]),
+        };
         Some(BookMessage {
             is_prompt: self.index.entries.role(position as usize) == Role::Prompt,
             is_filler: header.kind == RecordKind::Assistant

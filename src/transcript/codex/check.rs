@@ -17,7 +17,7 @@ use bridge_protocol::check::{Finding, FindingKind};
 use super::line::Meta;
 use super::noted::{LineNoted, RolloutNote, What};
 use crate::transcript::check::lines::{CheckedLine, each_line};
-use crate::transcript::check::{CALLS_UNTOLD, Item, Report, Unknown, quoted};
+use crate::transcript::check::{CALLS_UNTOLD, Item, Report, Stranges, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::Scanned;
 use noted::{Said, SaidNoted};
@@ -70,7 +70,7 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         are_calls_known: true,
         unasked: Vec::new(),
         version: None,
-        unknown: Unknown::default(),
+        stranges: Stranges::default(),
     };
     match each_line::<LineNoted, SaidNoted>(reader, |line| checker.line(line)) {
         Err((number, error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -186,7 +186,7 @@ struct Checker<'a> {
     unasked: Vec<u64>,
     /// The version of Codex that began the session.
     version: Option<String>,
-    unknown: Unknown,
+    stranges: Stranges,
 }
 
 impl Checker<'_> {
@@ -236,8 +236,8 @@ impl Checker<'_> {
         if let Some(ordinal) = note.ordinal {
             self.ordinal(number, ordinal);
         }
-        if let Some(kind) = said.unknown_kind {
-            self.unknown.add(number, kind, || {
+        if let Some(strange) = said.strange {
+            self.stranges.add(number, strange, || {
                 let version = self.version.as_ref()?;
                 Some(format!("in a session that version {version} of the agent began"))
             });
@@ -328,7 +328,7 @@ impl Checker<'_> {
         if self.are_calls_known {
             self.judge_calls();
         }
-        for (line, detail) in std::mem::take(&mut self.unknown).told() {
+        for (line, detail) in std::mem::take(&mut self.stranges).told() {
             self.report.find(line, FindingKind::UnknownRecord, detail);
         }
         let mut report = self.report.report;

@@ -152,14 +152,15 @@ fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
         json: item.to_json(),
     };
     Some(match kind.as_str() {
-        "message" => {
-            let content = item.array("content").unwrap_or_default();
-            content.iter().map(|part| part_of_message(part.get())).collect()
-        }
+        "message" => match item.array("content") {
+            Some(content) => content.iter().map(|part| part_of_message(part.get())).collect(),
+            None => vec![whole()],
+        },
         "reasoning" => thoughts(item),
         "function_call" => {
-            let arguments = item.text("arguments").unwrap_or_default();
-            vec![call(item, json_or_text(arguments))]
+            let arguments = item.text("arguments").map(json_or_text);
+            let as_it_stands = || item.raw("arguments").map_or("null", |raw| raw.get()).to_owned();
+            vec![call(item, arguments.unwrap_or_else(as_it_stands))]
         }
         "custom_tool_call" => {
             let input = item.raw("input").map_or("null", |input| input.get());
@@ -198,22 +199,15 @@ fn json_or_text(arguments: String) -> String {
 }
 
 fn part_of_message(json: &str) -> Part {
-    let other = |kind: String| Part::Other {
-        kind,
-        json: json.to_owned(),
-    };
     let Some(fields) = Fields::parse(json) else {
-        return other(String::new());
+        return other(json);
     };
-    let kind = fields.text("type").unwrap_or_default();
-    match kind.as_str() {
-        "input_text" | "output_text" | "text" => fields.text("text").map_or_else(|| other(kind), Part::Text),
-        "input_image" => fields
-            .text("image_url")
-            .and_then(|url| picture(&url))
-            .unwrap_or_else(|| other(kind)),
-        _ => other(kind),
-    }
+    let said = match fields.text("type").as_deref() {
+        Some("input_text" | "output_text" | "text") => fields.text("text").map(Part::Text),
+        Some("input_image") => fields.text("image_url").and_then(|url| picture(&url)),
+        _ => None,
+    };
+    said.unwrap_or_else(|| other(json))
 }
 
 /// A picture that stands in its own address.
@@ -227,26 +221,48 @@ fn picture(url: &str) -> Option<Part> {
 
 /// What the model thought as far as it is told: the text itself, else its summary. The rest is encrypted.
 fn thoughts(item: &Fields<'_>) -> Vec<Part> {
-    let texts = |name: &str| -> Vec<Part> {
-        let parts = item.array(name).unwrap_or_default();
-        let text = |part: &str| Fields::parse(part)?.text("text");
-        let texts = parts.iter().filter_map(|part| text(part.get()));
-        texts.map(Part::Thought).collect()
+    let thought = |json: &str| {
+        let part = Fields::parse(json);
+        let text = part.as_ref().and_then(|part| part.text("text"));
+        text.map_or_else(|| other(json), Part::Thought)
     };
-    let told = texts("content");
-    if told.is_empty() { texts("summary") } else { told }
+    let thoughts = |name: &str| match (item.array(name), value(item, name)) {
+        (Some(parts), _) => parts.iter().map(|part| thought(part.get())).collect(),
+        (None, whole) => whole.map(other).into_iter().collect::<Vec<_>>(),
+    };
+    let told = thoughts("content");
+    if told.is_empty() {
+        thoughts("summary")
+    } else {
+        told
+    }
+}
+
+/// A part that has no form that is known here, as it stands.
+fn other(json: &str) -> Part {
+    let kind = Fields::parse(json).and_then(|part| part.text("type"));
+    Part::Other {
+        kind: kind.unwrap_or_default(),
+        json: json.to_owned(),
+    }
+}
+
+/// A member's value as it stands; one that is null is none.
+fn value<'a>(item: &Fields<'a>, name: &str) -> Option<&'a str> {
+    let value = item.raw(name).map(serde_json::value::RawValue::get);
+    value.filter(|value| *value != "null")
 }
 
 /// A tool's result is a string, or an object with it, or parts of which the texts are one.
 fn results(item: &Fields<'_>) -> Vec<Part> {
     let call_id = item.text("call_id").unwrap_or_default();
-    let mut pictures = Vec::new();
+    let mut others = Vec::new();
     let mut text_of_parts = |parts: Vec<&serde_json::value::RawValue>| {
         let mut texts = Vec::new();
         for part in parts {
             match part_of_message(part.get()) {
                 Part::Text(text) => texts.push(text),
-                part => pictures.push(part),
+                part => others.push(part),
             }
         }
         texts.join("\n")
@@ -262,9 +278,16 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
             .and_then(|raw| raw.get().parse::<bool>().ok());
         match output.text("content") {
             Some(text) => text,
-            None => text_of_parts(output.array("content").unwrap_or_default()),
+            None => match output.array("content") {
+                Some(parts) => text_of_parts(parts),
+                None => {
+                    others.extend(value(item, "output").map(other));
+                    String::new()
+                }
+            },
         }
     } else {
+        others.extend(value(item, "output").map(other));
         String::new()
     };
     // Older versions put the output of a command into an object that is written as text.
@@ -286,7 +309,7 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
             .map(|success| !success)
             .or(exit_code.map(|code| code != 0)),
     }];
-    parts.append(&mut pictures);
+    parts.append(&mut others);
     parts
 }
 

@@ -323,7 +323,25 @@ fn items_in_each_form() {
             output(json!("Output:\nProcess exited with code 1")),
             "result: = Process exited with code 1 None",
         ),
-        (output(json!(7)), "result: =  None"),
+        (output(json!(7)), "result: =  None | <>"),
+        (
+            output(json!({"rows": [1], "success": true})),
+            "result: =  Some(false) | <>",
+        ),
+        (
+            item(json!({"type": "message", "role": "assistant", "content": {"text": "x"}})),
+            "reply: <message>",
+        ),
+        (
+            item(
+                json!({"type": "reasoning", "summary": [{"type": "graph"}, {"type": "summary_text", "text": "so"}]}),
+            ),
+            "reply: <graph> | (so)",
+        ),
+        (
+            item(json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}})),
+            "reply: f {\"a\":1}",
+        ),
         (
             item(
                 json!({"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** x"}),

@@ -92,11 +92,61 @@ fn content_is_text_or_blocks() {
         Block::ToolResult {
             tool_use_id: "t".into(),
             text: "r".into(),
-            is_error: true
+            is_error: true,
+            strange: Vec::new()
         }
     );
     assert!(matches!(&message.blocks[3], Block::Other { kind, .. } if kind == "image"));
     assert!(matches!(&message.blocks[4], Block::Other { kind, .. } if kind == "tool_use"));
+}
+
+#[test]
+fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
+    let other = |kind: &str, json: &str| Block::Other {
+        kind: kind.to_owned(),
+        json: json.to_owned(),
+    };
+    let blocks = |message: &str| {
+        let text = format!(r#"{{"type":"user","message":{message}}}"#);
+        let record = Record::parse(&text).expect("a record");
+        assert!(!record.is_human_prompt(&record.header()), "{message}");
+        record.message().expect("a message").blocks
+    };
+    for (message, kept) in [
+        (r#"{"content":{"text":"obj"}}"#, r#"{"text":"obj"}"#),
+        // No picture as it would be in a list, and so no prompt.
+        (r#"{"content":{"type":"image"}}"#, r#"{"type":"image"}"#),
+        (r#"{"content":7}"#, "7"),
+        (r#"{"parts":[{"text":"x"}]}"#, r#"{"parts":[{"text":"x"}]}"#),
+        (r#"{"content":null,"body":"x"}"#, r#"{"content":null,"body":"x"}"#),
+        (r#""words""#, r#""words""#),
+    ] {
+        assert_eq!(blocks(message), [other("", kept)], "{message}");
+    }
+    let rich = r#"{"type":"text","text":{"rich":"words"}}"#;
+    assert_eq!(
+        blocks(&format!(r#"{{"content":[{rich}]}}"#)),
+        [other("text", rich)]
+    );
+    let answers = format!(
+        r#"{{"content":[{{"type":"tool_result","tool_use_id":"t","content":[{rich},{{"type":"image"}},"r"]}},
+            {{"type":"tool_result","tool_use_id":"t","content":{{"rows":[1]}}}},{{"type":"tool_result","tool_use_id":"t"}}]}}"#
+    );
+    let result = |text: &str, strange| Block::ToolResult {
+        tool_use_id: "t".to_owned(),
+        text: text.to_owned(),
+        is_error: false,
+        strange,
+    };
+    assert_eq!(
+        blocks(&answers),
+        [
+            result("r", vec![other("text", rich)]),
+            result("", vec![other("", r#"{"rows":[1]}"#)]),
+            result("", vec![]),
+        ]
+    );
+    assert!(Record::parse(r#"{"message":null}"#).is_some_and(|record| record.message().is_none()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::transcript::fields::Fields;
 use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::record::{Block, Record};
 use crate::transcript::scan::{Scanned, Scanner};
@@ -15,9 +16,8 @@ fn decoded(line: &[u8]) -> Scanned<Said> {
     let Some(record) = Record::parse(&text) else {
         return Scanned::Garbage;
     };
-    let kind = record.fields.text("type");
     let mut said = Said {
-        unknown_kind: kind.filter(|kind| !CHAIN_KINDS.contains(&kind.as_str())),
+        strange: strange(&record),
         version: record.fields.text("version"),
         session_id: record.fields.text("sessionId"),
         ..Said::default()
@@ -48,6 +48,45 @@ fn decoded(line: &[u8]) -> Scanned<Said> {
     Scanned::Record(said)
 }
 
+/// What of a record is not known, as the history tells it.
+fn strange(record: &Record<'_>) -> Option<Strange> {
+    let kind = record.fields.text("type")?;
+    if !CHAIN_KINDS.contains(&kind.as_str()) {
+        return Some(Strange::Kind(quoted(&kind)));
+    }
+    if !matches!(kind.as_str(), "user" | "assistant") {
+        return None;
+    }
+    let content = record
+        .fields
+        .object("message")
+        .and_then(|message| message.raw("content"));
+    if content.is_none_or(|content| !content.get().starts_with(['"', '['])) {
+        return Some(Strange::Content);
+    }
+    let blocks = record.message().unwrap_or_default().blocks;
+    let strange = blocks.into_iter().find_map(|block| match block {
+        Block::ToolResult { strange, .. } => strange.into_iter().next().map(type_of),
+        Block::Text(_) | Block::ToolUse(_) => None,
+        Block::Other { kind, .. } if is_known_block(kind.as_bytes()) => None,
+        Block::Other { kind, json } if kind == "thinking" => {
+            let text = Fields::parse(&json).and_then(|thought| thought.text("thinking"));
+            text.is_none().then_some(kind)
+        }
+        Block::Other { kind, .. } => Some(kind),
+    });
+    strange.map(Strange::Part)
+}
+
+fn type_of(block: Block) -> String {
+    match block {
+        Block::Other { kind, .. } => kind,
+        Block::ToolUse(_) => "tool_use".to_owned(),
+        Block::ToolResult { .. } => "tool_result".to_owned(),
+        Block::Text(_) => "text".to_owned(),
+    }
+}
+
 fn scanned(line: &[u8], piece: usize) -> Scanned<Said> {
     let mut scanner = Scanner::<SaidNoted>::default();
     for piece in line.chunks(piece) {
@@ -68,6 +107,10 @@ fn json() -> impl Strategy<Value = String> {
         "",
         "Bash",
         "te\\u0078t",
+        "user",
+        "thinking",
+        "image",
+        "hologram",
         "\\ud83d",
         "\\ud83d\\ude00é\\n",
         "<persisted-output>\\nFull output saved to: /p/tool-results/x.txt\\n\\nPreview",
@@ -80,7 +123,7 @@ fn json() -> impl Strategy<Value = String> {
     ];
     scalar.prop_recursive(6, 60, 6, |value| {
         let name = prop::sample::select(vec![
-            "type", "id", "name", "tool_use_id", "content", "content", "text", "message", "message", "toolUseResult", "agentId",
+            "type", "type", "id", "name", "tool_use_id", "content", "content", "text", "thinking", "message", "message", "toolUseResult", "agentId",
             "persistedOutputPath", "sessionId", "input", "version", "cont\\u0065nt",
         ]);
         let member = (name, value.clone()).prop_map(|(name, value)| format!("\"{name}\":{value}"));
@@ -104,7 +147,7 @@ fn messages() -> impl Strategy<Value = String> {
     let id = prop::sample::select(vec!["\"t1\"", "\"t2\"", "\"t\\u0033\"", "null"]);
     let answer = prop_oneof![
         3 => text.clone().prop_map(str::to_owned),
-        2 => prop::collection::vec((prop::sample::select(vec!["text", "image"]), text.clone()), 0..3).prop_map(|blocks| {
+        2 => prop::collection::vec((prop::sample::select(vec!["text", "image", "hologram", "tool_use"]), text.clone()), 0..3).prop_map(|blocks| {
             let blocks: Vec<String> = blocks.iter().map(|(kind, text)| format!(r#"{{"type":"{kind}","text":{text}}}"#)).collect();
             format!("[{}]", blocks.join(","))
         }),
@@ -117,7 +160,12 @@ fn messages() -> impl Strategy<Value = String> {
         (id, answer).prop_map(|(id, answer)| format!(
             r#"{{"tool_use_id":{id},"content":{answer},"type":"tool_result"}}"#
         )),
-        text.prop_map(|text| format!(r#"{{"type":"text","text":{text}}}"#)),
+        text.clone()
+            .prop_map(|text| format!(r#"{{"type":"text","text":{text}}}"#)),
+        text.clone()
+            .prop_map(|text| format!(r#"{{"type":"thinking","thinking":{text}}}"#)),
+        text.prop_map(|text| format!(r#"{{"text":{text},"type":"hologram"}}"#)),
+        Just("7".to_owned()),
     ];
     let result = prop::sample::select(vec![
         "",
@@ -126,6 +174,9 @@ fn messages() -> impl Strategy<Value = String> {
         r#","toolUseResult":"x","sessionId":"s2""#,
         r#","type":"hologram","version":"9""#,
         r#","type":"hologram","version":"9","type":"system","version":9"#,
+        r#","message":{"content":{"text":"x"}}"#,
+        r#","message":{"content":[],"content":null}"#,
+        r#","message":"x""#,
     ]);
     (prop::collection::vec(block, 0..5), result).prop_map(|(blocks, result)| {
         format!(

@@ -65,6 +65,35 @@ fn each_damage_is_found_in_its_line() {
             }),
             vec![(10, FindingKind::UnknownRecord)],
         ),
+        (
+            with(&|lines| {
+                for (at, payload) in [
+                    (9, r#"{"type":"message_v2","text":"x"}"#),
+                    (
+                        10,
+                        r#"{"type":"message","role":"user","content":[{"type":"rich_text","text":"x"}]}"#,
+                    ),
+                    (11, r#"{"type":"message","role":"assistant","content":"x"}"#),
+                    (12, r#"{"type":"message","role":"critic","content":[]}"#),
+                    (
+                        13,
+                        r#"{"type":"reasoning","summary":[{"type":"graph","nodes":[]}]}"#,
+                    ),
+                    (
+                        14,
+                        r#"{"type":"message","role":"developer","content":[{"type":"rich_text"}]}"#,
+                    ),
+                    (
+                        15,
+                        r#"{"type":"reasoning","summary":[],"content":null,"encrypted_content":"x"}"#,
+                    ),
+                    (16, r#"{"type":"web_search_call","action":{}}"#),
+                ] {
+                    lines.insert(at, format!(r#"{{"type":"response_item","payload":{payload}}}"#));
+                }
+            }),
+            (10..15).map(|line| (line, FindingKind::UnknownRecord)).collect(),
+        ),
         (String::new(), vec![(0, FindingKind::NothingToResume)]),
         (format!("{}\n", lines[0]), vec![(0, FindingKind::NothingToResume)]),
         ("\n \r\n".to_owned(), vec![(0, FindingKind::NothingToResume)]),
@@ -174,7 +203,7 @@ fn a_line_that_is_too_long_is_told_with_its_number() {
     let result = r#"{"type":"response_item","payload":{"type":"function_call_output","call_id":"c0"}}"#;
     let long = |letters: u64| {
         let text = LongLine {
-            before: br#"{"type":"response_item","payload":{"type":"message","role":"assistant","text":""#,
+            before: br#"{"type":"response_item","payload":{"type":"message","role":"assistant","content":[],"text":""#,
             letters,
             behind: format!("\"}}}}\n{result}\n{rest}").into_bytes(),
         };

@@ -27,13 +27,76 @@ fn decoded(text: &str) -> Scanned<Said> {
     let line = Fields::parse(text);
     let has_envelope = line.as_ref().is_some_and(|line| line.object("payload").is_some());
     let kind = line.and_then(|line| line.text("type"));
-    let is_known = |kind: &String| KINDS.contains(&kind.as_str()) || (is_item && !has_envelope);
+    let strange = if is_item {
+        strange(payload)
+    } else {
+        let unknown = kind.as_deref().filter(|kind| !KINDS.contains(kind));
+        let lacks = (kind.as_deref() == Some("response_item") && !has_envelope).then_some(Strange::Content);
+        unknown.map(|kind| Strange::Kind(quoted(kind))).or(lacks)
+    };
     Scanned::Record(Said {
         has_envelope,
-        unknown_kind: kind.filter(|kind| !is_known(kind)),
+        strange,
         version: payload.text("cli_version"),
         item: item().filter(|_| is_item),
     })
+}
+
+/// What of an item is not known.
+fn strange(item: &Fields<'_>) -> Option<Strange> {
+    let Some(kind) = item.text("type") else {
+        return Some(Strange::Kind(String::new()));
+    };
+    let part = |json: &str| {
+        let Some(part) = Fields::parse(json) else {
+            return Some(String::new());
+        };
+        let kind = part.text("type").unwrap_or_default();
+        let member = match kind.as_str() {
+            "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => "text",
+            "input_image" => "image_url",
+            "input_audio" | "input_file" | "encrypted_content" => return None,
+            _ => return Some(kind),
+        };
+        part.text(member).is_none().then_some(kind)
+    };
+    let strange =
+        |fields: &Fields<'_>, name: &str| match fields.raw(name).map(serde_json::value::RawValue::get) {
+            None | Some("null") => None,
+            Some(_) => match fields.array(name) {
+                Some(parts) => parts.iter().find_map(|json| part(json.get())).map(Strange::Part),
+                None => Some(Strange::Content),
+            },
+        };
+    match kind.as_str() {
+        "message" => match item.text("role").unwrap_or_default().as_str() {
+            "user" | "assistant"
+                if matches!(
+                    item.raw("content").map(serde_json::value::RawValue::get),
+                    None | Some("null")
+                ) =>
+            {
+                Some(Strange::Content)
+            }
+            "user" | "assistant" => strange(item, "content"),
+            "developer" | "system" => None,
+            role => Some(Strange::Kind(format!("message of {role}"))),
+        },
+        "reasoning" => strange(item, "content").or_else(|| strange(item, "summary")),
+        "function_call_output" | "custom_tool_call_output" | "mcp_tool_call_output" => {
+            if item.text("output").is_some() {
+                return None;
+            }
+            match item.object("output") {
+                Some(output) if output.text("content").is_some() => None,
+                Some(output) if output.array("content").is_some() => strange(&output, "content"),
+                Some(_) => Some(Strange::Content),
+                None => strange(item, "output"),
+            }
+        }
+        kind if ITEMS.contains(&kind) => None,
+        kind => Some(Strange::Part(quoted(kind))),
+    }
 }
 
 fn scanned(line: &str, piece: usize) -> Scanned<Said> {
@@ -58,6 +121,12 @@ fn lines() -> impl Strategy<Value = String> {
         "tool_\\u0063all",
         "c1",
         "c\\u0031",
+        "reasoning",
+        "user",
+        "developer",
+        "input_text",
+        "input_image",
+        "rich_text",
         "\\ud83d",
         "",
     ]);
@@ -66,7 +135,10 @@ fn lines() -> impl Strategy<Value = String> {
         1 => prop::sample::select(vec!["true", "null", "1", "[]", "{}", "01", "]"]).prop_map(str::to_owned),
     ];
     let value = scalar.prop_recursive(3, 30, 6, |value| {
-        let name = prop::sample::select(vec!["type", "type", "call_id", "name", "id", "payload", "payload", "cli_version", "typ\\u0065"]);
+        let name = prop::sample::select(vec![
+            "type", "type", "call_id", "name", "id", "payload", "payload", "cli_version", "typ\\u0065", "role", "content", "content",
+            "summary", "output", "text", "image_url",
+        ]);
         let member = (name, value.clone()).prop_map(|(name, value)| format!("\"{name}\":{value}"));
         prop_oneof![
             1 => prop::collection::vec(value, 0..3).prop_map(|items| format!("[{}]", items.join(", "))),
