@@ -158,6 +158,9 @@ pub enum GapKind {
     Compacted,
     /// Fewer turns stand in it than ran on it: the newest are not written yet, or some are lost.
     Behind,
+    /// Records on its branch are of a kind that this version of the bridge does not know, as a newer agent writes them: what
+    /// they say is not told. No damage.
+    UnknownRecord,
     /// A word that this version of the crate does not know.
     #[serde(other)]
     Unknown,

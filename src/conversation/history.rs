@@ -8,6 +8,7 @@ mod behind;
 mod retelling;
 mod saved;
 mod telling;
+mod unknown;
 mod whole;
 
 use bridge_protocol::history::{
@@ -197,8 +198,7 @@ impl History {
     }
 
     fn push(&mut self, mut session: Session) {
-        session.turns_before = self.turns();
-        session.messages_before = self.messages();
+        (session.turns_before, session.messages_before) = (self.turns(), self.messages());
         for loss in session.open.losses() {
             let detail = loss.to_string();
             let (kind, of) = match loss {
@@ -212,6 +212,8 @@ impl History {
                 detail,
             });
         }
+        self.gaps
+            .extend(unknown::gap(&session.upstream_id, &session.open));
         self.sessions.push(session);
     }
 

@@ -233,6 +233,16 @@ impl Opened {
         source.into_iter().chain(damaged).chain(compacted).collect()
     }
 
+    /// How many of its records are of kinds that are not known, so that what they say is not told: no damage. Of a rollout
+    /// that is not counted.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        match self {
+            Self::Claude(open) => open.book.unknown,
+            Self::Codex(_) => 0,
+        }
+    }
+
     /// Reads a message; none when the file was changed meanwhile.
     ///
     /// # Errors

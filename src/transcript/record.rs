@@ -165,6 +165,16 @@ const NOT_PROMPTS: [&str; 10] = [
     "<ide_",
 ];
 
+/// Kinds of records that are part of a chain. Of others nothing is known but where they stand.
+pub(super) const CHAIN_KINDS: [&str; 6] = [
+    "user",
+    "assistant",
+    "attachment",
+    "system",
+    "progress",
+    "custom-title",
+];
+
 /// Beginnings of commands of the agent's own, and of what they put out.
 const ASIDES: [&str; 2] = ["<command-", "<local-command-"];
 

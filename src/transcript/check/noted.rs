@@ -5,22 +5,12 @@
 //! which decodes a line whole: both ways to read a line are held together by a test.
 
 use super::{Item, SideFile, Strange, hash_of, persisted_path, quoted};
-use crate::transcript::record::is_known_block;
+use crate::transcript::record::{CHAIN_KINDS, is_known_block};
 use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 /// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
 /// all but the path is some hundred bytes, and a path has 4 KiB at most.
 pub(super) const RESULT_BYTES: usize = 16 * 1024;
-
-/// Kinds of records that are part of a chain. Of others nothing is known but where they stand.
-const CHAIN_KINDS: [&str; 6] = [
-    "user",
-    "assistant",
-    "attachment",
-    "system",
-    "progress",
-    "custom-title",
-];
 
 /// How many calls and results of one record are noted; replies of agents have one, and this bounds the memory.
 pub(super) const ITEMS_LIMIT: usize = 10_000;

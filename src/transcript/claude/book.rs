@@ -27,6 +27,8 @@ pub struct Book {
     turns: Vec<u32>,
     /// How many records are damaged or gone.
     pub damages: u64,
+    /// How many records on the branch, or on its end, are of kinds that are not known, so that what they say is not told.
+    pub unknown: u64,
     /// Whether the branch begins with a compaction whose past is not in this transcript.
     pub cut_by_compaction: bool,
 }
@@ -92,6 +94,7 @@ impl Book {
         book.messages.shrink_to_fit();
         book.turns.shrink_to_fit();
         book.damages = book.damages.max(walk.breaks as u64);
+        book.unknown = walk.unknown(&index.entries, until.is_none()) as u64;
         book.cut_by_compaction = walk.cut_by_compaction;
         Some(book)
     }
@@ -338,6 +341,34 @@ mod tests {
         let cut = Book::read(bytes.as_bytes(), Some("a1")).unwrap().unwrap();
         assert_eq!(cut.messages(), 3);
         assert!(Book::read(bytes.as_bytes(), Some("nowhere")).unwrap().is_none());
+    }
+
+    #[test]
+    fn records_of_kinds_that_are_not_known_are_counted_on_the_branch_and_on_its_end() {
+        let record = |kind: &str, uuid: &str, parent: &str| {
+            format!(r#"{{"type":"{kind}","uuid":"{uuid}","parentUuid":"{parent}"}}"#)
+        };
+        let count = |lines: &[String], until| {
+            let bytes = lines.join("\n");
+            Book::read(bytes.as_bytes(), until).unwrap().unwrap().unknown
+        };
+        let mut lines: Vec<String> = LINES.iter().map(|line| (*line).to_owned()).collect();
+        for kind in crate::transcript::record::CHAIN_KINDS {
+            lines[3] = record(kind, "x", "a1");
+            assert_eq!(count(&lines, None), 0, "{kind}");
+        }
+        lines[3] = LINES[3].replace(r#""type":"system","#, "");
+        assert_eq!(count(&lines, None), 0, "one that does not say what it is");
+        lines[3] = record("hologram", "x", "a1");
+        assert_eq!((count(&lines, None), count(&lines, Some("a1"))), (1, 0));
+        // On its end, also behind a record that is known; but not on another branch.
+        lines.push(record("hologram", "h1", "e"));
+        lines.push(record("system", "y", "h1"));
+        lines.push(record("quantum", "q1", "y"));
+        lines.push(record("hologram", "h2", "a1"));
+        assert_eq!((count(&lines, None), count(&lines, Some("e"))), (3, 1));
+        lines.push(record("hologram", "h3", "q1").replacen('{', r#"{"isSidechain":true,"#, 1));
+        assert_eq!(count(&lines, None), 3, "a subagent's");
     }
 
     #[test]

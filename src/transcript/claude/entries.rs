@@ -70,6 +70,7 @@ const OFFSET_BITS: u32 = 56;
 const SIDECHAIN_BIT: u64 = 1 << 56;
 const TEXT_BIT: u64 = 1 << 57;
 const FORKED_BIT: u64 = 1 << 58;
+const UNKNOWN_BIT: u64 = 1 << 59;
 const ROLE_SHIFT: u32 = 60;
 
 const ROLES: [Role; 6] = [
@@ -98,6 +99,9 @@ impl Entries {
         }
         if note.is_forked {
             place |= FORKED_BIT;
+        }
+        if note.is_unknown {
+            place |= UNKNOWN_BIT;
         }
         self.push_made(Made {
             place,
@@ -254,6 +258,11 @@ impl Entries {
     /// Whether it says of which message in another session it is a copy.
     pub(super) fn is_forked(&self, position: usize) -> bool {
         self.entries[position].place & FORKED_BIT != 0
+    }
+
+    /// Whether it is of a kind that is not known, and not a subagent's.
+    pub(super) fn is_unknown(&self, position: usize) -> bool {
+        self.entries[position].place & UNKNOWN_BIT != 0 && !self.is_sidechain(position)
     }
 
     /// The hash of the record's `message.id`; 0 without one.

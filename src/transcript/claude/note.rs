@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 #[cfg(test)]
-use crate::transcript::record::{Record, RecordHeader, RecordKind};
+use crate::transcript::record::{CHAIN_KINDS, Record, RecordHeader, RecordKind};
 
 /// What is noted of a record that is part of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(in crate::transcript) struct Note {
     pub(super) has_cwd: bool,
     /// Whether it is a message that says of which one in another session it is a copy.
     pub(super) is_forked: bool,
+    /// Whether it is of a kind that is not known.
+    pub(super) is_unknown: bool,
 }
 
 /// What is noted of any record.
@@ -97,6 +99,10 @@ impl Note {
             has_cwd: header.cwd.is_some(),
             is_forked: matches!(header.kind, RecordKind::User | RecordKind::Assistant)
                 && header.forked_from.is_some(),
+            is_unknown: record
+                .fields
+                .text("type")
+                .is_some_and(|kind| !CHAIN_KINDS.contains(&kind.as_str())),
         })
     }
 }

@@ -102,8 +102,12 @@ enum Kind {
     Attached,
     CustomTitle,
     LastPrompt,
-    #[default]
+    /// Any other that a record of a chain is known to be.
+    Chain,
     Other,
+    /// None is told.
+    #[default]
+    Untold,
 }
 
 impl Noted for ChainNoted {
@@ -167,7 +171,7 @@ impl Noted for ChainNoted {
         let content = &mut self.message.content;
         match member {
             Member::None => {}
-            Member::Type => self.kind = Kind::Other,
+            Member::Type => self.kind = Kind::Untold,
             Member::Uuid => self.uuid = None,
             Member::ParentUuid => self.parent = None,
             Member::LogicalParentUuid => self.logical_parent = None,
@@ -185,7 +189,7 @@ impl Noted for ChainNoted {
             Member::Message => self.message = MessageNoted::default(),
             Member::MessageId => self.message.id = None,
             Member::Content => *content = ContentNoted::default(),
-            Member::BlockType => content.block.kind = Kind::Other,
+            Member::BlockType => content.block.kind = Kind::Untold,
             Member::BlockText => content.block.text = None,
             Member::BlockToolUseId => content.block.has_tool_use_id = false,
         }
@@ -270,6 +274,10 @@ impl ChainNoted {
             is_sidechain: self.is_sidechain,
             has_cwd: self.has_cwd,
             is_forked: matches!(self.kind, Kind::User | Kind::Assistant) && self.forked_from == (true, true),
+            is_unknown: !matches!(
+                self.kind,
+                Kind::User | Kind::Assistant | Kind::Chain | Kind::CustomTitle | Kind::Untold
+            ),
         })
     }
 }
@@ -289,6 +297,7 @@ impl Kind {
             b"tool_result" => Self::ToolResult,
             b"custom-title" => Self::CustomTitle,
             b"last-prompt" => Self::LastPrompt,
+            b"attachment" | b"system" | b"progress" => Self::Chain,
             name if is_attached(name) => Self::Attached,
             _ => Self::Other,
         }

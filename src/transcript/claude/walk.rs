@@ -133,6 +133,30 @@ impl Walk {
         on_branch.filter(|(_, on)| **on).map(|(position, _)| position)
     }
 
+    /// How many records on it are of kinds that are not known, with those that hang on its end and no message with them, as
+    /// what a newer agent wrote last may do.
+    pub(super) fn unknown(&self, entries: &Entries, is_live: bool) -> usize {
+        let on_branch = self.positions().filter(|position| entries.is_unknown(*position));
+        let mut count = on_branch.count();
+        if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries.is_unknown(position)) {
+            return count;
+        }
+        // What hangs on the end, by how far it stands behind it.
+        let mut hangs = vec![true];
+        for position in self.leaf + 1..entries.len() {
+            let hangs_on = |parent: usize| {
+                let behind = parent.checked_sub(self.leaf);
+                behind.is_some_and(|behind| hangs.get(behind).copied().unwrap_or(false))
+            };
+            let is_it = entries.role(position) == Role::Other
+                && !self.contains(position)
+                && matches!(entries.parent(position), Parent::Found(parent) if hangs_on(parent));
+            hangs.push(is_it);
+            count += usize::from(is_it && entries.is_unknown(position));
+        }
+        count
+    }
+
     fn follow(&mut self, entries: &Entries, follow_compaction: bool, joins: bool) {
         let mut position = self.leaf;
         loop {

@@ -1,0 +1,20 @@
+//! What the history leaves out since this version does not know what it is.
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::history::{GapKind, HistoryGap};
+
+use crate::transcript::opened::Opened;
+
+/// Tells of records of kinds that are not known. Nothing is damaged, and the agent that wrote them loads them.
+pub(super) fn gap(upstream_id: &UpstreamId, open: &Opened) -> Option<HistoryGap> {
+    let detail = match open.unknown() {
+        0 => return None,
+        1 => "1 of its records is of a kind that this version does not know".to_owned(),
+        records => format!("{records} of its records are of kinds that this version does not know"),
+    };
+    Some(HistoryGap {
+        upstream_id: upstream_id.clone(),
+        kind: GapKind::UnknownRecord,
+        detail,
+    })
+}
