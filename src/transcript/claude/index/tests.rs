@@ -99,9 +99,11 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
             }
             None => {
                 broken.push(spoken(parent));
+                // Of several with one id the last is meant, and the others are passed over.
+                let is_meant = |line: &usize| last.get(&records[*line].uuid) == Some(line);
                 let before = (0..line)
                     .rev()
-                    .find(|line| !records[*line].is_sidechain && !on.contains(line));
+                    .find(|line| !records[*line].is_sidechain && !on.contains(line) && is_meant(line));
                 let Some(before) = before else { break };
                 on.insert(before);
                 line = before;
