@@ -494,7 +494,8 @@ impl Ears {
             }
         }
         self.files.put(&changed.path, seen);
-        self.note_read(&changed.path, !is_unread);
+        // A stop ends what is being read.
+        self.note_read(&changed.path, !is_unread || registry.stop.is_cancelled());
         if is_waiting {
             let since = self.round;
             self.waiting.insert(
