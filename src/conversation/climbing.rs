@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::agent::catalog::AgentEntry;
+use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Generation, Lease, Urgency};
 use crate::chain::{NewLink, Origins};
@@ -174,7 +175,7 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
 }
 
 fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
-    upstream::classify(entry, error).kind == crate::agent::failure::FailureKind::AuthRequired
+    upstream::classify(entry, error).kind == FailureKind::AuthRequired
 }
 
 /// A failed read of the store, in the terms of a call.
@@ -441,7 +442,12 @@ impl Climber {
             OpenError::Setting { .. } => return Outcome::Stop(told),
             OpenError::Call(CallError::Agent(agent)) => {
                 let failure = upstream::classify(&self.entry, agent);
-                if matches!(told, ConversationError::AuthRequired(_)) {
+                // What passes by itself is no reason to leave the head for less.
+                let passes = matches!(
+                    failure.kind,
+                    FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network
+                );
+                if passes || matches!(told, ConversationError::AuthRequired(_)) {
                     return Outcome::Stop(told);
                 }
                 if failure.session_unknown {
@@ -449,6 +455,10 @@ impl Climber {
                 } else {
                     StepFailure::Other(text)
                 }
+            }
+            // Twice, in two processes: it takes that long, or hangs in what only time can mend.
+            OpenError::Call(CallError::TimedOut { .. }) if self.failed.is_some() => {
+                return Outcome::Stop(told);
             }
             OpenError::Call(_) => StepFailure::Process(text),
         };

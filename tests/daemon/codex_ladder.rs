@@ -167,3 +167,25 @@ async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     assert_eq!(app.chain(id).await.len(), 1);
     assert!(Path::new(&path).exists());
 }
+
+/// A server that is overloaded, say: the session is there, and the next try will have it.
+#[tokio::test]
+async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let data = json!({"details": "x", "codexErrorInfo": "serverOverloaded"});
+    let error = json!({"code": -32603, "message": "Internal error", "data": data});
+    fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
+    let overloaded = app
+        .call("conversation/resume", json!({"conversationId": id}))
+        .await;
+    refused(overloaded, ErrorKind::AgentError, "answered with an error");
+    let loads = scripted::heard(&home, "codex");
+    let loads = loads.iter().filter(|sent| sent["method"] == "session/load");
+    assert_eq!(loads.count(), 1);
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
+    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
+    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+}

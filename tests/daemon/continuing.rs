@@ -307,6 +307,26 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
     }
 }
 
+/// A tool ran before the agent died: whoever sends the prompt again would have it run twice.
+#[tokio::test]
+async fn f18_what_died_behind_a_tool_is_not_called_retryable() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for (text, retryable) in [
+        ("[[say a word]][[crash]]", true),
+        ("[[write made.txt x]][[crash]]", false),
+    ] {
+        let id = app.make(&home.project()).await;
+        let failure = app.send(id, text).await.failure.unwrap();
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (FailureKind::AgentDied, retryable),
+            "{text}"
+        );
+    }
+}
+
 /// It waits for its new time, and the herd lets the next one in.
 #[tokio::test]
 async fn a_limit_that_is_still_on_is_met_once() {

@@ -128,7 +128,12 @@ impl<'a> Scene<'a> {
     pub(crate) async fn ends_as_cut_short(&mut self, prompt: u64, text: &str) {
         let turn = self.turn(prompt).await;
         let failure = turn.failure.unwrap();
-        assert_eq!((failure.kind, failure.retryable), (FailureKind::AgentDied, true));
+        // Sent again, a tool that had been called would run again.
+        let called = text.contains("[[write") || text.contains("[[ask");
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (FailureKind::AgentDied, !called)
+        );
         assert!(failure.message.contains("signal"), "{}", failure.message);
         let conversation = self.get().await;
         assert_eq!(conversation.state, ConversationState::Interrupted);

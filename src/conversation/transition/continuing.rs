@@ -160,7 +160,9 @@ impl<R> Model<R> {
     /// Whether it is about to go on by itself, and no agent has shown yet that it works on it.
     pub fn begins_to_continue(&self) -> bool {
         let turn = self.turn.as_ref();
-        self.due.is_some() || turn.is_some_and(|turn| turn.asked.continues && !turn.taken)
+        // What has to be answered first may wait for days.
+        let is_due = self.due.is_some() && self.record.interrupts.is_empty();
+        is_due || turn.is_some_and(|turn| turn.asked.continues && !turn.taken)
     }
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.

@@ -12,7 +12,7 @@ use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::state::{Model, Session, TurnPhase};
-use crate::store::{RequestRecord, Resting};
+use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
     /// The agent's result ends the turn, unless it holds a failure.
@@ -66,7 +66,8 @@ impl<R> Model<R> {
             kind,
             message: failure.message,
             resets_at: failure.resets_at,
-            retryable: failure.retryable,
+            // A tool would run twice.
+            retryable: failure.retryable && !self.has_started_a_tool(),
         };
         match kind {
             FailureKind::RateLimited => {
@@ -91,6 +92,11 @@ impl<R> Model<R> {
             _ => self.rest(Resting::Idle),
         }
         self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
+    }
+
+    fn has_started_a_tool(&self) -> bool {
+        let pending = self.record.turn.as_ref();
+        pending.is_some_and(|pending| pending.phase >= Progress::ToolStarted)
     }
 
     /// What the conversation does once nothing runs.

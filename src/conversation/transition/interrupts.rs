@@ -184,7 +184,7 @@ impl<R> Model<R> {
             return;
         }
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
-        let prompt = PromptContent::text(&orphan_text(&interrupt));
+        let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
         let asked = Waiting {
             turn_id,
             prompt,
@@ -399,8 +399,19 @@ fn cancelled_outcome(kind: InterruptKind) -> RawJson {
     })
 }
 
-/// What the successor of an agent that died with a question open is told when the answer is yes.
-fn orphan_text(interrupt: &Interrupt) -> String {
+/// What the successor of an agent that died with a question open is told of an answer that is no refusal.
+fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
+    let outcome: Value = outcome.read().unwrap_or(Value::Null);
+    if interrupt.kind == InterruptKind::Elicitation {
+        let request: Value = interrupt.request.read().unwrap_or(Value::Null);
+        let message = request.get("message").and_then(Value::as_str);
+        let content = outcome.get("content").filter(|content| !content.is_null());
+        return format!(
+            "Before the session was interrupted you asked: {} The answer is{}. Please go on from there.",
+            message.unwrap_or("something of the person."),
+            content.map_or_else(|| " yes".to_owned(), |content| format!(": {content}"))
+        );
+    }
     let call: Value = interrupt
         .tool_call
         .as_ref()
@@ -415,8 +426,91 @@ fn orphan_text(interrupt: &Interrupt) -> String {
         .filter(|input| !input.is_null())
         .map(|input| format!(" with {input}"));
     format!(
-        "Before the session was interrupted you asked for permission for: {title}{}. The answer is yes, this once. \
-         Please go on from there.",
-        input.unwrap_or_default()
+        "Before the session was interrupted you asked for permission for: {title}{}. {} Please go on from there.",
+        input.unwrap_or_default(),
+        granted(interrupt, &outcome)
     )
+}
+
+/// A permission in words: what was chosen, where the question had several ways to say yes.
+fn granted(interrupt: &Interrupt, outcome: &Value) -> String {
+    let options = interrupt.options.as_ref();
+    let options: Vec<Value> = options
+        .and_then(|options| options.read().ok())
+        .unwrap_or_default();
+    let of = |option: &Value, member: &str| option.get(member).and_then(Value::as_str).map(str::to_owned);
+    let is_yes = |option: &&Value| !of(option, "kind").unwrap_or_default().starts_with("reject");
+    let chosen = options
+        .iter()
+        .find(|option| option.get("optionId") == outcome.get("optionId"));
+    let is_always = chosen.and_then(|option| of(option, "kind")).as_deref() == Some("allow_always");
+    let how_long = if is_always { "and always" } else { "this once" };
+    match chosen.and_then(|option| of(option, "name")) {
+        Some(name) if options.iter().filter(is_yes).count() > 1 => {
+            format!("The answer is yes, {how_long}: \"{name}\" was chosen.")
+        }
+        _ => format!("The answer is yes, {how_long}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::InterruptId;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn interrupt(kind: InterruptKind, options: Value, request: Value) -> Interrupt {
+        Interrupt {
+            id: InterruptId::new("i1"),
+            kind,
+            tool_call: Some(RawJson::from(json!({"title": "Pick a database"}))),
+            options: Some(RawJson::from(options)),
+            request: RawJson::from(request),
+            raised_at: Timestamp::UNIX_EPOCH,
+            orphaned: true,
+        }
+    }
+
+    #[test]
+    fn the_successor_of_an_agent_is_told_what_was_answered() {
+        let option = |id: &str, kind: &str| json!({"optionId": id, "name": id.to_uppercase(), "kind": kind});
+        let several = json!([
+            option("one", "allow_once"),
+            option("all", "allow_always"),
+            option("no", "reject_once")
+        ]);
+        let single = json!([option("one", "allow_once"), option("no", "reject_once")]);
+        let table = [
+            (
+                &several,
+                "one",
+                "The answer is yes, this once: \"ONE\" was chosen.",
+            ),
+            (
+                &several,
+                "all",
+                "The answer is yes, and always: \"ALL\" was chosen.",
+            ),
+            (&single, "one", "The answer is yes, this once. Please"),
+        ];
+        for (options, chosen, told) in table {
+            let asked = interrupt(InterruptKind::Permission, options.clone(), json!({}));
+            let outcome = RawJson::from(json!({"outcome": "selected", "optionId": chosen}));
+            let text = orphan_text(&asked, &outcome);
+            assert!(text.contains("Pick a database") && text.contains(told), "{text}");
+        }
+        let asked = interrupt(
+            InterruptKind::Elicitation,
+            json!([]),
+            json!({"message": "Which database?"}),
+        );
+        let outcome = RawJson::from(json!({"action": "accept", "content": {"db": "SQLite"}}));
+        let text = orphan_text(&asked, &outcome);
+        assert!(
+            text.contains("Which database?") && text.contains(r#"{"db":"SQLite"}"#),
+            "{text}"
+        );
+    }
 }
