@@ -147,16 +147,42 @@ impl Home {
     /// Fails when a process of this home is left beside these.
     #[track_caller]
     pub(crate) fn assert_nobody_but(&self, known: &[u32]) {
-        let left: Vec<String> = self
-            .processes()
-            .into_iter()
-            .filter(|pid| !known.contains(pid))
-            .map(|pid| {
-                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                format!("{pid} ({})", String::from_utf8_lossy(&line).replace('\0', " "))
-            })
-            .collect();
-        assert!(left.is_empty(), "left behind: {left:?}\n{}", self.last_words());
+        let mut left = self.processes();
+        left.retain(|pid| !known.contains(pid));
+        assert!(
+            left.is_empty(),
+            "left behind: {:?}\n{}",
+            lines_of(&left),
+            self.last_words()
+        );
+    }
+
+    /// Fails when a process of an earlier life is left beside this daemon, which may have started agents of its own: it goes on
+    /// with what was cut short.
+    #[track_caller]
+    pub(crate) fn assert_only_those_of(&self, daemon: &Daemon) {
+        let is_its_own = |pid: &u32| {
+            let mut pid = *pid;
+            loop {
+                if pid == daemon.pid() {
+                    return true;
+                }
+                // One that ends meanwhile is not left.
+                match parent(pid) {
+                    None => return true,
+                    Some(0 | 1) => return false,
+                    Some(parent) => pid = parent,
+                }
+            }
+        };
+        let mut left = self.processes();
+        left.retain(|pid| !is_its_own(pid));
+        assert!(
+            left.is_empty(),
+            "of an earlier life: {:?}\n{}",
+            lines_of(&left),
+            self.last_words()
+        );
     }
 
     /// Fails unless everything is as it is without a daemon: no process, no socket, a free lock.
@@ -290,4 +316,20 @@ pub(crate) fn through_shell(home: &Home, script: &str) -> Command {
 
 fn contains(text: &[u8], needle: &[u8]) -> bool {
     text.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Processes with their command lines.
+fn lines_of(processes: &[u32]) -> Vec<String> {
+    let line_of = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        format!("{pid} ({})", String::from_utf8_lossy(&line).replace('\0', " "))
+    };
+    processes.iter().map(line_of).collect()
+}
+
+/// The parent of a process; none when it has ended.
+fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything: the state, then the parent.
+    status.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }

@@ -158,7 +158,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
             home.spawn().kill_after(&watched, changes);
         }
         daemon = home.start();
-        home.assert_nobody_but(&[daemon.pid()]);
+        home.assert_only_those_of(&daemon);
         verify_list(&home, &workers);
         let ending = match blow {
             Blow::Daemon | Blow::WithAgents { .. } => Ending::Killed,

@@ -430,7 +430,7 @@ impl Round {
         self.daemon.take().unwrap().kill();
         let open = std::mem::take(&mut self.open);
         let daemon = self.home.start();
-        self.home.assert_nobody_but(&[daemon.pid()]);
+        self.home.assert_only_those_of(&daemon);
         self.daemon = Some(daemon);
         self.client = Client::connect(&self.home.socket()).unwrap();
         self.verify_chains();
