@@ -95,7 +95,8 @@ pub struct PortableConversation {
     pub messages: Vec<Message>,
     /// How many turns the messages are.
     pub turns: u64,
-    /// What the agent last reported of its usage, in ACP's shape; absent when no session is open.
+    /// What the agent last reported of its usage, in ACP's shape; absent when it never did, as in what was adopted and had no turn
+    /// since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<RawJson>,
     /// The questions of the agent that wait for a person; absent when there are none.

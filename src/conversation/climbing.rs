@@ -442,12 +442,11 @@ impl Climber {
             OpenError::Setting { .. } => return Outcome::Stop(told),
             OpenError::Call(CallError::Agent(agent)) => {
                 let failure = upstream::classify(&self.entry, agent);
-                // What passes by itself is no reason to leave the head for less.
-                let passes = matches!(
-                    failure.kind,
-                    FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network
-                );
-                if passes || matches!(told, ConversationError::AuthRequired(_)) {
+                // What passes by itself, or once a person has signed in, is no reason to leave the head for less.
+                if matches!(
+                    told,
+                    ConversationError::AuthRequired(_) | ConversationError::Passing { .. }
+                ) {
                     return Outcome::Stop(told);
                 }
                 if failure.session_unknown {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bridge_protocol::conversation::Limit;
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId};
@@ -83,6 +84,16 @@ pub enum ConversationError {
         message: String,
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
+    },
+    /// What the agent answered passes by itself: a usage limit, an overloaded server, no network, or no answer in time.
+    #[error("{message}")]
+    Passing {
+        /// The agent's words.
+        message: String,
+        /// Its JSON-RPC error.
+        upstream: Option<RawJson>,
+        /// The limit, where it is one.
+        limit: Option<Limit>,
     },
     /// The agent wants one to sign in.
     #[error("{0}")]

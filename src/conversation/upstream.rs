@@ -5,9 +5,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{Limit, Settings};
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -208,7 +209,7 @@ async fn open_in(
     let (raw, bound) = answer.inspect_err(|error| {
         if wants_sign_in(entry, error) {
             // It may have looked at its start only, and a person signs in beside it.
-            lease.retire();
+            lease.note_signed_out();
         }
     })?;
     if matches!(opening, Opening::Load(_)) {
@@ -400,11 +401,29 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                     entry.name, failure.message
                 ),
             };
-            ConversationError::AgentError {
+            let upstream = upstream_json(agent);
+            let passes = matches!(
+                failure.kind,
+                FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network
+            );
+            if !passes {
+                return ConversationError::AgentError { message, upstream };
+            }
+            let is_limit = failure.kind == FailureKind::RateLimited;
+            ConversationError::Passing {
                 message,
-                upstream: upstream_json(agent),
+                upstream,
+                limit: is_limit.then(|| Limit {
+                    kind: turn::FailureKind::RateLimited,
+                    resets_at: failure.resets_at,
+                }),
             }
         }
+        CallError::TimedOut { .. } => ConversationError::Passing {
+            message: text,
+            upstream: None,
+            limit: None,
+        },
         CallError::Unsupported(_) => ConversationError::Unsupported(text),
         CallError::Died(_) | CallError::Closing | CallError::Stalled => {
             ConversationError::AgentUnavailable(text)

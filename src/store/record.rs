@@ -48,6 +48,9 @@ pub struct ConversationRecord {
     /// What the agent last reported of how it is set up. It is shown, and never applied.
     #[serde(default, skip_serializing_if = "Reported::is_empty")]
     pub reported: Reported,
+    /// What the agent last reported of its usage, as it was at the end of the last turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RawJson>,
     /// The limit that it has run into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
@@ -383,6 +386,7 @@ impl ConversationRecord {
             parent: None,
             settings: Settings::default(),
             reported: Reported::default(),
+            usage: None,
             limit: None,
             cut: None,
             continuation: None,

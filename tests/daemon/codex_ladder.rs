@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Relation, Resumed, Via};
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
@@ -181,11 +182,37 @@ async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
     let overloaded = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
-    refused(overloaded, ErrorKind::AgentError, "answered with an error");
+    let error = overloaded.unwrap_err();
+    assert_eq!((error.kind, error.retryable), (ErrorKind::AgentError, true));
     let loads = scripted::heard(&home, "codex");
     let loads = loads.iter().filter(|sent| sent["method"] == "session/load");
     assert_eq!(loads.count(), 1);
     assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
+    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
+    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+}
+
+/// A limit is the conversation's state and has its own error, whoever meets it.
+#[tokio::test]
+async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let data = json!({"details": "x", "codexErrorInfo": "usageLimitExceeded"});
+    let error = json!({"code": -32603, "message": "You've hit your usage limit", "data": data});
+    fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
+    let limited = app
+        .call(
+            "conversation/prompt",
+            json!({"conversationId": id, "prompt": "go on"}),
+        )
+        .await;
+    let error = refused(limited, ErrorKind::Limited, "answered with an error");
+    assert!(error.retryable);
+    let conversation = app.get(id).await;
+    assert_eq!(conversation.state, ConversationState::Limited);
+    assert_eq!(conversation.head.unwrap().as_str(), ROOT_ID);
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
     assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
 }

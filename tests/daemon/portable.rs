@@ -60,6 +60,18 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     let mut file: Value = serde_json::from_str(&text).unwrap();
     file["exportedAt"] = portable["exportedAt"].clone();
     assert_eq!(file, portable);
+
+    // What the agent said last is known without it, and by the next life; a new chat has used nothing.
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let later = export(&app, json!({"conversationId": id})).await;
+    assert_eq!(later["usage"], portable["usage"]);
+    app.call("conversation/reset", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let anew = export(&app, json!({"conversationId": id})).await;
+    assert_eq!(anew["usage"], Value::Null);
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ impl Actor {
                     close_in_background(session);
                 }
             }
-            // Dropped as it is: what it may have opened goes with its process.
+            // Dropped as it is: what it has opened it closes, and a process at which it hangs is left to its other users.
             Effect::GiveUpClimb => self.job = None,
             Effect::Discard => {
                 if let Some(session) = self.arrived.take() {
@@ -392,8 +392,7 @@ impl JobDone {
     }
 }
 
-/// Closes a session that nobody waits for.
-/// Goes on whether or not somebody waits for it.
+/// Closes a session. That goes on whether or not somebody waits for it.
 fn close_in_background(session: UpstreamSession) -> JoinHandle<()> {
     tokio::spawn(upstream::close(session, false, Duration::ZERO))
 }

@@ -33,7 +33,11 @@ impl History {
     /// The last turns, oldest first, at most so many. One of which a message cannot be read is told as far as it can be.
     pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {
         let mut told = Vec::new();
-        for session in self.sessions.iter_mut().rev() {
+        let is_lost = |gap: &HistoryGap| matches!(gap.kind, GapKind::Missing | GapKind::Unreadable);
+        let is_whole = !self.gaps.iter().any(is_lost);
+        for (position, session) in self.sessions.iter_mut().enumerate().rev() {
+            // What a session was told of those before it stands in these, where they can be read.
+            let is_told_before = position > 0 && is_whole;
             for turn in (0..session.open.turns()).rev() {
                 if told.len() == last {
                     break;
@@ -45,7 +49,7 @@ impl History {
                 };
                 for number in session.open.turn(turn) {
                     if let Ok(Some(read)) = session.read(number, Opened::message, &mut self.gaps) {
-                        take(&mut past, read);
+                        take(&mut past, read, is_told_before);
                     }
                 }
                 told.push(past);
@@ -56,12 +60,12 @@ impl History {
     }
 }
 
-fn take(past: &mut PastTurn, read: TranscriptMessage) {
+fn take(past: &mut PastTurn, read: TranscriptMessage, is_told_before: bool) {
     let is_reply = read.speaker == Speaker::Model && read.sort == Sort::Ordinary;
     for part in read.parts {
         match part {
-            // What an earlier session was told of those before it stands in these.
-            Part::Text(text) if read.sort == Sort::Prompt && !is_preamble(&text) => {
+            Part::Text(text) if read.sort == Sort::Prompt && is_told_before && is_preamble(&text) => {}
+            Part::Text(text) if read.sort == Sort::Prompt => {
                 add(&mut past.prompt, &text);
             }
             Part::Text(text) if is_reply => {

@@ -55,6 +55,7 @@ impl Registry {
         let turn = Arc::clone(turns).acquire_owned().await;
         let usage = self.usage(id).await;
         let (record, view) = (self.record(id)?, self.view(id)?);
+        let usage = usage.or_else(|| record.usage.clone());
         let services = Arc::clone(&self.services);
         let progress = begun.progress();
         let work = move || {

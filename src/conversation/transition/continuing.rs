@@ -269,13 +269,18 @@ impl<R> Model<R> {
             ConversationError::AgentUnavailable(_)
                 | ConversationError::StoreFailed(_)
                 | ConversationError::Busy(_)
+                | ConversationError::Passing { .. }
         );
+        let resets_at = match error {
+            ConversationError::Passing { limit, .. } => limit.as_ref().and_then(|limit| limit.resets_at),
+            _ => None,
+        };
         let Some(continuation) = &mut self.record.continuation else {
             return;
         };
         continuation.attempts += 1;
         if is_passing && continuation.attempts < ATTEMPTS_LIMIT {
-            let due = next_try(None, continuation.attempts, now);
+            let due = next_try(resets_at, continuation.attempts, now);
             (continuation.at, continuation.since) = (due.at, due.since);
             self.note_change();
         } else {

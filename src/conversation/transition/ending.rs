@@ -158,6 +158,8 @@ impl<R> Model<R> {
             })
         });
         self.record.turn = None;
+        // Kept for those who ask when no session is open.
+        self.record.usage = self.info.usage.clone().or(self.record.usage.take());
         effects.push(Effect::Disarm(Deadline::Accept));
         effects.push(Effect::Disarm(Deadline::Cancel));
         self.touch(now);

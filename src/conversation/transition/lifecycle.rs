@@ -175,6 +175,7 @@ impl<R> Model<R> {
                 let mut ledger = self.clear_chain(ClearReason::Reset, now);
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
+                self.record.usage = None;
                 self.record.failure = None;
                 self.record.cut = None;
                 self.record.continuation = None;

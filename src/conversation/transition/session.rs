@@ -29,8 +29,9 @@ impl<R> Model<R> {
         let error = ConversationError::AgentUnavailable(format!(
             "the agent ended {MAX_DEATHS} times before it could be sent the prompt; the last time: {last}"
         ));
-        self.fail_waiting(&error, now, effects);
         self.note_failed(&error);
+        // What goes out by itself has words of its own for it.
+        self.fail_waiting(&error, now, effects);
     }
 
     /// Notes that the conversation cannot go on until somebody has mended what is wrong, and what that is.
@@ -280,6 +281,14 @@ impl<R> Model<R> {
         };
         if is_lasting {
             self.note_failed(error);
+        }
+        if let ConversationError::Passing {
+            limit: Some(limit), ..
+        } = error
+        {
+            self.record.resting = Resting::Limited;
+            self.record.limit = Some(limit.clone());
+            self.note_change();
         }
     }
 

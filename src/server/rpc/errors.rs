@@ -43,6 +43,17 @@ fn bridge(error: &ConversationError) -> BridgeError {
             let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
             made(ErrorKind::AgentError).with_raw("upstream", upstream)
         }
+        ConversationError::Passing { upstream, limit, .. } => {
+            let kind = limit
+                .as_ref()
+                .map_or(ErrorKind::AgentError, |_| ErrorKind::Limited);
+            let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
+            let told = made(kind).retryable(true).with_raw("upstream", upstream);
+            match limit.as_ref().and_then(|limit| limit.resets_at) {
+                Some(resets_at) => told.with("resetsAt", resets_at.to_string()),
+                None => told,
+            }
+        }
         ConversationError::AuthRequired(_) => made(ErrorKind::AuthRequired),
         ConversationError::Unsupported(_) => made(ErrorKind::Unsupported),
         ConversationError::NotResumable { attempts, .. } => {

@@ -1,6 +1,7 @@
 //! Going on by itself: what goes out, when, and that it goes out once.
 
-use bridge_protocol::conversation::{ContinueAt, ConversationState};
+use bridge_protocol::conversation::{ContinueAt, ConversationState, Limit};
+use bridge_protocol::turn::FailureKind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -210,6 +211,34 @@ fn what_cannot_reach_an_agent_is_tried_again_or_told() {
         world.climb_fails(error);
         assert_eq!(attempts(&world), goes_on.then_some(1));
         assert_eq!(world.model.state(), ConversationState::Failed);
+        assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    }
+}
+
+/// The limit that is still on may be met by the resume already.
+#[test]
+fn what_passes_by_itself_is_waited_for_where_a_resume_meets_it() {
+    const LATER: &str = "2036-11-03T15:00:00Z";
+    let limit = Limit {
+        kind: FailureKind::RateLimited,
+        resets_at: Some(LATER.parse().unwrap()),
+    };
+    for limit in [Some(limit), None] {
+        let mut world = waiting();
+        world.elapses(Deadline::Idle);
+        world.closes();
+        world.passes_to(RESET);
+        world.falls_due();
+        world.ascertains(Arrival::Absent);
+        world.climb_fails(ConversationError::Passing {
+            message: "not now".to_owned(),
+            upstream: None,
+            limit: limit.clone(),
+        });
+        assert_eq!(attempts(&world), Some(1));
+        let due = due_at(&world).unwrap();
+        assert_eq!(due == LATER, limit.is_some(), "{due}");
+        assert_eq!(world.model.state(), ConversationState::Limited);
         assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
     }
 }
