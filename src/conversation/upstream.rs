@@ -413,7 +413,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             ConversationError::Passing {
                 message,
                 upstream,
-                limit: is_limit.then(|| Limit {
+                limit: is_limit.then_some(Limit {
                     kind: turn::FailureKind::RateLimited,
                     resets_at: failure.resets_at,
                 }),
