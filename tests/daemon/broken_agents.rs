@@ -60,9 +60,7 @@ async fn with_a_prompt_that_no_other_process_can_take() {
     let (home, gate) = Gate::home();
     let daemon = home.start();
     let mut scene = Scene::begun(&daemon, &gate).await;
-    let prompt = scene
-        .begin_held("session/prompt", "conversation/prompt", json!({"prompt": "x"}))
-        .await;
+    let prompt = scene.prompt_held("session/prompt").await;
     gate.break_with(Some("the licence has run out"));
     let dead = scene.kill(Victim::Process);
     // Whether it was told as accepted meanwhile, nobody waits for here.

@@ -50,8 +50,7 @@ pub(crate) async fn continued(events: &mut Events) -> TurnResult {
 
 /// The prompts that the transcript of the head holds.
 pub(crate) async fn prompts(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
-    let head = app.get(id).await.head.unwrap();
-    let text = fs::read_to_string(home.transcript(head.as_str()).unwrap()).unwrap();
+    let text = fs::read_to_string(home.transcript_of(app, id).await).unwrap();
     let records = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -76,8 +75,7 @@ async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
+    let id = app.begun(&home.project(), &["before"]).await;
     let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[limit 1]]").await;
     let failure = limited.failure.unwrap();
@@ -106,13 +104,12 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
+    let id = app.begun(&home.project(), &["before"]).await;
     let limited = send_and_wait(&app, id, "[[limit 1]][[say done]]").await;
     let at = limited.continuation.unwrap().at;
-    let head = app.get(id).await.head.unwrap();
+    let transcript = home.transcript_of(&app, id).await;
     daemon.kill();
-    cut_before(&home.transcript(head.as_str()).unwrap(), "[[limit 1]]");
+    cut_before(&transcript, "[[limit 1]]");
     let daemon = home.start();
     let app = daemon.app().await;
     let mut events = app.events(id).await;
@@ -244,11 +241,8 @@ async fn it_waits_without_its_agent() {
 async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId, Value) {
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
-    let [agent] = home.agents()[..] else {
-        panic!("one agent")
-    };
+    let id = app.begun(&home.project(), &["before"]).await;
+    let agent = home.only_agent();
     if !is_read {
         stop_process(agent);
     }
@@ -270,11 +264,8 @@ async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
-    let [agent] = home.agents()[..] else {
-        panic!("one agent")
-    };
+    let id = app.begun(&home.project(), &["before"]).await;
+    let agent = home.only_agent();
     stop_process(agent);
     let mut events = app.events(id).await;
     let params = json!({"conversationId": id, "prompt": "never read"});
@@ -369,12 +360,11 @@ async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
+    let id = app.begun(&home.project(), &["before"]).await;
     send_and_wait(&app, id, "[[limit 4]] one").await;
-    let head = app.get(id).await.head.unwrap();
+    let transcript = home.transcript_of(&app, id).await;
     daemon.kill();
-    cut_before(&home.transcript(head.as_str()).unwrap(), "[[limit 4]]");
+    cut_before(&transcript, "[[limit 4]]");
     let daemon = home.start();
     let app = daemon.app().await;
     let mut events = app.events(id).await;
@@ -396,9 +386,7 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     raw.run(deaf, "[[say one]][[hang]]").await;
     let mut of_other = daemon.raw().await;
     let (running, _) = of_other.run(other, "[[say two]][[hang]]").await;
-    let [agent] = home.agents()[..] else {
-        panic!("one agent")
-    };
+    let agent = home.only_agent();
     let mut events = app.events(other).await;
     stop_process(agent);
     app.call("conversation/cancel", json!({"conversationId": deaf}))

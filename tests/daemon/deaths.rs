@@ -36,9 +36,7 @@ async fn at_its_start() {
         let (home, gate) = Gate::home();
         let daemon = home.start();
         let mut scene = Scene::new(&daemon, &gate).await;
-        let prompt = scene
-            .begin_held("initialize", "conversation/prompt", json!({"prompt": "x"}))
-            .await;
+        let prompt = scene.prompt_held("initialize").await;
         let resume = scene.begin("conversation/resume", json!({})).await;
         // Admitted behind them on the same connection.
         let queued = scene.begin("conversation/prompt", json!({"prompt": "y"})).await;
@@ -67,9 +65,7 @@ async fn while_it_opens_a_new_session() {
         let (home, gate) = Gate::home();
         let daemon = home.start();
         let mut scene = Scene::new(&daemon, &gate).await;
-        let prompt = scene
-            .begin_held("session/new", "conversation/prompt", json!({"prompt": "x"}))
-            .await;
+        let prompt = scene.prompt_held("session/new").await;
         let dead = scene.kill(victim);
         is_told(&scene.answer(prompt).await);
         let conversation = scene.get().await;
@@ -89,9 +85,7 @@ async fn with_a_prompt_that_is_in_no_transcript() {
         let (home, gate) = Gate::home();
         let daemon = home.start();
         let mut scene = Scene::begun(&daemon, &gate).await;
-        let prompt = scene
-            .begin_held("session/prompt", "conversation/prompt", json!({"prompt": "x"}))
-            .await;
+        let prompt = scene.prompt_held("session/prompt").await;
         let dead = scene.kill(victim);
         let turn = scene.turn(prompt).await;
         assert_eq!(
@@ -111,8 +105,7 @@ async fn with_a_prompt_in_the_transcript_and_nothing_shown() {
         let (home, gate) = Gate::home();
         let daemon = home.start();
         let mut scene = Scene::begun(&daemon, &gate).await;
-        let head = scene.get().await.head.unwrap();
-        let transcript = home.transcript(head.as_str()).unwrap();
+        let transcript = home.transcript_of(&scene.app, scene.id).await;
         let prompt = scene
             .begin("conversation/prompt", json!({"prompt": "[[hang]]"}))
             .await;
@@ -251,9 +244,7 @@ async fn while_it_is_configured_behind_a_resume() {
         let updated = scene.begin("conversation/update", update).await;
         scene.answer(updated).await;
         scene.app.close(scene.id).await;
-        let prompt = scene
-            .begin_held("session/set_mode", "conversation/prompt", json!({"prompt": "x"}))
-            .await;
+        let prompt = scene.prompt_held("session/set_mode").await;
         let dead = scene.kill(victim);
         let turn = scene.turn(prompt).await;
         let resumed = turn.resumed.unwrap();

@@ -232,9 +232,7 @@ async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
-    app.send(id, "two").await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     let this = json!({"conversationId": id});

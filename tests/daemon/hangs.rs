@@ -1,6 +1,7 @@
 //! Agents that do not answer: whoever cancels is answered in time, and the conversation goes on without them. Nobody is
 //! given up for being silent alone, and nothing that others wait for is.
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::Fidelity;
@@ -8,14 +9,37 @@ use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
 use crate::gate::Gate;
-use crate::home::wait_for_end;
-use crate::support::{Events, words_of};
+use crate::home::{Daemon, wait_for_end};
+use crate::support::{App, Events, words_of};
 
 /// A cancel that is not heeded is soon past its deadline; opening a session may take as long as ever.
 const IMPATIENT: &str = "[limits]\ncancel_grace_ms = 200\n";
 
 /// No cancel passes its deadline in the time of a test.
 const PATIENT: &str = "[limits]\ncancel_grace_ms = 3600000\n";
+
+/// Sends a prompt at whose session the agent hangs in this call, and cancels it, which is answered. Gives the agents that ran
+/// while one hung.
+async fn cancel_while_it_hangs(
+    daemon: &Daemon<'_>,
+    gate: &Gate,
+    app: &App,
+    id: ConversationId,
+    method: &str,
+) -> Vec<u32> {
+    gate.hold(method);
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": "never sent"});
+    let cancelled = raw.send("conversation/prompt", prompt).await;
+    gate.wait_until_held();
+    let running = gate.children(daemon.home);
+    let answer = app
+        .call("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    assert_eq!(answer.unwrap(), json!({"cancelled": true}));
+    assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
+    running
+}
 
 /// F28: a session that is not brought back is not waited for by who has cancelled, nor by the next prompt, which goes to
 /// another process. The hanging one is gone.
@@ -37,17 +61,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
         let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
         app.call("conversation/update", plan).await.unwrap();
         app.close(id).await;
-        gate.hold(method);
-        let mut raw = daemon.raw().await;
-        let prompt = json!({"conversationId": id, "prompt": "never sent"});
-        let cancelled = raw.send("conversation/prompt", prompt).await;
-        gate.wait_until_held();
-        let hanging = gate.children(&home);
-        let answer = app
-            .call("conversation/cancel", json!({"conversationId": id}))
-            .await;
-        assert_eq!(answer.unwrap(), json!({"cancelled": true}));
-        assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
+        let hanging = cancel_while_it_hangs(&daemon, &gate, &app, id, method).await;
         assert_eq!(app.get(id).await.state, ConversationState::Idle);
         let turn = app.send(id, "second").await;
         assert_eq!(turn.stop_reason, StopReason::EndTurn);
@@ -66,16 +80,7 @@ async fn a_cancel_ends_the_wait_for_a_new_session() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
-    gate.hold("session/new");
-    let mut raw = daemon.raw().await;
-    let prompt = json!({"conversationId": id, "prompt": "never sent"});
-    let cancelled = raw.send("conversation/prompt", prompt).await;
-    gate.wait_until_held();
-    let hanging = gate.children(&home);
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
-    assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
+    let hanging = cancel_while_it_hangs(&daemon, &gate, &app, id, "session/new").await;
     assert_eq!(app.say(id, "first").await.words, "echo: first");
     assert_eq!(app.remembered(id).await, ["first"]);
     hanging.into_iter().for_each(wait_for_end);
@@ -163,15 +168,7 @@ async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     app.close(id).await;
     let mut holder = daemon.raw().await;
     let (running, _) = holder.hang(other).await;
-    gate.hold("session/load");
-    let mut raw = daemon.raw().await;
-    let prompt = json!({"conversationId": id, "prompt": "never sent"});
-    let cancelled = raw.send("conversation/prompt", prompt).await;
-    gate.wait_until_held();
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
-    raw.answer(cancelled).await;
+    cancel_while_it_hangs(&daemon, &gate, &app, id, "session/load").await;
     let mut events = app.events(id).await;
     assert_eq!(app.say(id, "second").await.words, "echo: second");
     assert_eq!(gate.starts().len(), 2, "it has its own process");

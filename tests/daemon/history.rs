@@ -126,9 +126,7 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
-    app.send(id, "two").await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     app.close(id).await;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 
+use bridge_protocol::ConversationId;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -178,6 +179,20 @@ impl Home {
         let all = self.processes();
         let agents = all.iter().filter(|(_, line)| line.contains("loopback-agent"));
         agents.map(|(pid, _)| *pid).collect()
+    }
+
+    /// The loopback agent that runs, which has to be the only one.
+    pub(crate) fn only_agent(&self) -> u32 {
+        let [agent] = self.agents()[..] else {
+            panic!("not one agent: {:?}", self.processes())
+        };
+        agent
+    }
+
+    /// The transcript of the session that a conversation goes on in, which has to be there.
+    pub(crate) async fn transcript_of(&self, app: &App, id: ConversationId) -> PathBuf {
+        let head = app.get(id).await.head.unwrap();
+        self.transcript(head.as_str()).unwrap()
     }
 }
 

@@ -53,8 +53,7 @@ async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
 
 /// The path that the result of the conversation's tool is said to be in.
 async fn named(home: &Home, app: &App, id: ConversationId) -> PathBuf {
-    let head = app.get(id).await.head.unwrap();
-    let text = fs::read_to_string(home.transcript(head.as_str()).unwrap()).unwrap();
+    let text = fs::read_to_string(home.transcript_of(app, id).await).unwrap();
     let records = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -82,9 +82,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
     app.send(id, "before").await;
     app.send(other, "before").await;
     let head = app.get(id).await.head;
-    let [old_agent] = home.agents()[..] else {
-        panic!("they share one agent")
-    };
+    let old_agent = home.only_agent();
 
     fs::remove_file(&token).unwrap();
     let turn = app.send(id, "while nobody is signed in").await;
@@ -156,8 +154,7 @@ async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
+    let id = app.begun(&home.project(), &["before"]).await;
     let turn = app.send(id, "[[fail auth]]").await;
     assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
     let turn = app.send(id, "after").await;
@@ -263,8 +260,7 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     program.install(&home, "1", "");
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     // It has another version's name, and can load a session but no longer resume one.
     let filter = r#"| sed -u -e 's/"version":"[^"]*"/"version":"2.0.0"/' -e 's/"resume":{},*//'"#;
     program.install(&home, "2", filter);
@@ -290,8 +286,7 @@ async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on(
     program.install(&home, "1", "");
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     fs::remove_file(&program.path).unwrap();
     assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
     let chain = app.chain(id).await;
@@ -355,11 +350,9 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
-    app.send(id, "two").await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
-    let transcript = home.transcript(head.as_str()).unwrap();
+    let transcript = home.transcript_of(&app, id).await;
     let mut turns = vec!["one".to_owned(), "two".to_owned()];
     for (what, place) in places(&home, &transcript) {
         let chain = app.chain(id).await;
@@ -407,10 +400,9 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
-    let folder = home.transcript(head.as_str()).unwrap();
+    let folder = home.transcript_of(&app, id).await;
     let folder = folder.parent().unwrap().to_owned();
     let aside = home.path().join("aside");
     let mut raw = daemon.raw().await;
@@ -433,11 +425,10 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let words = "the session could not be brought back";
-    fs::remove_file(home.transcript(head.as_str()).unwrap()).unwrap();
+    fs::remove_file(home.transcript_of(&app, id).await).unwrap();
     refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable, words);
     let shown = app.get(id).await;
     assert_eq!(shown.state, ConversationState::Failed);
@@ -477,8 +468,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let mut raw = daemon.raw().await;
     let running = asks(&mut raw, id).await;
     let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
@@ -518,8 +508,7 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     daemon.kill();
     let kept = |name: &str| fs::read(home.data().join(name)).unwrap();
     let journal = kept("journal.jsonl");

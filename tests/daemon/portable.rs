@@ -96,11 +96,9 @@ async fn gaps_are_told() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
-    let head = app.get(id).await.head.unwrap();
-    fs::remove_file(home.transcript(head.as_str()).unwrap()).unwrap();
+    fs::remove_file(home.transcript_of(&app, id).await).unwrap();
     let path = home.path().join("out.json");
     let told = export(&app, json!({"conversationId": id, "path": path})).await;
     assert_eq!(told["gaps"][0]["kind"], json!("missing"));
@@ -145,10 +143,8 @@ async fn long_work_is_told_and_ends_with_its_caller() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
-    let head = app.get(id).await.head.unwrap();
-    let beside = home.transcript(head.as_str()).unwrap().with_extension("");
+    let id = app.begun(&home.project(), &["one"]).await;
+    let beside = home.transcript_of(&app, id).await.with_extension("");
     fs::create_dir_all(&beside).unwrap();
     // Holes only: on the disk it takes nothing, and to read it takes longer than any test.
     let endless = fs::File::create(beside.join("endless")).unwrap();

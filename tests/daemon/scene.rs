@@ -80,6 +80,12 @@ impl<'a> Scene<'a> {
         request
     }
 
+    /// The same with the prompt `x`.
+    pub(crate) async fn prompt_held(&mut self, held: &str) -> u64 {
+        self.begin_held(held, "conversation/prompt", json!({"prompt": "x"}))
+            .await
+    }
+
     /// Kills it, and gives what has to be gone soon.
     pub(crate) fn kill(&self, victim: Victim) -> Vec<u32> {
         let (process, child) = self.gate.last();

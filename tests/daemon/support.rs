@@ -62,6 +62,15 @@ impl App {
         self.make_with(cwd, json!({})).await.id
     }
 
+    /// A new conversation in this folder, in which these prompts have had their turns.
+    pub(crate) async fn begun(&self, cwd: &str, prompts: &[&str]) -> ConversationId {
+        let id = self.make(cwd).await;
+        for prompt in prompts {
+            self.send(id, prompt).await;
+        }
+        id
+    }
+
     /// A new conversation with these parameters beside the folder.
     pub(crate) async fn make_with(&self, cwd: &str, with: Value) -> Conversation {
         let mut params = with;

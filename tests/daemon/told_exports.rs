@@ -64,10 +64,9 @@ async fn turns_that_are_not_in_the_file_are_told() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
-    let transcript = home.transcript(head.as_str()).unwrap();
+    let transcript = home.transcript_of(&app, id).await;
     let before = fs::read_to_string(&transcript).unwrap();
     app.send(id, "two").await;
     app.close(id).await;

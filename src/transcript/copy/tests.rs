@@ -47,6 +47,15 @@ fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
     )
 }
 
+/// How many prompts and how many breaks the repaired copy of these records has.
+fn joined(lines: &[String]) -> (usize, usize) {
+    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
+    let joined = index(&source).select_joined().expect("a branch");
+    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
+    let live = index(&copy).select(None, true).expect("a branch");
+    (live.prompt_offsets().len(), live.breaks())
+}
+
 #[test]
 fn a_branch_without_some_of_its_parents_is_whole_in_its_copy() {
     let lines = [
@@ -101,11 +110,7 @@ fn a_record_that_stands_twice_is_no_ancestor_of_itself() {
         chain("a2", "u2", "assistant", "second"),
         chain("u3", "a2", "user", "three"),
     ];
-    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
-    let joined = index(&source).select_joined().expect("a branch");
-    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
-    let live = index(&copy).select(None, true).expect("a branch");
-    assert_eq!((live.prompt_offsets().len(), live.breaks()), (2, 0));
+    assert_eq!(joined(&lines), (2, 0));
 }
 
 /// The damage lies in what both branches share, and is not why the newer one was left.
@@ -138,11 +143,7 @@ fn parents_in_a_circle_are_a_beginning_in_a_copy() {
         chain("u2", "a1", "user", "two"),
         chain("a2", "u2", "assistant", "second"),
     ];
-    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
-    let joined = index(&source).select_joined().expect("a branch");
-    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
-    let live = index(&copy).select(None, true).expect("a branch");
-    assert_eq!((live.prompt_offsets().len(), live.breaks()), (2, 0));
+    assert_eq!(joined(&lines), (2, 0));
 }
 
 #[test]

@@ -112,6 +112,12 @@ impl Stage {
         stage
     }
 
+    /// Has its folder watched.
+    fn watch_root(&self) {
+        let mut watch = self.registry.watch.lock().unwrap();
+        watch.add_root(&self.root, Format::Claude);
+    }
+
     fn write_turn(&self, number: u32) {
         let parent = match number {
             1 => "null".to_owned(),
@@ -260,13 +266,7 @@ async fn a_turn_of_ours_that_nothing_told_of_is_found_by_a_later_look() {
 #[tokio::test(start_paused = true)]
 async fn what_a_list_has_heard_is_told() {
     let mut stage = Stage::new().await;
-    let root = stage.root.clone();
-    stage
-        .registry
-        .watch
-        .lock()
-        .unwrap()
-        .add_root(&root, Format::Claude);
+    stage.watch_root();
     let (_, ears) = stage.prepared();
     let silent = Err(io::Error::other("a waker that wakes nobody"));
     stage.registry.watch_once(ready(Ok((silent, ears)))).await;
@@ -309,13 +309,7 @@ fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
 #[tokio::test(start_paused = true)]
 async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later() {
     let mut stage = Stage::new().await;
-    let root = stage.root.clone();
-    stage
-        .registry
-        .watch
-        .lock()
-        .unwrap()
-        .add_root(&root, Format::Claude);
+    stage.watch_root();
     let (finish, prepared) = oneshot::channel();
     let start = Instant::now();
     stage
