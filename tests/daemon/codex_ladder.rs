@@ -1,7 +1,7 @@
 //! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program is scripted.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
@@ -19,12 +19,31 @@ use crate::support::{App, refused, tried};
 const UNKNOWN: &str = "no rollout found for thread id 1";
 
 fn refuse_load(home: &Home, details: &str) {
-    let error = json!({"code": -32603, "message": "Internal error", "data": {"details": details}});
+    let data = json!({"details": details});
+    refuse_load_with(
+        home,
+        &json!({"code": -32603, "message": "Internal error", "data": data}),
+    );
+}
+
+fn refuse_load_with(home: &Home, error: &Value) {
     fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
 }
 
+/// Codex opens it again.
+async fn opens_again(app: &App, home: &Home, id: ConversationId) {
+    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
+    assert_eq!(resume(app, id).await.fidelity, Fidelity::Full);
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
+}
+
+fn ways(attempts: &[Value]) -> Vec<&str> {
+    let ways = attempts.iter().map(|tried| tried["via"].as_str());
+    ways.map(Option::unwrap).collect()
+}
+
 /// Moves the rollout into another folder of Codex', and says where it is.
-fn move_to(home: &Home, folder: &str) -> std::path::PathBuf {
+fn move_to(home: &Home, folder: &str) -> PathBuf {
     let path = rollout(home, ROOT_ID);
     let folder = home.path().join("codex").join(folder);
     fs::create_dir_all(&folder).unwrap();
@@ -129,8 +148,7 @@ async fn what_a_person_put_away_is_left_there_and_it_is_said_how_it_comes_back()
     let why = attempts.last().unwrap()["error"].as_str().unwrap();
     assert!(why.contains(&format!("codex unarchive {ROOT_ID}")), "{why}");
     assert!(moved.exists());
-    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
-    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+    opens_again(&app, &home, id).await;
 }
 
 /// Another Codex writes to it, say: it has all of it, and will give it when that one is done.
@@ -140,20 +158,18 @@ async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = adopt(&app, &home).await;
-    let error =
-        json!({"code": -32600, "message": "Invalid request", "data": {"reason": "thread_active_writer"}});
-    fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
+    let data = json!({"reason": "thread_active_writer"});
+    refuse_load_with(
+        &home,
+        &json!({"code": -32600, "message": "Invalid request", "data": data}),
+    );
     let attempts = not_resumable(&app, id).await;
-    let ways: Vec<&str> = attempts
-        .iter()
-        .map(|tried| tried["via"].as_str().unwrap())
-        .collect();
-    assert_eq!(ways, ["load", "freshProcess"]);
+    assert_eq!(ways(&attempts), ["load", "freshProcess"]);
     assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
-    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
-    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+    opens_again(&app, &home, id).await;
 }
 
+/// Nothing of it can be told, and to begin anew is for a person to say.
 #[tokio::test]
 async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     let home = home();
@@ -161,12 +177,26 @@ async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     let app = daemon.app().await;
     let id = adopt(&app, &home).await;
     let path = rollout(&home, ROOT_ID);
-    fs::write(&path, "{}\n").unwrap();
+    let content = fs::read(&path).unwrap();
     refuse_load(&home, UNKNOWN);
+    fs::write(&path, "{}\n").unwrap();
+    assert_eq!(ways(&not_resumable(&app, id).await), ["load"]);
+
+    // Compressed, and damaged.
+    fs::remove_file(&path).unwrap();
+    let packed = path.with_extension("jsonl.zst");
+    fs::write(&packed, "garbage").unwrap();
     let attempts = not_resumable(&app, id).await;
-    assert_eq!(attempts[0]["via"], "load");
+    assert_eq!(ways(&attempts), ["load", "copied"], "{attempts:?}");
+    let why = attempts[1]["error"].as_str().unwrap();
+    assert!(why.contains(packed.to_str().unwrap()), "{why}");
     assert_eq!(app.chain(id).await.len(), 1);
-    assert!(Path::new(&path).exists());
+
+    // Where it can be read again, all of it is told.
+    fs::remove_file(&packed).unwrap();
+    fs::write(&path, content).unwrap();
+    let resumed = resume(&app, id).await;
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Text, 0));
 }
 
 /// A server that is overloaded, say: the session is there, and the next try will have it.
@@ -177,8 +207,10 @@ async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
     let app = daemon.app().await;
     let id = adopt(&app, &home).await;
     let data = json!({"details": "x", "codexErrorInfo": "serverOverloaded"});
-    let error = json!({"code": -32603, "message": "Internal error", "data": data});
-    fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
+    refuse_load_with(
+        &home,
+        &json!({"code": -32603, "message": "Internal error", "data": data}),
+    );
     let overloaded = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
@@ -188,8 +220,7 @@ async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
     let loads = loads.iter().filter(|sent| sent["method"] == "session/load");
     assert_eq!(loads.count(), 1);
     assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
-    fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
-    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+    opens_again(&app, &home, id).await;
 }
 
 /// A limit is the conversation's state and has its own error, whoever meets it.

@@ -157,8 +157,11 @@ async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let id = app.begun(&home.project(), &["before"]).await;
     let turn = app.send(id, "[[fail auth]]").await;
     assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
+    assert_eq!(cut_short(&app).await, [id]);
     let turn = app.send(id, "after").await;
     assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     assert_eq!(app.remembered(id).await, ["before", "after"]);
     assert_eq!(app.chain(id).await.len(), 1);
     assert_eq!(cut_short(&app).await, [], "whoever got an answer has taken over");
@@ -380,7 +383,12 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
             "the session could not be brought back",
         );
         assert_eq!(app.chain(id).await, chain, "{what}");
-        assert_eq!(app.get(id).await.head.as_ref(), Some(&head), "{what}");
+        let shown = app.get(id).await;
+        assert_eq!(
+            (shown.state, shown.head.as_ref()),
+            (ConversationState::Failed, Some(&head)),
+            "{what}"
+        );
 
         fs::rename(&aside, &place).unwrap();
         assert_eq!(said(&app, id).await, (turns.clone(), vec![]), "{what}");

@@ -1,6 +1,7 @@
 //! How turns fail, in which state the conversation is left, and that no failure costs it its chain.
 
 use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::Fidelity;
 use bridge_protocol::turn::FailureKind;
 use serde_json::{Value, json};
 
@@ -112,13 +113,17 @@ fn a_session_leaves_a_retired_agent_between_turns_only() {
     let mut world = World::running();
     world.apply(Input::AgentRetired);
     world.expect(&[]);
+    // Whoever asks for it while the turn runs has it where it is.
+    world.resume(Fidelity::Text);
+    assert!(matches!(&world.answers[&3], Ok(Answer::Resumed(..))));
+    assert!(world.model.view().live);
     world.ends("end_turn");
     world.forget_log();
-    world.resume(bridge_protocol::link::Fidelity::Text);
+    world.resume(Fidelity::Text);
     world.expect(&["close session"]);
     world.closes();
     world.reopens();
-    assert!(matches!(&world.answers[&3], Ok(Answer::Resumed(..))));
+    assert!(matches!(&world.answers[&4], Ok(Answer::Resumed(..))));
 }
 
 /// An agent that can bring nothing back keeps its session, whatever is the matter with it.
@@ -188,7 +193,7 @@ fn a_limit_is_not_lifted_by_a_failure_that_passes() {
     world.prompt("third");
     world.climb_fails(not_resumable());
     assert_eq!(world.model.state(), ConversationState::Failed);
-    world.resume(bridge_protocol::link::Fidelity::Text);
+    world.resume(Fidelity::Text);
     world.reopens();
     assert_eq!(world.model.state(), ConversationState::Limited);
 }
