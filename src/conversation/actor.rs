@@ -38,6 +38,7 @@ use super::reported::shown_settings;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session};
 use super::upstream::UpstreamSession;
+use super::wakings::Place;
 
 /// How many lines of the agent are taken before everything else is looked at again.
 const LINES_A_ROUND: usize = 64;
@@ -74,8 +75,8 @@ pub enum Message {
     Snapshot(oneshot::Sender<super::events::Encoded>),
     /// The transcript of its head has grown.
     Grown(Box<Growth>),
-    /// The time has come to go on by itself. The sender is dropped once that has begun, or need not.
-    Due(oneshot::Sender<()>),
+    /// The time has come to go on by itself, and there is a place to do so.
+    Due(Place),
     /// A session that was opened for this conversation by the one that it branched off.
     TakeOver(Box<Opened>, Box<UpstreamSession>),
 }
@@ -126,8 +127,8 @@ pub struct Actor {
     job: Option<Job>,
     /// The agent that died last, until its transcript is asked what it was sent.
     dead: Option<Lease>,
-    /// Dropped once a continuation is on its way: then another conversation may begin with its own.
-    turnstile: Option<oneshot::Sender<()>>,
+    /// Kept while the conversation goes on by itself: few may at a time.
+    place: Option<Place>,
     /// A session that is being closed.
     closing: Option<Job>,
     /// The closing of a session that was given up, which may be of the id that is opened next.
@@ -196,7 +197,7 @@ impl Actor {
             questions: Vec::new(),
             job: None,
             dead: None,
-            turnstile: None,
+            place: None,
             closing: None,
             given_up: None,
             writes: FuturesOrdered::new(),
@@ -216,7 +217,8 @@ impl Actor {
         let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_A_ROUND);
         let mut rest = Instant::now() + REST;
         while !self.is_over {
-            let deadline = self.deadlines.iter().map(|(_, at)| *at).min();
+            let lapse = self.place.as_ref().map(Place::lapses_at);
+            let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(lapse).min();
             let may_rest = self.session.is_none() && !self.works();
             let stopping = self.model.stopping;
             let woken = tokio::select! {
@@ -251,7 +253,12 @@ impl Actor {
                     self.job_done(done);
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
-                Woken::Lines => self.hear(&mut lines),
+                Woken::Lines => {
+                    if let Some(place) = &mut self.place {
+                        place.heard();
+                    }
+                    self.hear(&mut lines);
+                }
                 Woken::Rested => {
                     if self.model.is_at_rest() && !self.stream.has_subscribers() {
                         break;
@@ -294,8 +301,8 @@ impl Actor {
         for effect in effects {
             self.carry(effect, at);
         }
-        if !self.model.begins_to_continue() {
-            self.turnstile = None;
+        if !self.model.goes_on_by_itself() {
+            self.place = None;
         }
         self.publish();
         self.look_again(transcripts);
@@ -388,8 +395,8 @@ impl Actor {
                     let _gone = reply.send(snapshot);
                 }
             }
-            Message::Due(turnstile) => {
-                self.turnstile = Some(turnstile);
+            Message::Due(place) => {
+                self.place = Some(place);
                 self.input(Input::Due(TurnId::mint()));
                 // The clock may have been set back on the way here: then it is woken again.
                 let continuation = self.model.record.continuation.as_ref();
@@ -412,6 +419,7 @@ impl Actor {
 
     fn deadlines_elapsed(&mut self) {
         let at = Instant::now();
+        self.place.take_if(|place| place.lapses_at() <= at);
         let due: Vec<Deadline> = self
             .deadlines
             .iter()

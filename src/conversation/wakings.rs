@@ -1,6 +1,6 @@
 //! When conversations go on by themselves: the line of those that wait for a time.
 //!
-//! Owns the order, and that few go at once. The times are the wall clock's and are looked at again and again, so that a
+//! Owns the order, and that few go on at a time. The times are the wall clock's and are looked at again and again, so that a
 //! machine that slept, or a clock that was set, makes nobody late for long. What is kept over a restart is with the
 //! conversations.
 
@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use bridge_protocol::ConversationId;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::services::now;
 
-/// How many conversations begin to go on at once: a thousand that met the same limit must not meet the next together.
-const AT_ONCE: usize = 8;
-
-/// After how long another one may begin although this one's agent has shown nothing yet.
+/// After how long without a word of its agent a turn keeps no other one from beginning: a tool that runs for long asks no
+/// model for anything, and an agent that hangs must not hold up everybody.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often the clock is looked at while somebody waits.
@@ -27,13 +26,52 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 const SMALL_CORRECTION: SignedDuration = SignedDuration::from_secs(10);
 
 /// Those that wait for their time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Wakings {
     due: Mutex<BTreeSet<(Timestamp, ConversationId)>>,
     changed: Notify,
+    places: Arc<Semaphore>,
+}
+
+/// One of the few places for those that go on by themselves; dropped, it is the next one's.
+#[derive(Debug)]
+pub struct Place {
+    _permit: OwnedSemaphorePermit,
+    /// When its agent has been silent for too long to keep it.
+    lapses_at: Instant,
+}
+
+impl Place {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self {
+            _permit: permit,
+            lapses_at: Instant::now() + PATIENCE,
+        }
+    }
+
+    /// When it is to be given up, unless the agent is heard before.
+    #[must_use]
+    pub fn lapses_at(&self) -> Instant {
+        self.lapses_at
+    }
+
+    /// The agent works.
+    pub fn heard(&mut self) {
+        self.lapses_at = Instant::now() + PATIENCE;
+    }
 }
 
 impl Wakings {
+    /// Nobody waits yet; this many may go on at a time: a thousand that met the same limit must not meet the next together.
+    #[must_use]
+    pub fn new(at_once: usize) -> Self {
+        Self {
+            due: Mutex::default(),
+            changed: Notify::default(),
+            places: Arc::new(Semaphore::new(at_once)),
+        }
+    }
+
     /// Has a conversation woken at a time, or not any more.
     pub fn set(&self, id: ConversationId, at: Option<Timestamp>) {
         let mut due = self.lock();
@@ -51,19 +89,14 @@ impl Wakings {
         }
     }
 
-    /// Wakes each conversation when its time comes, a few at once, for ever. `wake` is told which, and gives back whether
-    /// that one could be told; what it is given with it is dropped once the next may begin.
-    pub async fn run(&self, wake: impl Fn(ConversationId, oneshot::Sender<()>) -> bool) {
+    /// Wakes each conversation when its time comes and there is a place for it, for ever. `wake` is told which, and gives
+    /// back whether that one could be told.
+    pub async fn run(&self, wake: impl Fn(ConversationId, Place) -> bool) {
         self.run_by(now, wake).await;
     }
 
     /// The same by any clock.
-    async fn run_by(
-        &self,
-        clock: impl Fn() -> Timestamp,
-        wake: impl Fn(ConversationId, oneshot::Sender<()>) -> bool,
-    ) {
-        let places = Arc::new(Semaphore::new(AT_ONCE));
+    async fn run_by(&self, clock: impl Fn() -> Timestamp, wake: impl Fn(ConversationId, Place) -> bool) {
         let mut seen = clock();
         loop {
             let time = clock();
@@ -84,24 +117,17 @@ impl Wakings {
                 }
                 continue;
             }
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(&self.places).acquire_owned().await else {
                 return;
             };
             // It may have been called off while it stood in line.
             if !self.take(at, id) {
                 continue;
             }
-            let (turnstile, passed) = oneshot::channel();
-            if !wake(id, turnstile) {
+            if !wake(id, Place::new(permit)) {
                 let later = time.saturating_add(LOOK_EVERY).unwrap_or(at);
                 self.set_again(id, later);
-                continue;
             }
-            tokio::spawn(async move {
-                // Nobody sends anything: that it is dropped is the word.
-                let _passed = tokio::time::timeout(PATIENCE, passed).await;
-                drop(place);
-            });
         }
     }
 
@@ -134,14 +160,15 @@ mod tests {
     #[tokio::test]
     async fn few_go_on_at_once_and_each_is_woken_once() {
         const ALL: u32 = 1_000;
-        let wakings = Wakings::default();
+        const AT_ONCE: usize = 8;
+        let wakings = Wakings::new(AT_ONCE);
         for number in 0..ALL {
             let mut bytes = [7; 16];
             bytes[..4].copy_from_slice(&number.to_be_bytes());
             wakings.set(ConversationId::from_bytes(bytes), Some(Timestamp::UNIX_EPOCH));
         }
         let (woken, mut told) = mpsc::channel(ALL as usize);
-        let run = wakings.run(|id, turnstile| woken.try_send((id, turnstile)).is_ok());
+        let run = wakings.run(|id, place| woken.try_send((id, place)).is_ok());
         let follow = async {
             let (mut begun, mut seen) = (std::collections::VecDeque::new(), BTreeSet::new());
             for _ in 0..ALL {
@@ -149,9 +176,9 @@ mod tests {
                     assert!(told.is_empty(), "a ninth has begun");
                     begun.pop_front();
                 }
-                let (id, turnstile) = told.recv().await.unwrap();
+                let (id, place) = told.recv().await.unwrap();
                 assert!(seen.insert(id), "{id} was woken twice");
-                begun.push_back(turnstile);
+                begun.push_back(place);
             }
         };
         tokio::select! {
@@ -167,14 +194,14 @@ mod tests {
         let clock = Mutex::new(Timestamp::from_second(100_000).unwrap());
         let set_clock = |second| *clock.lock().unwrap() = Timestamp::from_second(second).unwrap();
         let at = |second| Some(Timestamp::from_second(second).unwrap());
-        let wakings = Wakings::default();
+        let wakings = Wakings::new(8);
         let ids = [1, 2].map(|number| ConversationId::from_bytes([number; 16]));
         wakings.set(ids[0], at(100_300));
         wakings.set(ids[1], at(200_000));
         let (woken, mut told) = mpsc::channel(8);
         let run = wakings.run_by(
             || *clock.lock().unwrap(),
-            |id, turnstile| woken.try_send((id, turnstile)).is_ok(),
+            |id, place| woken.try_send((id, place)).is_ok(),
         );
         let follow = async {
             // Nobody is woken as long as the clock stands still.

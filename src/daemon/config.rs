@@ -77,6 +77,8 @@ pub struct Limits {
     /// How long an agent may take to open, fork or close a session, in milliseconds. Opening reads the whole transcript:
     /// a gigabyte takes an agent most of a minute.
     pub session_open_ms: u64,
+    /// Most turns that go on by themselves at a time.
+    pub continuations: usize,
     /// Most clients at a time.
     pub connections: usize,
     /// Most requests of one client that are not answered yet.
@@ -101,6 +103,7 @@ impl Default for Limits {
             cancel_grace_ms: 5_000,
             agent_start_ms: 30_000,
             session_open_ms: 180_000,
+            continuations: 8,
             connections: 512,
             requests_in_flight: 256,
         }
@@ -173,6 +176,7 @@ impl Config {
         let least = [
             ("max_line_bytes", limits.max_line_bytes, 4_096),
             ("subscriber_events", limits.subscriber_events, 16),
+            ("continuations", limits.continuations, 1),
             ("connections", limits.connections, 1),
             ("requests_in_flight", limits.requests_in_flight, 1),
         ];

@@ -374,6 +374,48 @@ async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
     assert_eq!(sent, ["before", "[[fail network]] two", "[[limit 4]] one"]);
 }
 
+/// D3: a bounded number works at a time, however many were due at once; the next begins when one has ended.
+#[tokio::test]
+async fn d3_few_go_on_at_a_time() {
+    const ALL: usize = 6;
+    let home = Home::with_config("[limits]\ncontinuations = 2\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events_of(None, None).await;
+    for _ in 0..ALL {
+        let id = app.make(&home.project()).await;
+        go_on(
+            &app,
+            id,
+            json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"}),
+        )
+        .await;
+    }
+    let (mut working, mut ended, mut most) = (Vec::new(), 0, 0);
+    while ended < ALL {
+        let told = events.next().await;
+        let id = told.conversation_id;
+        match told.event {
+            Event::Continued { .. } => working.push(id),
+            Event::TurnEnded { .. } => {
+                working.retain(|other| *other != id);
+                ended += 1;
+            }
+            _ => continue,
+        }
+        most = most.max(working.len());
+        // Nobody else comes before one of them has ended.
+        if working.len() == 2 || ended + working.len() == ALL {
+            if let Some(id) = working.first() {
+                app.call("conversation/cancel", json!({"conversationId": id}))
+                    .await
+                    .unwrap();
+            }
+        }
+    }
+    assert_eq!(most, 2);
+}
+
 /// F23: an agent that heeds neither a cancel nor a close has to go. The turns of others on it end with the reason, and
 /// go on by themselves.
 #[tokio::test]

@@ -163,12 +163,12 @@ impl Registry {
         let registry = Arc::downgrade(self);
         let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
         self.tasks.spawn(async move {
-            let wake = |id, turnstile| {
+            let wake = |id, place| {
                 let Some(registry) = registry.upgrade() else {
                     return false;
                 };
                 match registry.record(id) {
-                    Ok(_) => registry.deliver(id, Message::Due(turnstile)).is_ok(),
+                    Ok(_) => registry.deliver(id, Message::Due(place)).is_ok(),
                     // It was deleted meanwhile.
                     Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => true,
                     Err(_) => false,

@@ -157,12 +157,10 @@ impl<R> Model<R> {
         self.note_change();
     }
 
-    /// Whether it is about to go on by itself, and no agent has shown yet that it works on it.
-    pub fn begins_to_continue(&self) -> bool {
-        let turn = self.turn.as_ref();
-        // What has to be answered first may wait for days.
-        let is_due = self.due.is_some() && self.record.interrupts.is_empty();
-        is_due || turn.is_some_and(|turn| turn.asked.continues && !turn.taken)
+    /// Whether it goes on by itself, or is about to. Not while a person has to answer first, which may take days.
+    pub fn goes_on_by_itself(&self) -> bool {
+        let continues = self.turn.as_ref().is_some_and(|turn| turn.asked.continues);
+        (self.due.is_some() || continues) && self.record.interrupts.is_empty()
     }
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.

@@ -121,11 +121,13 @@ fn what_is_done_with_questions_is_said_of_each_agent() {
 }
 
 #[test]
-fn a_session_needs_some_time_to_be_opened() {
+fn what_would_let_nothing_happen_is_refused() {
     let config = Config::parse("[limits]\nsession_open_ms = 1").unwrap();
     assert_eq!(config.limits.session_open_ms, 1);
     let said = refusal("[limits]\nsession_open_ms = 0");
     assert_eq!(said, "limits.session_open_ms must be at least 1");
+    let said = refusal("[limits]\ncontinuations = 0");
+    assert_eq!(said, "limits.continuations must be at least 1");
 }
 
 #[test]

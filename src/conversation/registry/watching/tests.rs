@@ -206,7 +206,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
-        wakings: Wakings::default(),
+        wakings: Wakings::new(1),
     }))
 }
 

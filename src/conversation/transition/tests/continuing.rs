@@ -81,7 +81,7 @@ fn nothing_goes_out_before_its_time() {
     let mut world = waiting();
     world.falls_due();
     world.expect(&[]);
-    assert!(!world.model.begins_to_continue());
+    assert!(!world.model.goes_on_by_itself());
 }
 
 /// A limited prompt stays in the history that the model is sent: sending it again would double it.
