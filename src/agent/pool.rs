@@ -11,13 +11,12 @@
 
 mod backoff;
 mod keeper;
+mod key;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -33,6 +32,7 @@ use super::session::{AgentCalls, InitializeRequest, Initialized};
 use super::wire::{Chatter, Connection, WireOptions};
 use backoff::Backoff;
 use keeper::Leases;
+pub use key::PoolKey;
 
 /// Keys that are remembered at once: agents, times the environments and capabilities that clients bring.
 const MAX_KEYS: usize = 256;
@@ -56,49 +56,6 @@ impl Default for PoolSettings {
             stop: StopDeadlines::default(),
         }
     }
-}
-
-/// Which conversations can share a process.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PoolKey {
-    agent: String,
-    environment: u64,
-    client_capabilities: u64,
-}
-
-impl PoolKey {
-    /// The key of an agent by its configured name, with how it is started and what its client can do.
-    #[must_use]
-    pub fn new(agent: &str, launch: &Launch) -> Self {
-        let capabilities = launch
-            .initialize
-            .client_capabilities
-            .as_deref()
-            .map(serde_json::value::RawValue::get);
-        Self {
-            agent: agent.to_owned(),
-            environment: hash_of(&(
-                &launch.command.program,
-                &launch.command.args,
-                &launch.command.env,
-                &launch.command.env_remove,
-                &launch.command.working_dir,
-            )),
-            client_capabilities: hash_of(&capabilities),
-        }
-    }
-
-    /// The agent's configured name.
-    #[must_use]
-    pub fn agent(&self) -> &str {
-        &self.agent
-    }
-}
-
-fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Everything that a start needs.
@@ -125,7 +82,7 @@ impl fmt::Display for Generation {
 /// Who asks for a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
-    /// The daemon itself: it can wait out a backoff.
+    /// The daemon itself: it waits out a backoff.
     Background,
     /// A person, who may just have mended what was broken: one try at once.
     Now,
@@ -173,17 +130,6 @@ pub enum AcquireError {
         theirs: u64,
         /// The only one that it was offered.
         ours: u64,
-    },
-    /// It failed lately, and is not tried again yet.
-    #[error("the agent {agent} failed lately; it is tried again in {} ms", retry_in.as_millis())]
-    BackingOff {
-        /// Its configured name.
-        agent: String,
-        /// From now.
-        retry_in: Duration,
-        /// How it failed.
-        #[source]
-        last: Option<Box<AcquireError>>,
     },
     /// More kinds of processes are asked for than the pool keeps apart.
     #[error("too many different agents and environments are in use")]
@@ -339,7 +285,6 @@ struct State {
 #[derive(Default)]
 struct Slot {
     backoff: Backoff,
-    last_error: Option<AcquireError>,
     process: SlotProcess,
     /// Those that the present one has followed, as far as they have not come to their ends.
     earlier: Vec<Weak<Agent>>,
@@ -436,11 +381,19 @@ impl Pool {
         urgency: Urgency,
         failed: Option<Generation>,
     ) -> Result<Lease, AcquireError> {
-        let mut starting = {
-            let mut state = self.inner.lock();
-            match self.inner.decide(&mut state, key, launch, urgency, failed)? {
+        let mut starting = loop {
+            let decision = {
+                let mut state = self.inner.lock();
+                self.inner.decide(&mut state, key, launch, urgency, failed)?
+            };
+            match decision {
                 Decision::Have(lease) => return Ok(lease),
-                Decision::Await(starting) => starting,
+                Decision::Await(starting) => break starting,
+                // Somebody may have it started meanwhile, or the pool be shut down.
+                Decision::WaitOut(retry_in) => tokio::select! {
+                    () = tokio::time::sleep(retry_in) => {}
+                    () = keeper::is_shut_down(&self.inner) => {}
+                },
             }
         };
         let outcome = match starting.wait_for(Option::is_some).await {
@@ -455,6 +408,7 @@ impl Pool {
 /// What an acquire does, once the lock is left.
 enum Decision {
     Have(Lease),
+    WaitOut(Duration),
     Await(watch::Receiver<Option<StartOutcome>>),
 }
 
@@ -497,22 +451,24 @@ impl Inner {
         slot.process = SlotProcess::None;
         let retry_in = slot.backoff.retry_in(now);
         if urgency == Urgency::Background && !retry_in.is_zero() {
-            let last = slot.last_error.clone().map(Box::new);
-            return Err(AcquireError::BackingOff {
-                agent: key.agent.clone(),
-                retry_in,
-                last,
-            });
+            return Ok(Decision::WaitOut(retry_in));
         }
         state.last_generation += 1;
         let generation = Generation(state.last_generation);
         let (sender, outcome) = watch::channel(None);
+        // Whoever is to be apart from now on had its session in a process that was shared, and the other way round.
+        let of_agent = state
+            .slots
+            .iter()
+            .filter(|(other, _)| other.agent() == key.agent());
+        let earlier = of_agent.flat_map(|(_, slot)| slot.earlier.clone()).collect();
+        let slot = state.slots.entry(key.clone()).or_default();
         slot.process = SlotProcess::Starting(generation, outcome.clone());
         let start = keeper::Start {
             key: key.clone(),
             launch: launch.clone(),
             generation,
-            earlier: slot.earlier.clone(),
+            earlier,
         };
         self.tasks.spawn(keeper::run(Arc::clone(self), start, sender));
         Ok(Decision::Await(outcome))
@@ -531,13 +487,12 @@ impl Inner {
     }
 
     /// A start has failed.
-    fn failed(&self, key: &PoolKey, generation: Generation, error: &AcquireError) {
+    fn failed(&self, key: &PoolKey, generation: Generation) {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(key) else {
             return;
         };
         slot.backoff.failed(Instant::now());
-        slot.last_error = Some(error.clone());
         if slot.process.generation() == Some(generation) {
             slot.process = SlotProcess::None;
         }
@@ -550,7 +505,6 @@ impl Inner {
             return;
         };
         slot.backoff.died(Instant::now(), lived);
-        slot.last_error = None;
         if slot.process.generation() == Some(agent.generation) {
             slot.process = SlotProcess::None;
         }

@@ -308,6 +308,12 @@ impl Connection {
         self.shared.died.borrow().clone()
     }
 
+    /// How many prompts the agent left without an answer when it ended.
+    #[must_use]
+    pub fn prompts_at_death(&self) -> usize {
+        self.shared.routes().prompts_at_death()
+    }
+
     /// Whether the agent has ended or is about to: its input is closed, from here or by itself.
     #[must_use]
     pub fn is_ending(&self) -> bool {

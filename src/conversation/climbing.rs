@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
-use crate::agent::pool::{AcquireError, Generation, Lease, Urgency};
+use crate::agent::pool::{AcquireError, Generation, Lease, PoolKey, Urgency};
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
@@ -43,6 +43,10 @@ pub struct ClimbRequest {
     pub min_fidelity: Fidelity,
     /// Ids that the agent has refused already, and how they had been opened.
     pub refused: Vec<(UpstreamId, Via, String)>,
+    /// Who waits for it.
+    pub urgency: Urgency,
+    /// Whether its process is to be shared with no other conversation.
+    pub apart: bool,
     /// The closing of a session, before whose end its id is not opened again: an agent may refuse that, or close it anew.
     pub behind: Option<JoinHandle<()>>,
 }
@@ -59,11 +63,18 @@ pub async fn climb(
         record,
         min_fidelity,
         refused,
+        urgency,
+        apart,
         behind,
     } = request;
     let entry = services.agent(&record.agent)?;
     check_folder(&record.cwd)?;
-    let lease = acquire(&services, &entry).await?;
+    let key = match apart {
+        true => entry.pool_key().apart(&record.id),
+        false => entry.pool_key(),
+    };
+    let acquired = services.pool.acquire(&key, &entry.launch, urgency).await;
+    let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services
         .store
         .lineage_all(record.id)
@@ -83,6 +94,8 @@ pub async fn climb(
         entry,
         record,
         origins,
+        key,
+        urgency,
         behind,
         failed: None,
         last_error: None,
@@ -210,6 +223,10 @@ struct Climber {
     entry: Arc<AgentEntry>,
     record: ConversationRecord,
     origins: Arc<Origins>,
+    /// Who shares the process.
+    key: PoolKey,
+    /// See [`ClimbRequest::urgency`].
+    urgency: Urgency,
     /// See [`ClimbRequest::behind`].
     behind: Option<JoinHandle<()>>,
     /// The process that failed, so that the next is another one.
@@ -382,15 +399,10 @@ impl Climber {
         }
         let failed = lease.take().map(|lease| lease.generation()).or(self.failed);
         self.failed = failed;
-        let (key, launch) = (self.entry.pool_key(), &self.entry.launch);
+        let (pool, key, launch) = (&self.services.pool, &self.key, &self.entry.launch);
         let acquired = match failed {
-            Some(generation) => {
-                self.services
-                    .pool
-                    .fresh(&key, launch, Urgency::Now, generation)
-                    .await
-            }
-            None => self.services.pool.acquire(&key, launch, Urgency::Now).await,
+            Some(generation) => pool.fresh(key, launch, self.urgency, generation).await,
+            None => pool.acquire(key, launch, self.urgency).await,
         };
         let acquired = acquired.map_err(|error| acquire_error(&self.entry, &error))?;
         *lease = Some(acquired.clone());

@@ -120,8 +120,8 @@ pub enum Input<R> {
         status: String,
         /// The end of its standard error.
         stderr_tail: String,
-        /// Whether the daemon ended it for the sake of another conversation, so that this one goes on by itself.
-        for_another: bool,
+        /// What this conversation had to do with that.
+        part: Part,
     },
     /// The agent's process gets no new work, since nobody was signed in when it was asked for something.
     AgentRetired,
@@ -134,6 +134,18 @@ pub enum Input<R> {
         /// How long a running turn gets, in milliseconds.
         grace_ms: u64,
     },
+}
+
+/// What a conversation had to do with the end of its agent's process, as far as anybody can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// No other conversation's turn ran in it.
+    #[default]
+    Alone,
+    /// It ended by itself while turns of several conversations ran in it, any of which may be the cause.
+    Suspect,
+    /// None: the daemon ended it for the sake of another conversation.
+    Bystander,
 }
 
 /// Whether a prompt reached the agent, by its transcript.
@@ -426,6 +438,10 @@ pub enum Effect<R> {
         min_fidelity: Fidelity,
         /// Ids that have refused already.
         refused: Vec<(UpstreamId, Via, String)>,
+        /// Whether nobody waits for it but the conversation, which goes on by itself.
+        by_itself: bool,
+        /// Whether its process is to be shared with no other conversation.
+        apart: bool,
     },
     /// Make a branch of the head.
     Branch {

@@ -19,10 +19,10 @@ use jiff::tz::TimeZone;
 use crate::agent::failure::{Failure, TurnSigns};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
-use crate::store::{ConversationRecord, RequestRecord, Resting};
+use crate::store::{ConversationRecord, PendingTurn, RequestRecord, Resting, TurnPhase as Progress};
 
 use super::answer::Request;
-use super::effect::Ledger;
+use super::effect::{Ledger, Part};
 use super::reported::shown_settings;
 
 /// Limits and deadlines of one conversation, from the configuration.
@@ -64,6 +64,26 @@ pub struct Waiting<R> {
     pub on_limit: OnLimit,
     /// Whether it is the conversation going on by itself.
     pub continues: bool,
+}
+
+impl<R> Waiting<R> {
+    /// Its place on the record, with no session to go to yet.
+    #[must_use]
+    pub fn pending(&self, now: Timestamp) -> PendingTurn {
+        let request = self.request.as_ref();
+        PendingTurn {
+            turn_id: self.turn_id.clone(),
+            prompt: self.prompt.clone(),
+            accepted_at: now,
+            upstream_id: None,
+            phase: Progress::Sent,
+            anchor: None,
+            min_fidelity: Some(self.min_fidelity),
+            continues: self.continues,
+            request_id: request.map(|request| request.id.clone()),
+            fingerprint: request.map(|request| request.fingerprint.clone()),
+        }
+    }
 }
 
 /// How far a turn has come.
@@ -115,8 +135,8 @@ pub struct Turn<R> {
     pub deaths: Vec<String>,
     /// Whether the daemon's stop cut it short.
     pub stopped: bool,
-    /// Whether the daemon ended its agent for the sake of another conversation.
-    pub ended_for_another: bool,
+    /// What it had to do with the end of its agent, once that has ended.
+    pub part: Part,
 }
 
 /// The answer to a question whose agent is gone, on its way to the next one.

@@ -80,9 +80,9 @@ impl<R> Model<R> {
             Input::AgentDied {
                 status,
                 stderr_tail,
-                for_another,
+                part,
             } => {
-                self.agent_died(&status, &stderr_tail, for_another, now, &mut effects);
+                self.agent_died(&status, &stderr_tail, part, now, &mut effects);
             }
             Input::AgentRetired => self.agent_retired(),
             Input::Elapsed(deadline) => self.elapsed(deadline, now, &mut effects),

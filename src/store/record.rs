@@ -195,6 +195,10 @@ pub struct PendingContinuation {
     /// Whether it has been sent since it was made.
     #[serde(default, skip_serializing_if = "is_false")]
     pub sent: bool,
+    /// Whether its agent ended with turns of several conversations under way, any of which may be the cause: it goes out in
+    /// a process of its own, and not again where that one ends too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub apart: bool,
     /// What is said where the prompt that was cut short is in the transcript, or where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,

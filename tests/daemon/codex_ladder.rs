@@ -244,6 +244,12 @@ async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
     let conversation = app.get(id).await;
     assert_eq!(conversation.state, ConversationState::Limited);
     assert_eq!(conversation.head.unwrap().as_str(), ROOT_ID);
+    // One that is to wait for the end of a limit waits for the end of this one.
+    let params = json!({"conversationId": id, "prompt": "go on", "onLimit": "wait"});
+    let turn = app.call("conversation/prompt", params).await.unwrap();
+    assert_eq!(turn["failure"]["kind"], "rateLimited", "{turn}");
+    let continuation = app.get(id).await.continuation.expect("it goes out later");
+    assert_eq!(turn["continuation"]["at"], continuation.at.to_string());
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
     assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
 }

@@ -405,12 +405,12 @@ async fn d3_few_go_on_at_a_time() {
         }
         most = most.max(working.len());
         // Nobody else comes before one of them has ended.
-        if working.len() == 2 || ended + working.len() == ALL {
-            if let Some(id) = working.first() {
-                app.call("conversation/cancel", json!({"conversationId": id}))
-                    .await
-                    .unwrap();
-            }
+        if let Some(id) = working.first()
+            && (working.len() == 2 || ended + working.len() == ALL)
+        {
+            app.call("conversation/cancel", json!({"conversationId": id}))
+                .await
+                .unwrap();
         }
     }
     assert_eq!(most, 2);
@@ -442,6 +442,72 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     let sent = prompts(&app, &home, other).await;
     assert!(sent.len() == 2 && sent[1].starts_with(GO_ON), "{sent:?}");
     assert_eq!(app.send(deaf, "after").await.stop_reason, StopReason::EndTurn);
+}
+
+/// F23: a process dies with the turns of two conversations, and nobody knows of which. Both go on by themselves, each in a
+/// process of its own; when one of these dies too that is the end of it, and no other conversation hears of it.
+#[tokio::test]
+async fn f23_turns_that_died_together_go_on_apart() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut conversations = Vec::new();
+    for _ in 0..2 {
+        let id = app.make(&home.project()).await;
+        let mut events = app.events(id).await;
+        go_on(
+            &app,
+            id,
+            json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"}),
+        )
+        .await;
+        works(&mut events).await;
+        conversations.push((id, events));
+    }
+    let shared = home.only_agent();
+    kill_now(shared);
+    for (_, events) in &mut conversations {
+        let turn = ended(events).await;
+        let failure = turn.failure.unwrap();
+        assert_eq!(failure.kind, FailureKind::AgentDied);
+        assert!(failure.message.contains("several conversations"), "{failure:?}");
+        works(events).await;
+    }
+    let own = home.agents();
+    assert!(own.len() == 2 && !own.contains(&shared), "{own:?}");
+    kill_now(own[0]);
+    // One of them ends now, and says that it does not go on.
+    let [(one, of_one), (other, of_other)] = &mut conversations[..] else {
+        unreachable!()
+    };
+    let (turn, id, sibling) = tokio::select! {
+        turn = ended(of_one) => (turn, *one, *other),
+        turn = ended(of_other) => (turn, *other, *one),
+    };
+    let failure = turn.failure.unwrap();
+    assert_eq!((failure.kind, turn.continuation), (FailureKind::AgentDied, None));
+    assert!(!failure.message.contains("several conversations"), "{failure:?}");
+    let shown = app.get(id).await;
+    assert_eq!(
+        (shown.state, shown.continuation),
+        (ConversationState::Interrupted, None)
+    );
+    assert_eq!(app.get(sibling).await.state, ConversationState::Prompting);
+    assert_eq!(app.send(id, "after").await.stop_reason, StopReason::EndTurn);
+}
+
+/// The agent has shown something of the running turn.
+async fn works(events: &mut Events) {
+    let is_of_turn = |event: &Event| matches!(event, Event::Update { turn_id: Some(_), .. }).then_some(());
+    events.find(is_of_turn).await;
+}
+
+/// The end of the next turn that ends.
+async fn ended(events: &mut Events) -> TurnResult {
+    let Event::TurnEnded { turn } = events.until("turnEnded").await else {
+        unreachable!()
+    };
+    turn
 }
 
 fn stop_process(pid: u32) {

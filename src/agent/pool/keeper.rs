@@ -125,12 +125,12 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
     let (mut process, connection, initialized) = match started {
         Ok(started) => started,
         Err((error, process)) => {
-            tracing::info!(agent = key.agent, %error, "an agent did not start");
+            tracing::info!(agent = key.agent(), %error, "an agent did not start");
             if let Some(process) = process {
                 end(&pool, process).await;
             }
             // Waiters hear of it when the books are right, so that their next try finds them so.
-            pool.failed(&key, generation, &error);
+            pool.failed(&key, generation);
             outcome.send_replace(Some(Err(error)));
             return;
         }
@@ -161,7 +161,7 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
     agent.connection.close_input();
     let report = stop_process(&pool, &mut process).await;
     tracing::info!(
-        agent = agent.key.agent,
+        agent = agent.key.agent(),
         pid = agent.pid,
         ?reason,
         stopped_by = ?report.stopped_by,
@@ -196,9 +196,9 @@ async fn start(
     key: &PoolKey,
     launch: &Launch,
 ) -> Result<Started, (AcquireError, Option<ChildProcess>)> {
-    let agent = &key.agent;
+    let agent = key.agent();
     let spawn_failed = |source| AcquireError::Spawn {
-        agent: agent.clone(),
+        agent: agent.to_owned(),
         source: Arc::new(source),
     };
     let mark = SpawnMark::random(&pool.instance);
@@ -219,7 +219,7 @@ async fn start(
         initialized = session::initialize(&connection, &launch.initialize, pool.settings.initialize) => initialized,
         () = connection.chatters(MAX_CHATTER_AT_START) => {
             let error = AcquireError::Chatters {
-                agent: agent.clone(),
+                agent: agent.to_owned(),
                 printed: Box::new(connection.chatter()),
             };
             return Err((error, Some(process)));
@@ -229,7 +229,7 @@ async fn start(
     match initialized {
         Ok(initialized) if initialized.protocol_version != session::PROTOCOL_VERSION => {
             let error = AcquireError::Version {
-                agent: agent.clone(),
+                agent: agent.to_owned(),
                 theirs: initialized.protocol_version,
                 ours: session::PROTOCOL_VERSION,
             };
@@ -246,7 +246,7 @@ async fn start(
         }
         Err(error) => {
             let error = AcquireError::Initialize {
-                agent: agent.clone(),
+                agent: agent.to_owned(),
                 printed,
                 source: Box::new(error),
             };
@@ -284,7 +284,7 @@ async fn keep(pool: &Inner, agent: &Agent, stop: &CancellationToken) -> Reason {
     }
 }
 
-async fn is_shut_down(pool: &Inner) {
+pub(super) async fn is_shut_down(pool: &Inner) {
     let mut shutdown = pool.shutdown.subscribe();
     if shutdown.wait_for(Option::is_some).await.is_err() {
         // The pool holds the sender and is held here; should that change, this is no shutdown.

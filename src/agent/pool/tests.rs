@@ -121,30 +121,60 @@ async fn f20_failures_back_off_but_a_person_may_try() {
     missing.command.program = "no-such-agent-program".into();
     let pool = pool();
     let key = PoolKey::new("a", &missing);
-    let try_once = async |urgency| match pool.acquire(&key, &missing, urgency).await.unwrap_err() {
-        AcquireError::Spawn { source, .. } => {
-            assert!(matches!(*source, SpawnError::Missing { .. }), "{source:?}");
-            None
+    // For how long a try waits, in milliseconds, on a clock that moves on when everybody waits.
+    let try_once = async |urgency| {
+        let begun = Instant::now();
+        match pool.acquire(&key, &missing, urgency).await.unwrap_err() {
+            AcquireError::Spawn { source, .. } => {
+                assert!(matches!(*source, SpawnError::Missing { .. }), "{source:?}");
+            }
+            other => panic!("{other:?}"),
         }
-        AcquireError::BackingOff { retry_in, last, .. } => {
-            assert!(
-                matches!(last.as_deref(), Some(AcquireError::Spawn { .. })),
-                "{last:?}"
-            );
-            Some(retry_in)
-        }
-        other => panic!("{other:?}"),
+        begun.elapsed().as_millis()
     };
-    assert_eq!(try_once(Urgency::Background).await, None);
-    assert_eq!(try_once(Urgency::Background).await, None);
-    assert_eq!(
-        try_once(Urgency::Background).await,
-        Some(Duration::from_millis(250))
+    assert_eq!(try_once(Urgency::Background).await, 0);
+    assert_eq!(try_once(Urgency::Background).await, 0);
+    assert_eq!(try_once(Urgency::Background).await, 250);
+    assert_eq!(try_once(Urgency::Now).await, 0);
+    assert_eq!(try_once(Urgency::Background).await, 5_000);
+    // The stop of the daemon waits for nobody.
+    let begun = Instant::now();
+    let (waiting, ()) = tokio::join!(
+        pool.acquire(&key, &missing, Urgency::Background),
+        pool.shutdown(StopDeadlines::default())
     );
-    tokio::time::advance(Duration::from_millis(250)).await;
-    assert_eq!(try_once(Urgency::Background).await, None);
-    assert_eq!(try_once(Urgency::Now).await, None);
-    assert_eq!(try_once(Urgency::Background).await, Some(Duration::from_secs(5)));
+    assert!(matches!(waiting, Err(AcquireError::ShuttingDown)), "{waiting:?}");
+    assert_eq!(begun.elapsed().as_millis(), 0);
+}
+
+/// A conversation that left a shared process which died starts its own only when nothing of that one writes any more.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_is_apart_shares_with_nobody_and_comes_behind_the_dead() {
+    let agent = launch(&format!(
+        "(trap '' TERM; exec sleep 1000) </dev/null >/dev/null & {AGENT}"
+    ));
+    let settings = PoolSettings {
+        stop: StopDeadlines {
+            term: Duration::from_millis(500),
+            ..StopDeadlines::default()
+        },
+        ..PoolSettings::default()
+    };
+    let pool = pool_with(settings, Arc::new(NoRecorder));
+    let key = PoolKey::new("a", &agent);
+    let apart = [1, 2].map(|whom| key.clone().apart(&whom));
+    let shared = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let own = soon(pool.acquire(&apart[0], &agent, Urgency::Now)).await.unwrap();
+    assert_ne!(shared.generation(), own.generation());
+    let pid = rustix::process::Pid::from_raw(i32::try_from(shared.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    soon(shared.connection().died()).await;
+    let other = soon(pool.acquire(&apart[1], &agent, Urgency::Now)).await.unwrap();
+    assert!(shared.stopped().now_or_never().is_some(), "its child still runs");
+    assert!(own.connection().death().is_none());
+    assert_ne!(own.generation(), other.generation());
+    soon(pool.shutdown(StopDeadlines::default())).await;
 }
 
 #[tokio::test]

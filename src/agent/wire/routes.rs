@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::{Attachment, Handle, MAX_CALLS_IN_FLIGHT};
 use crate::agent::envelope::{Envelope, Line};
 use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, Pushed};
-use crate::agent::message::{AgentError, CallError, INTERNAL_ERROR, MethodName, RawId, RequestId};
+use crate::agent::message::{AgentError, CallError, INTERNAL_ERROR, MethodName, RawId, RequestId, method};
 use crate::agent::process::Death;
 
 /// Lines that wait for a handle which is not known yet: an agent may speak of a session before it answers for it.
@@ -75,6 +75,8 @@ pub(super) struct Routes {
     orphaned: Vec<RawId>,
     last_generation: u64,
     death: Option<Arc<Death>>,
+    /// How many prompts had no answer then.
+    prompts_at_death: usize,
 }
 
 impl Routes {
@@ -334,6 +336,8 @@ impl Routes {
             return;
         }
         self.death = Some(Arc::clone(death));
+        let is_prompt = |waiter: &&Waiter| waiter.method.as_str() == method::SESSION_PROMPT;
+        self.prompts_at_death = self.waiters.values().filter(is_prompt).count();
         let mut inboxes = self.inboxes();
         for (_, waiter) in self.waiters.drain() {
             match waiter.pending {
@@ -354,6 +358,10 @@ impl Routes {
         self.asked.clear();
         self.stash.clear();
         self.stashed_bytes = 0;
+    }
+
+    pub(super) fn prompts_at_death(&self) -> usize {
+        self.prompts_at_death
     }
 
     fn check_alive(&self) -> Result<(), CallError> {

@@ -421,6 +421,7 @@ async fn f31_a_death_wakes_everyone_once_and_later_calls_fail_at_once() {
     assert_eq!(take(&mut receiver, 2).await, ["last", "died"]);
     assert_eq!(take(&mut waiting, 1).await, ["died"]);
     assert_eq!((receiver.waiting(), waiting.waiting()), (0, 0));
+    assert_eq!(connection.prompts_at_death(), 2);
 
     assert!(matches!(
         connection.call("x", &raw("{}")).await,

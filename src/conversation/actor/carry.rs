@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::agent::message::CallError;
+use crate::agent::pool::Urgency;
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest};
@@ -64,11 +65,18 @@ impl Actor {
                 job,
                 min_fidelity,
                 refused,
+                by_itself,
+                apart,
             } => {
                 let request = ClimbRequest {
                     record: self.model.record.clone(),
                     min_fidelity,
                     refused,
+                    urgency: match by_itself {
+                        true => Urgency::Background,
+                        false => Urgency::Now,
+                    },
+                    apart,
                     behind: self.given_up.take(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);

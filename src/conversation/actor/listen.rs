@@ -12,7 +12,7 @@ use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
 use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, RawId, method};
 use crate::agent::profile::{RAW_EVENT_METHOD, announced_transcript};
-use crate::conversation::effect::Input;
+use crate::conversation::effect::{Input, Part};
 use crate::conversation::events::{Encoded, Subscriber};
 use crate::conversation::growth::Growth;
 use crate::conversation::services::now;
@@ -61,10 +61,19 @@ impl Actor {
                     self.questions.clear();
                     self.dead = self.session.as_ref().map(|session| session.lease.clone());
                     let condemned = self.dead.as_ref().and_then(|dead| dead.condemned());
+                    let prompts = self
+                        .dead
+                        .as_ref()
+                        .map(|dead| dead.connection().prompts_at_death());
+                    let part = match (condemned, prompts) {
+                        (Some(_), _) => Part::Bystander,
+                        (None, Some(2..)) => Part::Suspect,
+                        (None, _) => Part::Alone,
+                    };
                     let died = Input::AgentDied {
                         status: condemned.map_or(status, ToOwned::to_owned),
                         stderr_tail: death.stderr_tail.clone(),
-                        for_another: condemned.is_some(),
+                        part,
                     };
                     self.input_at(died, at);
                     self.dead = None;

@@ -8,7 +8,7 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{
     AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting,
@@ -213,7 +213,7 @@ impl<R> Model<R> {
             sent_again: false,
             deaths: Vec::new(),
             stopped: false,
-            ended_for_another: false,
+            part: Part::default(),
         });
     }
 

@@ -1,17 +1,17 @@
 //! Going on by itself: with what a limit, a crash or a stop cut short, at the reset or at a time, exactly once.
 
-use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, OnLimit};
+use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Limit, OnLimit};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{self, FailureKind, StopReason};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::agent::failure::Failure;
+use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{JobKind, Model, OpenRequest, Turn, TurnPhase, Waiting};
+use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 /// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
@@ -124,6 +124,7 @@ impl<R> Model<R> {
             since: due.since,
             attempts: 0,
             sent: false,
+            apart: false,
             text,
         })
     }
@@ -245,6 +246,13 @@ impl<R> Model<R> {
             on_limit: OnLimit::Wait,
             continues: true,
         };
+        let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
+        if let Session::Live(live) = &mut self.session
+            && is_apart
+        {
+            // Somebody had it opened meanwhile, beside others.
+            live.is_to_move = true;
+        }
         self.start_turn(asked, now, effects);
     }
 
@@ -286,6 +294,37 @@ impl<R> Model<R> {
         }
     }
 
+    /// Whether the turn, whose prompt no agent has, is to go out once the limit is over that its session met.
+    pub(super) fn may_wait_for_limit(&self) -> bool {
+        let turn = self.turn.as_ref();
+        turn.is_some_and(|turn| {
+            turn.asked.on_limit == OnLimit::Wait && !turn.asked.continues && turn.answers.is_none()
+        })
+    }
+
+    /// Its session was not to be had for a limit: the prompt goes out when that is over, as one that met it itself.
+    pub(super) fn wait_for_limit(
+        &mut self,
+        message: &str,
+        limit: &Limit,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(turn) = &mut self.turn else { return };
+        self.record.turn = Some(turn.asked.pending(now));
+        // It is told as every other that has an end.
+        turn.phase = TurnPhase::Sent;
+        self.accept_prompt(effects);
+        let failure = Failure {
+            kind: failure::FailureKind::RateLimited,
+            message: message.to_owned(),
+            resets_at: limit.resets_at,
+            retryable: true,
+            session_unknown: false,
+        };
+        self.end_turn_with_failure(failure, now, effects);
+    }
+
     /// What a turn's end means for what was cut short, itself or an earlier one, and for what goes out by itself. Tells the
     /// continuation of a turn that waits for the end of its limit.
     pub(super) fn settle_cut(
@@ -296,7 +335,7 @@ impl<R> Model<R> {
     ) -> Option<Continuation> {
         let turn = self.turn.as_ref()?;
         let (continues, waits) = (turn.asked.continues, turn.asked.on_limit == OnLimit::Wait);
-        let ended_for_another = turn.ended_for_another;
+        let part = turn.part;
         let is_cancelled = turn.cancelled && !turn.stopped;
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
@@ -331,20 +370,29 @@ impl<R> Model<R> {
         );
         let earlier = self.record.continuation.take();
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
-        if ended_for_another && attempts < ATTEMPTS_LIMIT {
-            // Nobody of this conversation wanted that.
+        let has_died = failure.kind == FailureKind::AgentDied;
+        let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
+        let is_anothers = match part {
+            Part::Bystander => true,
+            // Told from the one that is the cause by what becomes of it in a process of its own.
+            Part::Suspect => !was_apart,
+            Part::Alone => false,
+        };
+        if has_died && is_anothers && attempts < ATTEMPTS_LIMIT {
             self.record.continuation = Some(PendingContinuation {
                 at: now,
                 since: Some(now),
                 attempts,
                 sent: false,
+                apart: was_apart || part == Part::Suspect,
                 text: earlier.and_then(|earlier| earlier.text),
             });
             self.due = None;
             return self.record.continuation.as_ref().map(Continuation::from);
         }
         if continues {
-            let goes_on = (is_limited || is_passing) && attempts < ATTEMPTS_LIMIT;
+            let is_the_cause = has_died && was_apart;
+            let goes_on = (is_limited || is_passing) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
             let due = next_try(failure.resets_at, attempts, now);
             self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {
                 at: due.at,
@@ -358,6 +406,7 @@ impl<R> Model<R> {
                 since: due.since,
                 attempts,
                 sent: false,
+                apart: false,
                 text: earlier.and_then(|earlier| earlier.text),
             });
         } else {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::state::{Model, Session, TurnPhase};
 use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
 
@@ -223,14 +223,17 @@ impl<R> Model<R> {
         &mut self,
         status: &str,
         stderr_tail: &str,
-        for_another: bool,
+        part: Part,
         now: Now,
         effects: &mut Effects<R>,
     ) {
         let was_open = matches!(self.session, Session::Live(_));
         self.orphan_questions();
         self.lose_session(effects);
-        let failure = failure::agent_died(status, stderr_tail);
+        let mut failure = failure::agent_died(status, stderr_tail);
+        if part == Part::Suspect {
+            failure.message += "; turns of several conversations were under way in it";
+        }
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if was_open && phase.is_none() {
             // There is no turn whose end would tell that the session is gone.
@@ -239,7 +242,7 @@ impl<R> Model<R> {
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if let Some(turn) = &mut self.turn {
-                    turn.ended_for_another = for_another;
+                    turn.part = part;
                 }
                 if self.may_send_again() {
                     self.ascertain_prompt(failure, effects);

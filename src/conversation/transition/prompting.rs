@@ -10,7 +10,7 @@ use crate::agent::message::REQUEST_CANCELLED;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
-use crate::store::{Anchor, PendingTurn, RequestRecord, TurnPhase as Progress};
+use crate::store::{Anchor, PendingTurn, RequestRecord};
 
 use super::calls::with_preamble;
 
@@ -49,20 +49,9 @@ impl<R> Model<R> {
             continuation.sent = true;
         }
         self.record.turn = Some(PendingTurn {
-            turn_id: turn.asked.turn_id.clone(),
-            prompt: turn.asked.prompt.clone(),
-            accepted_at: now,
             upstream_id: Some(live.upstream_id.clone()),
-            phase: Progress::Sent,
             anchor,
-            min_fidelity: Some(turn.asked.min_fidelity),
-            continues: turn.asked.continues,
-            request_id: turn.asked.request.as_ref().map(|request| request.id.clone()),
-            fingerprint: turn
-                .asked
-                .request
-                .as_ref()
-                .map(|request| request.fingerprint.clone()),
+            ..turn.asked.pending(now)
         });
         let turn_id = turn.asked.turn_id.clone();
         let told = turn_id.clone();

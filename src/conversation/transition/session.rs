@@ -66,10 +66,14 @@ impl<R> Model<R> {
         let refused = self.waiting_turn().map(|turn| turn.refused.clone());
         let refused = refused.unwrap_or_default();
         let job = self.start_job(JobKind::Opening { min_fidelity });
+        let by_itself = self.turn.as_ref().is_some_and(|turn| turn.asked.continues);
+        let continuation = self.record.continuation.as_ref().filter(|_| by_itself);
         effects.push(Effect::Open {
             job,
             min_fidelity,
             refused,
+            by_itself,
+            apart: continuation.is_some_and(|continuation| continuation.apart),
         });
     }
 
@@ -322,6 +326,16 @@ impl<R> Model<R> {
 
     /// Ends a turn whose prompt no agent has: with an error, or with a result when it was announced before.
     pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
+        if let ConversationError::Passing {
+            message,
+            limit: Some(limit),
+            ..
+        } = error
+            && self.may_wait_for_limit()
+        {
+            self.wait_for_limit(message, limit, now, effects);
+            return;
+        }
         if let Some(turn) = self.turn.as_ref().filter(|turn| turn.announced) {
             // What the conversation does at rest is as it was: no agent had a say in this.
             let failure = lost_session(error, turn.sent_again);

@@ -17,5 +17,6 @@ mod properties;
 mod questions;
 mod random;
 mod resting;
+mod together;
 mod words;
 mod world;

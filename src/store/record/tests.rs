@@ -99,6 +99,7 @@ fn a_wait_of_another_clock_is_looked_at_at_once() {
         since: since.map(second),
         attempts: 1,
         sent: false,
+        apart: false,
         text: None,
     };
     for (since, now, wakes_at) in [

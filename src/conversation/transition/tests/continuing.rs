@@ -12,12 +12,12 @@ use crate::conversation::effect::{Arrival, Deadline};
 use crate::conversation::error::ConversationError;
 use crate::store::{Anchor, TurnPhase};
 
-const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+pub(super) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
 
 /// When the limit of these tests ends: 59 minutes after the world began.
 const RESET: &str = "2026-11-20T22:59:00Z";
 
-fn limit() -> Value {
+pub(super) fn limit() -> Value {
     json!({
         "code": -32603,
         "message": "You've hit your limit",
@@ -29,7 +29,7 @@ fn unreachable() -> Value {
     json!({"code": -32603, "message": "ECONNREFUSED"})
 }
 
-fn anchor() -> Option<Anchor> {
+pub(super) fn anchor() -> Option<Anchor> {
     Some(Anchor {
         owner: None,
         record_uuid: Some("end".to_owned()),
@@ -50,7 +50,7 @@ fn waiting() -> World {
     world
 }
 
-fn due_at(world: &World) -> Option<String> {
+pub(super) fn due_at(world: &World) -> Option<String> {
     let continuation = world.model.record.continuation.as_ref();
     continuation.map(|continuation| continuation.at.to_string())
 }
@@ -243,6 +243,35 @@ fn what_passes_by_itself_is_waited_for_where_a_resume_meets_it() {
     }
 }
 
+/// So it is for a prompt that a person wants to wait: nothing of it was sent, so that it goes out itself.
+#[test]
+fn a_prompt_whose_session_meets_the_limit_waits_too() {
+    let limit = Limit {
+        kind: FailureKind::RateLimited,
+        resets_at: Some(RESET.parse().unwrap()),
+    };
+    let mut world = World::live();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    let call = world.prompt_and_wait("second");
+    world.climb_fails(ConversationError::Passing {
+        message: "not now".to_owned(),
+        upstream: None,
+        limit: Some(limit),
+    });
+    let Ok(Answer::Turn(turn)) = &world.answers[&call] else {
+        panic!("no turn")
+    };
+    assert_eq!(turn.continuation.as_ref().unwrap().at, RESET.parse().unwrap());
+    assert_eq!(world.model.state(), ConversationState::Limited);
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Absent);
+    world.reopens();
+    assert!(world.log().contains(&"send second".to_owned()));
+}
+
 #[test]
 fn it_is_called_off_and_whoever_was_answered_has_taken_over() {
     let mut world = waiting();
@@ -428,25 +457,6 @@ fn a_new_chat_forgets_what_was_to_go_on() {
     world.reset();
     world.closes();
     assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
-}
-
-#[test]
-fn f23_a_turn_that_was_ended_for_another_conversation_goes_on_by_itself() {
-    let mut world = World::running();
-    world.is_ended_for_another();
-    let log = world.log();
-    assert!(
-        log.contains(&"event turnEnded t2 failed agentDied".to_owned()),
-        "{log:?}"
-    );
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
-    assert!(turn.continuation.is_some(), "told");
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    world.reopens();
-    assert!(world.log().contains(&format!("send {GO_ON}")));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::World;
 use crate::chain::NewLink;
-use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened};
+use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::TurnPhase;
 
@@ -216,7 +216,16 @@ impl World {
         self.apply(Input::AgentDied {
             status: "exit status 1".to_owned(),
             stderr_tail: "out of memory\n".to_owned(),
-            for_another: false,
+            part: Part::Alone,
+        });
+    }
+
+    /// The agent ends while turns of other conversations run in it.
+    pub(super) fn dies_with_others(&mut self) {
+        self.apply(Input::AgentDied {
+            status: "exit status 1".to_owned(),
+            stderr_tail: "out of memory\n".to_owned(),
+            part: Part::Suspect,
         });
     }
 
@@ -225,7 +234,7 @@ impl World {
         self.apply(Input::AgentDied {
             status: "it was stopped".to_owned(),
             stderr_tail: String::new(),
-            for_another: true,
+            part: Part::Bystander,
         });
     }
 

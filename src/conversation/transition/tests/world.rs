@@ -261,6 +261,8 @@ impl World {
                 job,
                 min_fidelity,
                 refused,
+                by_itself,
+                apart,
             } => {
                 assert_eq!(self.closing, None, "two sessions at once");
                 self.job = Some(job);
@@ -273,7 +275,9 @@ impl World {
                 } else {
                     format!(" below {}", refused.join(","))
                 };
-                format!("open {}{below}", word(&min_fidelity))
+                let by_itself = if by_itself { " by itself" } else { "" };
+                let apart = if apart { " apart" } else { "" };
+                format!("open {}{below}{by_itself}{apart}", word(&min_fidelity))
             }
             Effect::Branch { job, from, busy, .. } => {
                 self.job = Some(job);

@@ -1,0 +1,85 @@
+//! Turns of several conversations in one process that ends.
+
+use bridge_protocol::link::Fidelity;
+
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::Arrival;
+
+use super::continuing::{GO_ON, anchor, due_at, limit};
+use super::world::World;
+
+#[test]
+fn f23_a_turn_that_was_ended_for_another_conversation_goes_on_by_itself() {
+    let mut world = World::running();
+    world.is_ended_for_another();
+    let log = world.log();
+    assert!(
+        log.contains(&"event turnEnded t2 failed agentDied".to_owned()),
+        "{log:?}"
+    );
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert!(turn.continuation.is_some(), "told");
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.reopens();
+    assert!(world.log().contains(&format!("send {GO_ON}")));
+}
+
+/// Any of them may have been the end of it: each goes on in a process of its own, and the one that ends that too is told
+/// from the others by it.
+#[test]
+fn f23_a_turn_that_died_with_others_goes_on_apart_and_once() {
+    let mut world = World::running();
+    world.dies_with_others();
+    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+        panic!("no turn")
+    };
+    assert!(turn.continuation.is_some(), "told");
+    let failure = turn.failure.as_ref().unwrap();
+    assert!(failure.message.contains("several conversations"), "{failure:?}");
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    assert!(world.log().contains(&"open text by itself apart".to_owned()));
+    world.reopens();
+    assert!(world.log().contains(&format!("send {GO_ON}")));
+    world.says_something();
+    world.dies();
+    assert_eq!(due_at(&world), None);
+    assert!(
+        world.model.record.cut.is_some(),
+        "a person can have it gone on with"
+    );
+}
+
+/// One that was opened again beside others leaves them first.
+#[test]
+fn a_session_that_was_opened_meanwhile_is_moved() {
+    let mut world = World::running();
+    world.dies_with_others();
+    world.resume(Fidelity::Text);
+    world.reopens();
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Present);
+    world.expect(&["close session", "event state prompting"]);
+    world.closes();
+    assert!(world.log().contains(&"open text by itself apart".to_owned()));
+}
+
+/// It died once with others, and is sent again since nothing of it was seen; what fails it afterwards is its own.
+#[test]
+fn what_is_sent_again_fails_for_itself() {
+    let mut world = World::live();
+    world.anchor = anchor();
+    let call = world.prompt("second");
+    world.dies_with_others();
+    world.ascertains(Arrival::Absent);
+    world.reopens();
+    world.refuses(limit());
+    let Ok(Answer::Turn(turn)) = &world.answers[&call] else {
+        panic!("no turn")
+    };
+    assert_eq!(turn.continuation, None);
+}
