@@ -112,6 +112,7 @@ fn change(store: &Store, step: u64) -> Change {
         anchor: None,
         min_fidelity: None,
         continues: false,
+        taken: false,
         fingerprint: None,
         request_id: Some(request(step)),
     });

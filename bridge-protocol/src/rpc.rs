@@ -267,6 +267,7 @@ pub trait ConversationRpc {
         #[argument(rename = "conversationId")] conversation_id: ConversationRef,
         #[argument(rename = "interruptId")] interrupt_id: InterruptId,
         outcome: RawJson,
+        by: Option<String>,
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<RespondAnswer>;
 

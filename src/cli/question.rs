@@ -20,6 +20,9 @@ use super::output::one_line;
 #[cfg(test)]
 mod tests;
 
+/// By which name the others are told that a question was answered here.
+pub(super) const ANSWERER: &str = "sessionctl";
+
 /// Lines that a person has typed and that nobody has looked at yet. One is an answer; more than that was typed ahead.
 const TYPED_AHEAD_LINES: usize = 1;
 

@@ -1,13 +1,18 @@
 //! Whether a prompt reached its agent, by the transcript: it stands behind the place where that ended before. Blocks.
 
+use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::disk;
-use super::effect::Arrival;
+use super::effect::{Arrival, Sent};
 use super::services::{Services, chain_text};
 use crate::store::{Anchor, ConversationRecord};
 use crate::transcript::TranscriptError;
+use crate::transcript::codex::LastTurn;
+use crate::transcript::message::{Part, Sort, Speaker};
 use crate::transcript::opened::Opened;
+use crate::transcript::record::TurnEnd;
+use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
 /// Where the transcript of a session ends now; none where it cannot be read.
@@ -32,15 +37,12 @@ pub(super) fn anchor(services: &Services, agent: &AgentName, cwd: &str, id: &Ups
     }
 }
 
-/// Whether a prompt stands behind the former end of a session's transcript. No session means that nothing was sent.
-pub(super) fn arrival(
-    services: &Services,
-    record: &ConversationRecord,
-    id: Option<&UpstreamId>,
-    anchor: Option<&Anchor>,
-) -> Arrival {
-    let Some(id) = id else { return Arrival::Absent };
-    let Some(anchor) = anchor else {
+/// Whether a prompt stands behind the former end of its session's transcript, and what became of it there.
+pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &Sent) -> Arrival {
+    let Some(id) = &sent.upstream_id else {
+        return Arrival::Absent;
+    };
+    let Some(anchor) = &sent.anchor else {
         return Arrival::Unknown;
     };
     let link = record
@@ -51,7 +53,7 @@ pub(super) fn arrival(
         .find(|link| link.upstream_id == *id);
     let agent = link.map_or(&record.agent, |link| &link.agent);
     let cwd = link.map_or(&record.cwd, |link| &link.cwd);
-    let opened = match open(services, agent, cwd, id) {
+    let mut opened = match open(services, agent, cwd, id) {
         Some(Ok(opened)) => opened,
         Some(Err(error)) if disk::is_absence(&error) && anchor.record_uuid.is_none() => {
             return Arrival::Absent;
@@ -66,11 +68,61 @@ pub(super) fn arrival(
             None => return Arrival::Unknown,
         },
     };
-    let last_prompt = opened.turns().checked_sub(1).map(|last| opened.turn(last).start);
-    match last_prompt.is_some_and(|prompt| prompt >= behind) {
-        true => Arrival::Present,
-        false => Arrival::Absent,
+    let prompts: Vec<usize> = (0..opened.turns())
+        .rev()
+        .map(|turn| opened.turn(turn).start)
+        .take_while(|prompt| *prompt >= behind)
+        .collect();
+    // Another program may have asked something there as well, or instead.
+    if !prompts
+        .into_iter()
+        .any(|prompt| holds(&mut opened, prompt, &sent.prompt))
+    {
+        return Arrival::Absent;
     }
+    match is_answered(services, agent, &mut opened) {
+        true => Arrival::Answered,
+        false => Arrival::Present,
+    }
+}
+
+/// Whether a message may be this prompt, by its words: they may stand between others, and be broken otherwise. What has no
+/// words that an agent leaves as they are may be any.
+fn holds(opened: &mut Opened, message: usize, prompt: &PromptContent) -> bool {
+    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+    let words = squeezed(&prompt.to_text());
+    // A command is written down in the agent's own form.
+    if words.is_empty() || words.starts_with('/') {
+        return true;
+    }
+    let Ok(Some(message)) = opened.message(message) else {
+        return true;
+    };
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(squeezed(text)),
+        _ => None,
+    });
+    let texts: String = texts.collect();
+    texts.is_empty() || texts.contains(&words)
+}
+
+/// Whether the last turn came to its end there, with the model's own words. Where the file does not say it, it did not.
+fn is_answered(services: &Services, agent: &AgentName, opened: &mut Opened) -> bool {
+    let entry = services.catalog.get(agent);
+    let format = entry.and_then(|entry| entry.listed_transcripts());
+    let is_over = match format {
+        Some((_, Format::Claude)) => services
+            .library
+            .standing(opened.path())
+            .is_ok_and(|standing| standing.turn_end == TurnEnd::Over),
+        Some((_, Format::Codex)) => {
+            rollouts::last_turn(opened.path()).is_ok_and(|(last, _)| last == LastTurn::Answered)
+        }
+        None => false,
+    };
+    let last = opened.messages().checked_sub(1);
+    let last = last.and_then(|last| opened.message(last).ok().flatten());
+    is_over && last.is_some_and(|last| last.speaker == Speaker::Model && last.sort == Sort::Ordinary)
 }
 
 /// The transcript of a session; none where that of its agent cannot be read by this version.

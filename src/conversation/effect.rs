@@ -11,7 +11,7 @@ use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::NewLink;
-use crate::store::{Anchor, ConversationRecord, RequestRecord};
+use crate::store::{Anchor, ConversationRecord, CutPrompt, PendingTurn, RequestRecord};
 
 use super::answer::{Answer, Request};
 use super::error::{ConversationError, StoreFailure};
@@ -151,12 +151,45 @@ pub enum Part {
 /// Whether a prompt reached the agent, by its transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// No prompt stands behind the place where the transcript ended before it was sent.
+    /// It does not stand behind the place where the transcript ended before it was sent.
     Absent,
-    /// One does.
+    /// It does.
     Present,
+    /// It does, and the last turn there came to its end: another program has gone on with it, or the agent by itself.
+    Answered,
     /// Nobody can tell: the transcript cannot be read, or the place is not in it any more.
     Unknown,
+}
+
+/// A prompt that was sent, or may have been.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// To which session; none when none was open, so that nothing was sent.
+    pub upstream_id: Option<UpstreamId>,
+    /// Where its transcript ended before; none where that could not be read.
+    pub anchor: Option<Anchor>,
+    /// What was sent.
+    pub prompt: PromptContent,
+}
+
+impl From<&CutPrompt> for Sent {
+    fn from(cut: &CutPrompt) -> Self {
+        Self {
+            upstream_id: cut.upstream_id.clone(),
+            anchor: cut.anchor.clone(),
+            prompt: cut.prompt.clone(),
+        }
+    }
+}
+
+impl From<&PendingTurn> for Sent {
+    fn from(turn: &PendingTurn) -> Self {
+        Self {
+            upstream_id: turn.upstream_id.clone(),
+            anchor: turn.anchor.clone(),
+            prompt: turn.prompt.clone(),
+        }
+    }
 }
 
 /// What a caller can ask for.
@@ -222,6 +255,8 @@ pub enum Call {
         interrupt_id: InterruptId,
         /// ACP's outcome.
         outcome: RawJson,
+        /// Who answers, as others are told.
+        by: String,
         /// The id of the turn that an orphan's answer starts.
         turn_id: TurnId,
     },
@@ -467,14 +502,12 @@ pub enum Effect<R> {
     },
     /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
     Anchor(TurnId),
-    /// Ask the transcript of a session whether a prompt stands behind its former end.
+    /// Ask the transcript of its session what became of a prompt.
     Ascertain {
         /// The job's number.
         job: u64,
-        /// The session; none when none was open, so that nothing was sent.
-        upstream_id: Option<UpstreamId>,
-        /// The former end; none where it could not be read.
-        anchor: Option<Anchor>,
+        /// The prompt.
+        sent: Sent,
     },
     /// Apply settings to the open session.
     Configure {

@@ -80,6 +80,7 @@ impl<R> Waiting<R> {
             anchor: None,
             min_fidelity: Some(self.min_fidelity),
             continues: self.continues,
+            taken: false,
             request_id: request.map(|request| request.id.clone()),
             fingerprint: request.map(|request| request.fingerprint.clone()),
         }
@@ -146,6 +147,8 @@ pub struct OrphanAnswer<R> {
     pub interrupt_id: InterruptId,
     /// ACP's outcome.
     pub outcome: RawJson,
+    /// Who answered, as others are told.
+    pub by: String,
     /// The question itself, once it is off the record and as long as that may have to be taken back.
     pub question: Option<Interrupt>,
     /// Who answered.

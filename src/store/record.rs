@@ -136,6 +136,9 @@ pub struct PendingTurn {
     /// Whether it is the conversation going on by itself.
     #[serde(default, skip_serializing_if = "is_false")]
     pub continues: bool,
+    /// Whether the agent showed that it has the prompt. Kept where no transcript can be asked.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub taken: bool,
     /// The request that started it, when the caller named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
@@ -159,6 +162,9 @@ pub struct CutPrompt {
     /// Whether a tool had begun to run: then it is never sent again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tool_started: bool,
+    /// Whether a question of its agent was open when it was cut short: whoever refuses that is done with the turn as well.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub asks: bool,
     /// Whether the transcript has it, as far as that was asked before a later prompt went out behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<bool>,
@@ -430,7 +436,8 @@ impl From<&PendingTurn> for CutPrompt {
             upstream_id: turn.upstream_id.clone(),
             anchor: turn.anchor.clone(),
             tool_started: turn.phase >= TurnPhase::ToolStarted,
-            arrived: None,
+            asks: false,
+            arrived: turn.taken.then_some(true),
             open_request: None,
             min_fidelity: turn.min_fidelity,
         }

@@ -299,6 +299,7 @@ fn what_is_open_is_found_without_a_search() {
             }),
             min_fidelity: None,
             continues: false,
+            taken: false,
             fingerprint: None,
             request_id: None,
         };

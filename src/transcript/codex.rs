@@ -13,7 +13,7 @@ mod noted;
 pub mod rename;
 pub mod unpacked;
 
-pub use ending::turn_ended;
+pub use ending::{LastTurn, last_turn};
 pub use line::{HistoryBase, Meta};
 use noted::{LineNoted, What};
 

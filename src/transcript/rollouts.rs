@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::TranscriptError;
 use super::check::Report;
 use super::codex::book::{Book, BookBuilder, Cut, Growth};
-use super::codex::{self, check};
+use super::codex::{self, LastTurn, check};
 use super::codex::{Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
@@ -168,12 +168,12 @@ pub struct OpenRollout {
     open: Option<(usize, Text)>,
 }
 
-/// Whether the last turn of a rollout is over, and how many bytes it has. A compressed one says nothing: nobody writes to
-/// it any more.
+/// How the last turn of a rollout stands, and how many bytes that has. A compressed one says nothing: nobody writes to it
+/// any more.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
-pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
+pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
     // A pipe in its place would be opened when somebody writes to it, which may be never.
     let is_file = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
         true => Ok(()),
@@ -192,12 +192,14 @@ pub fn turn_ended(path: &Path) -> Result<(bool, u64), TranscriptError> {
             Read::by_ref(&mut file)
                 .take(length.min(bytes))
                 .read_to_end(&mut tail)?;
-            match codex::turn_ended(&tail) {
-                Some(ended) => return Ok((ended, bytes)),
-                None if is_packed || length >= bytes.min(LAST_WORD_BYTES) => return Ok((false, bytes)),
+            match codex::last_turn(&tail) {
+                Some(last) => return Ok((last, bytes)),
+                None if is_packed || length >= bytes.min(LAST_WORD_BYTES) => {
+                    return Ok((LastTurn::Runs, bytes));
+                }
                 // Nothing comes between a turn's end and so many lines; a turn that runs is not read again and again.
                 None if tail.iter().filter(|byte| **byte == b'\n').count() > LAST_LINES => {
-                    return Ok((false, bytes));
+                    return Ok((LastTurn::Runs, bytes));
                 }
                 // The agent's last word stands in the line that ends a turn, however long.
                 None => length = length.saturating_mul(8).min(LAST_WORD_BYTES),

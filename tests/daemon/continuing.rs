@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, kill_now};
 use crate::support::{App, Events, refused};
+use crate::watching::append_turn;
 
 /// The beginning of what is said where the agent has the prompt already.
 pub(crate) const GO_ON: &str = "Your last turn was cut short.";
@@ -336,6 +337,47 @@ async fn a_limit_that_is_still_on_is_met_once() {
     continued(&mut of_other).await;
     assert_eq!(app.get(id).await.continuation, Some(again));
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
+}
+
+/// D3: somebody has gone on with it in another program, or the agent has by itself: there is nothing left to go on with.
+#[tokio::test]
+async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let mut events = app.events(id).await;
+    let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
+    assert!(limited.continuation.is_some());
+    append_turn(&home.transcript_of(&app, id).await, "elsewhere");
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    let is_idle = |event: &Event| {
+        matches!(event, Event::StateChanged { state } if *state == ConversationState::Idle).then_some(())
+    };
+    events.find(is_idle).await;
+    let shown = app.get(id).await;
+    assert_eq!((shown.continuation, shown.cut_short), (None, false));
+    assert_eq!(
+        prompts(&app, &home, id).await,
+        ["before", "[[limit 3600]]", "elsewhere"]
+    );
+}
+
+/// Our prompt reached nobody; one of another program stands in its place and is not taken for it.
+#[tokio::test]
+async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
+    let home = Home::new();
+    let (id, _) = killed_with(&home, "never read", false).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    append_turn(&home.transcript_of(&app, id).await, "elsewhere");
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    assert_eq!(
+        prompts(&app, &home, id).await,
+        ["before", "elsewhere", "never read"]
+    );
 }
 
 /// A person has it gone on with, and then the caller's own retry comes: it is the same prompt.

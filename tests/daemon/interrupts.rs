@@ -58,7 +58,13 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     assert_eq!(conversation.interrupts, std::slice::from_ref(&interrupt));
     assert_eq!(conversation.state, ConversationState::Awaiting);
 
-    let params = answer(id, &interrupt, selected("allow_once"));
+    let mut params = answer(id, &interrupt, selected("allow_once"));
+    for by in ["", "policy", "a\nb", &"x".repeat(65)] {
+        params["by"] = by.into();
+        let refusal = app.call("conversation/respond", params.clone()).await;
+        refused(refusal, ErrorKind::InvalidParams, "by must be a name");
+    }
+    params["by"] = "the desktop".into();
     assert_eq!(
         later.call("conversation/respond", params.clone()).await.unwrap(),
         json!({})
@@ -71,11 +77,11 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     else {
         unreachable!()
     };
-    assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "client"));
+    assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "the desktop"));
     assert_eq!(outcome.read::<Value>().unwrap(), selected("allow_once"));
     assert_eq!(
         raw.event("interruptResolved").await["by"],
-        "client",
+        "the desktop",
         "the others are told"
     );
     let late = refused(
@@ -83,7 +89,7 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
         ErrorKind::InterruptResolved,
         "already answered",
     );
-    assert_eq!(late.detail("by"), "client");
+    assert_eq!(late.detail("by"), "the desktop");
     assert_eq!(raw.answer(request).await["result"]["stopReason"], "end_turn");
     assert!(was_written(&home));
 }
@@ -139,7 +145,10 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
             assert_eq!(answered["turnId"], json!(turn.turn_id));
             assert_eq!(turn.stop_reason, StopReason::EndTurn);
         }
-        assert_eq!(app.get(id).await.interrupts, []);
+        // Either way nothing is left to be gone on with.
+        let shown = app.get(id).await;
+        assert_eq!((shown.interrupts, shown.cut_short), (vec![], false));
+        assert_eq!(shown.state, ConversationState::Idle);
         let remembered = app.remembered(id).await;
         assert_eq!(remembered.len(), 1 + turns, "{remembered:?}");
         if turns == 1 {

@@ -315,7 +315,7 @@ impl<L: Lab> Bridge<L> {
             .unwrap_or_else(|| panic!("no option {kind} among {options:?}"));
         let outcome = RawJson::from(json!({"outcome": "selected", "optionId": option["optionId"]}));
         let (client, interrupt_id) = (self.app().client.clone(), interrupt.id.clone());
-        self.call(async move { client.respond(id.into(), interrupt_id, outcome, None).await })
+        self.call(async move { client.respond(id.into(), interrupt_id, outcome, None, None).await })
             .expect("conversation/respond");
     }
 

@@ -61,6 +61,7 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
             conversation,
             options.interrupt.into(),
             question::outcome(&options.option),
+            Some(question::ANSWERER.to_owned()),
             None,
         )
         .await

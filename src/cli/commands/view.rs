@@ -240,7 +240,13 @@ impl<'a> View<'a> {
     async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome {
         let answered = self
             .daemon
-            .respond(self.conversation.clone(), id, outcome, None)
+            .respond(
+                self.conversation.clone(),
+                id,
+                outcome,
+                Some(question::ANSWERER.to_owned()),
+                None,
+            )
             .await;
         match answered.map_err(Problem::from) {
             Ok(_) => Ok(()),

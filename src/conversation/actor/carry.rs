@@ -18,11 +18,11 @@ use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
-use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened};
+use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened, Sent};
 use crate::conversation::error::StoreFailure;
 use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
-use crate::store::{Anchor, Change, ConversationRecord, CutPrompt};
+use crate::store::{Change, ConversationRecord, CutPrompt};
 
 use super::{Actor, JobDone, Message, Reply};
 
@@ -104,11 +104,7 @@ impl Actor {
                 }));
             }
             Effect::Anchor(turn_id) => self.anchor(turn_id),
-            Effect::Ascertain {
-                job,
-                upstream_id,
-                anchor,
-            } => self.ascertain(job, upstream_id, anchor),
+            Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {
                 job,
                 delete_transcripts,
@@ -244,9 +240,7 @@ impl Actor {
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
         let look = tokio::task::spawn_blocking(move || {
-            let earlier = cut.map(|(record, cut)| {
-                arrival::arrival(&services, &record, cut.upstream_id.as_ref(), cut.anchor.as_ref())
-            });
+            let earlier = cut.map(|(record, cut)| arrival::arrival(&services, &record, &Sent::from(&cut)));
             let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(&services, &agent, &cwd, &id));
             (anchor, earlier)
         });
@@ -261,7 +255,7 @@ impl Actor {
         }));
     }
 
-    fn ascertain(&mut self, job: u64, upstream_id: Option<UpstreamId>, anchor: Option<Anchor>) {
+    fn ascertain(&mut self, job: u64, sent: Sent) {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let dead = self.dead.take();
@@ -270,9 +264,7 @@ impl Actor {
                 // A process that it left behind may still write.
                 dead.stopped().await;
             }
-            let look = tokio::task::spawn_blocking(move || {
-                arrival::arrival(&services, &record, upstream_id.as_ref(), anchor.as_ref())
-            });
+            let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
             JobDone::Ascertained(job, look.await.unwrap_or(Arrival::Unknown))
         }));
     }

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use super::super::actor::Message;
 use super::super::arrival::arrival;
 use super::super::climbing::store_error;
-use super::super::effect::Arrival;
+use super::super::effect::{Arrival, Sent};
 use super::super::error::ConversationError;
 use super::super::services::now;
 use super::Registry;
@@ -103,16 +103,8 @@ impl Registry {
             return end_unfinished(record, FailureKind::DaemonRestarted, "");
         };
         let services = Arc::clone(&self.services);
-        let asked = (record.clone(), turn.clone());
-        let look = tokio::task::spawn_blocking(move || {
-            let (record, turn) = asked;
-            arrival(
-                &services,
-                &record,
-                turn.upstream_id.as_ref(),
-                turn.anchor.as_ref(),
-            )
-        });
+        let (asked, sent) = (record.clone(), Sent::from(&turn));
+        let look = tokio::task::spawn_blocking(move || arrival(&services, &asked, &sent));
         // A look that panicked saw nothing.
         let arrived = look.await.unwrap_or(Arrival::Unknown);
         let tool_started = turn.phase >= TurnPhase::ToolStarted;
@@ -126,11 +118,19 @@ impl Registry {
                  again",
                 false,
             ),
+            Arrival::Answered => (
+                "the daemon ended while the turn ran; the agent has answered the prompt, and the history has its answer",
+                false,
+            ),
             Arrival::Unknown => ("the daemon ended while the turn ran", false),
         };
         let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
-        if arrived == Arrival::Present {
+        if matches!(arrived, Arrival::Present | Arrival::Answered) {
             record.chain.mark_written();
+        }
+        if arrived == Arrival::Answered && record.continuation.as_ref().is_none_or(|_| turn.continues) {
+            record.cut = None;
+            record.resting = Resting::Idle;
         }
         let open_request = turn.request_id.clone().zip(turn.fingerprint.clone());
         if let Some(cut) = record.cut.as_mut().filter(|_| is_unsent) {
@@ -142,7 +142,8 @@ impl Registry {
         }
         let ended = ended.map(|(request, mut result)| {
             if let Some(failure) = &mut result.failure {
-                failure.retryable = is_unsent || (arrived == Arrival::Unknown && !tool_started);
+                failure.retryable =
+                    is_unsent || (arrived == Arrival::Unknown && !tool_started && !turn.taken);
             }
             (request.filter(|_| !is_unsent), result)
         });
@@ -200,7 +201,11 @@ pub(in crate::conversation) fn end_unfinished(
     record.resting = Resting::Interrupted;
     // What was promised to go out by itself comes first.
     if record.cut.is_none() || record.continuation.is_none() || turn.continues {
-        record.cut = Some(CutPrompt::from(&turn));
+        let mut interrupts = record.interrupts.iter();
+        record.cut = Some(CutPrompt {
+            asks: interrupts.any(|interrupt| interrupt.raised_at >= turn.accepted_at),
+            ..CutPrompt::from(&turn)
+        });
     }
     // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
     record.limit = None;

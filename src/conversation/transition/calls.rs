@@ -95,9 +95,10 @@ impl<R> Model<R> {
             Call::Respond {
                 interrupt_id,
                 outcome,
+                by,
                 turn_id,
             } => {
-                self.respond(&interrupt_id, outcome, turn_id, request, reply, now, effects);
+                self.respond(&interrupt_id, outcome, by, turn_id, request, reply, now, effects);
             }
             Call::Close => self.close(reply, effects),
             Call::Reset => self.close_then(AfterClose::Reset(reply, request), false, now, effects),

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part};
+use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
@@ -114,6 +114,12 @@ impl<R> Model<R> {
                 ));
             }
         };
+        if due.at <= now && !self.record.interrupts.is_empty() {
+            return Err(ConversationError::Conflict(
+                "a question of the agent is open, and nothing goes on before it is answered; answer it, or name a later time"
+                    .to_owned(),
+            ));
+        }
         if self.record.cut.is_none() && text.is_none() {
             return Err(ConversationError::Conflict(
                 "no turn of this conversation was cut short; give a text to be sent".to_owned(),
@@ -166,24 +172,14 @@ impl<R> Model<R> {
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
     pub(super) fn begin_continuation(&mut self, now: Now, effects: &mut Effects<R>) {
-        let cut = self.record.cut.clone();
-        let cut = cut.filter(|_| self.record.continuation.is_some());
-        // A tool runs for no prompt that the agent has not.
-        let known = match &cut {
-            Some(cut) if cut.has_arrived() => Some(Arrival::Present),
-            Some(cut) => cut.arrived.map(|_| Arrival::Absent),
-            None => Some(Arrival::Present),
-        };
-        let (None, Some(cut)) = (known, cut) else {
-            self.go_on(known.unwrap_or(Arrival::Unknown), now, effects);
+        let cut = self.record.cut.as_ref();
+        let Some(cut) = cut.filter(|_| self.record.continuation.is_some()) else {
+            self.go_on(Arrival::Present, now, effects);
             return;
         };
+        let sent = Sent::from(cut);
         let job = self.start_job(JobKind::Ascertaining(None));
-        effects.push(Effect::Ascertain {
-            job,
-            upstream_id: cut.upstream_id,
-            anchor: cut.anchor,
-        });
+        effects.push(Effect::Ascertain { job, sent });
     }
 
     /// The transcript says whether it has the prompt.
@@ -191,8 +187,23 @@ impl<R> Model<R> {
         match self.finish_job(job) {
             Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival, now, effects),
             // Who came meanwhile goes first.
-            Some(JobKind::Ascertaining(None)) if self.turn.is_none() => self.go_on(arrival, now, effects),
+            Some(JobKind::Ascertaining(None)) if self.turn.is_none() => {
+                let arrival = self.as_known(arrival);
+                self.go_on(arrival, now, effects);
+            }
             _ => {}
+        }
+    }
+
+    /// What is known of the prompt that was cut short goes before what its transcript says by now, unless that has more.
+    fn as_known(&self, arrival: Arrival) -> Arrival {
+        let cut = self.record.cut.as_ref();
+        match cut {
+            _ if arrival == Arrival::Answered => arrival,
+            // A tool runs for no prompt that the agent has not.
+            Some(cut) if cut.has_arrived() => Arrival::Present,
+            Some(cut) if cut.arrived == Some(false) => Arrival::Absent,
+            _ => arrival,
         }
     }
 
@@ -202,6 +213,14 @@ impl<R> Model<R> {
             return;
         };
         let text = continuation.text.clone();
+        if arrival == Arrival::Answered && text.is_none() {
+            // Another program has gone on with it meanwhile, or the agent by itself.
+            self.record.cut = None;
+            self.record.continuation = None;
+            self.rest(Resting::Idle);
+            self.note_change();
+            return;
+        }
         let cut = self.record.cut.as_ref();
         let mut request = None;
         let prompt = match (arrival, cut) {
@@ -437,7 +456,13 @@ impl<R> Model<R> {
         let (Some(turn), Some(pending)) = (&self.turn, &self.record.turn) else {
             return;
         };
-        let newer = CutPrompt::from(pending);
+        let interrupts = &self.record.interrupts;
+        let newer = CutPrompt {
+            asks: interrupts
+                .iter()
+                .any(|interrupt| interrupt.raised_at >= turn.started_at),
+            ..CutPrompt::from(pending)
+        };
         let is_promised = self.record.continuation.is_some() && !turn.asked.continues;
         let waits = turn.asked.on_limit == OnLimit::Wait;
         let earlier = self.record.cut.take().filter(|_| is_promised);
@@ -460,7 +485,7 @@ impl<R> Model<R> {
         let Some(cut) = &mut self.record.cut else { return };
         cut.arrived = match arrival {
             Some(Arrival::Absent) => Some(false),
-            Some(Arrival::Present) => Some(true),
+            Some(Arrival::Present | Arrival::Answered) => Some(true),
             Some(Arrival::Unknown) | None => cut.arrived,
         };
     }
@@ -478,15 +503,11 @@ impl<R> Model<R> {
 
     /// Asks the transcript whether the prompt is in it, once nothing of the dead agent runs any more.
     pub(super) fn ascertain_prompt(&mut self, death: Failure, effects: &mut Effects<R>) {
-        let pending = self.record.turn.as_ref();
-        let upstream_id = pending.and_then(|pending| pending.upstream_id.clone());
-        let anchor = pending.and_then(|pending| pending.anchor.clone());
+        let Some(sent) = self.record.turn.as_ref().map(Sent::from) else {
+            return;
+        };
         let job = self.start_job(JobKind::Ascertaining(Some(death)));
-        effects.push(Effect::Ascertain {
-            job,
-            upstream_id,
-            anchor,
-        });
+        effects.push(Effect::Ascertain { job, sent });
     }
 
     /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.

@@ -100,7 +100,7 @@ impl<R> Model<R> {
     }
 
     /// What the conversation does once nothing runs.
-    fn rest(&mut self, resting: Resting) {
+    pub(super) fn rest(&mut self, resting: Resting) {
         self.record.resting = resting;
         if resting != Resting::Limited {
             self.record.limit = None;

@@ -14,7 +14,7 @@ use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, OrphanAnswer, Waiting};
-use crate::store::{AnsweredInterrupt, RequestRecord};
+use crate::store::{AnsweredInterrupt, PendingContinuation, RequestRecord, Resting};
 
 /// How many answered questions are remembered, so that a late answer is told who was first.
 const REMEMBERED_ANSWERS: usize = 64;
@@ -126,6 +126,7 @@ impl<R> Model<R> {
         &mut self,
         id: &InterruptId,
         outcome: RawJson,
+        by: String,
         turn_id: TurnId,
         request: Option<Request>,
         reply: R,
@@ -165,7 +166,10 @@ impl<R> Model<R> {
             }
             // On disk together: who asks again after a crash in between is not told that somebody else was first.
             let kept = self.done_request(request.as_ref(), &Answer::Responded(None), now);
-            self.resolve(id, "client", outcome, Some((reply, request)), kept, effects);
+            if interrupt.orphaned && self.record.interrupts.len() == 1 {
+                self.drop_what_asked();
+            }
+            self.resolve(id, &by, outcome, Some((reply, request)), kept, effects);
             return;
         }
         if self.stopping {
@@ -200,10 +204,23 @@ impl<R> Model<R> {
             turn.answers = Some(OrphanAnswer {
                 interrupt_id: id.clone(),
                 outcome,
+                by,
                 question: None,
                 reply,
                 request,
             });
+        }
+    }
+
+    /// The turn whose last question was refused is done with, as one that a person cancelled.
+    fn drop_what_asked(&mut self) {
+        if self.record.cut.take_if(|cut| cut.asks).is_none() {
+            return;
+        }
+        let text = |continuation: &PendingContinuation| continuation.text.is_some();
+        self.record.continuation = self.record.continuation.take().filter(text);
+        if self.turn.is_none() && self.record.resting == Resting::Interrupted {
+            self.record.resting = Resting::Idle;
         }
     }
 
@@ -213,13 +230,14 @@ impl<R> Model<R> {
         let turn = self.turn.as_mut()?;
         let (turn_id, answer) = (turn.asked.turn_id.clone(), turn.answers.as_mut()?);
         let (id, request) = (answer.interrupt_id.clone(), answer.request.clone());
+        let by = answer.by.clone();
         let place = self
             .record
             .interrupts
             .iter()
             .position(|interrupt| interrupt.id == id);
         answer.question = place.map(|place| self.record.interrupts.remove(place));
-        self.remember_answer(id, "client");
+        self.remember_answer(id, &by);
         self.done_request(request.as_ref(), &Answer::Responded(Some(turn_id)), now)
     }
 
@@ -250,7 +268,7 @@ impl<R> Model<R> {
         let Some(answer) = turn.answers.take() else { return };
         effects.emit(Event::InterruptResolved {
             interrupt_id: answer.interrupt_id,
-            by: "client".to_owned(),
+            by: answer.by,
             outcome: answer.outcome,
         });
         let told = Ok(Answer::Responded(Some(turn_id)));

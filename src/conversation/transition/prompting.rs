@@ -153,8 +153,18 @@ impl<R> Model<R> {
         let Some(turn) = self.turn.as_mut().filter(is_out) else {
             return;
         };
-        turn.taken = true;
+        let is_first = !std::mem::replace(&mut turn.taken, true);
         let is_in_session = !turn.cleared;
+        if is_first
+            && let Some(pending) = self
+                .record
+                .turn
+                .as_mut()
+                .filter(|pending| pending.anchor.is_none())
+        {
+            pending.taken = true;
+            self.note_change();
+        }
         self.accept_prompt(effects);
         if let Session::Live(live) = &mut self.session {
             live.preamble = None;

@@ -1,6 +1,7 @@
 //! Scenarios and properties of the state machine. `world` carries its effects out symbolically and writes down, in
 //! order, what became of them; the others read as what happens and what is to be seen.
 
+mod arrived;
 mod branches;
 mod callers;
 mod calls;

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use super::errors::wire;
 use super::parameters::{
-    LINEAGE_LIMITS, LIST_LIMITS, history_part, is_empty, page_limit, unknown_word, wanted,
+    LINEAGE_LIMITS, LIST_LIMITS, answerer, history_part, is_empty, page_limit, unknown_word, wanted,
 };
 use super::subscriber::{Shared, SocketSubscriber};
 use super::{Handlers, request};
@@ -308,12 +308,14 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         interrupt_id: InterruptId,
         outcome: RawJson,
+        by: Option<String>,
         request_id: Option<String>,
     ) -> RpcResult<RespondAnswer> {
         let request = request("respond", request_id, &(&interrupt_id, &outcome))?;
         let call = Call::Respond {
             interrupt_id,
             outcome,
+            by: answerer(by).map_err(|error| wire(&error))?,
             turn_id: TurnId::mint(),
         };
         self.call(&conversation_id, call, request).await

@@ -32,6 +32,31 @@ pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
     wire(&ConversationError::InvalidParams(what))
 }
 
+/// Who answers a question, as others are told, when the caller does not say it.
+const ANSWERER: &str = "client";
+
+/// The words for a question that no client answers.
+const NO_CLIENTS: [&str; 4] = ["agent", "cancel", "policy", "reset"];
+
+/// How long a client's name may be, in characters.
+const NAME_LIMIT: usize = 64;
+
+/// Who answers a question, as others are told.
+pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> {
+    let Some(by) = by else {
+        return Ok(ANSWERER.to_owned());
+    };
+    let is_fit =
+        !by.trim().is_empty() && by.chars().count() <= NAME_LIMIT && !by.chars().any(char::is_control);
+    if !is_fit || NO_CLIENTS.contains(&by.as_str()) {
+        return Err(ConversationError::InvalidParams(format!(
+            "by must be a name of 1 to {NAME_LIMIT} characters, and none of {}",
+            NO_CLIENTS.join(", ")
+        )));
+    }
+    Ok(by)
+}
+
 /// Whether a prompt says nothing: no blocks, or nothing but texts of no length.
 pub(super) fn is_empty(prompt: &PromptContent) -> bool {
     #[derive(Deserialize)]

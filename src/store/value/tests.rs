@@ -27,6 +27,7 @@ fn with_prompt(text: &str) -> ConversationRecord {
         anchor: None,
         min_fidelity: None,
         continues: false,
+        taken: false,
         fingerprint: None,
         request_id: None,
     };

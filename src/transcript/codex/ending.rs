@@ -5,19 +5,34 @@ use super::line::{LineKind, RolloutLine};
 use crate::transcript::record::line_text;
 use crate::transcript::summary::Ends;
 
-/// Whether a turn has ended last in the `tail` of a file, which begins anywhere in a line: the agent says so itself. None
-/// when it tells of no turn.
+/// What a rollout says of its last turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastTurn {
+    /// It is not over.
+    Runs,
+    /// It is over, and nothing says that it came to what the model wanted to say.
+    Ended,
+    /// It is over, with the model's last word.
+    Answered,
+}
+
+/// How the last turn stands in the `tail` of a file, which begins anywhere in a line: the agent says so itself. None when it
+/// tells of no turn.
 #[must_use]
-pub fn turn_ended(tail: &[u8]) -> Option<bool> {
+pub fn last_turn(tail: &[u8]) -> Option<LastTurn> {
     let lines = Ends { head: b"", tail }.from_end();
     let mut ends = lines.filter_map(|line| {
         let text = line_text(line);
         let record = RolloutLine::parse(&text)?;
         match record.kind {
-            LineKind::Item if is_prompt(&record.payload) => Some(false),
+            LineKind::Item if is_prompt(&record.payload) => Some(LastTurn::Runs),
             LineKind::Event => match record.payload.text("type")?.as_str() {
-                "task_complete" | "turn_aborted" => Some(true),
-                "task_started" => Some(false),
+                "task_complete" => Some(match record.payload.text("last_agent_message") {
+                    Some(_) => LastTurn::Answered,
+                    None => LastTurn::Ended,
+                }),
+                "turn_aborted" => Some(LastTurn::Ended),
+                "task_started" => Some(LastTurn::Runs),
                 _ => None,
             },
             _ => None,
@@ -36,20 +51,27 @@ mod tests {
         let started = event("task_started");
         let prompt = r#"{"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}}"#.to_owned() + "\n";
         let complete = event("task_complete");
+        let answered =
+            r#"{"type":"event_msg","payload":{"type":"task_complete","last_agent_message":"done"}}"#
+                .to_owned()
+                + "\n";
+        let unanswered = answered.replace("\"done\"", "null");
         let table = [
-            (vec![&started, &prompt], Some(false)),
-            (vec![&started, &prompt, &complete], Some(true)),
-            (vec![&complete, &prompt], Some(false)),
-            (vec![&complete, &started], Some(false)),
+            (vec![&started, &prompt], Some(LastTurn::Runs)),
+            (vec![&started, &prompt, &complete], Some(LastTurn::Ended)),
+            (vec![&started, &prompt, &unanswered], Some(LastTurn::Ended)),
+            (vec![&started, &prompt, &answered], Some(LastTurn::Answered)),
+            (vec![&answered, &prompt], Some(LastTurn::Runs)),
+            (vec![&complete, &started], Some(LastTurn::Runs)),
             (vec![], None),
         ];
         for (lines, expected) in table {
             let text: String = lines.iter().map(|line| line.as_str()).collect();
-            assert_eq!(turn_ended(text.as_bytes()), expected, "{text}");
+            assert_eq!(last_turn(text.as_bytes()), expected, "{text}");
             let cut = format!("\"cut\"}}}}\n{text}{}", event("token_count"));
-            assert_eq!(turn_ended(cut.as_bytes()), expected, "{cut}");
+            assert_eq!(last_turn(cut.as_bytes()), expected, "{cut}");
         }
-        assert_eq!(turn_ended(event("turn_aborted").as_bytes()), Some(true));
-        assert_eq!(turn_ended(&complete.as_bytes()[..complete.len() / 2]), None);
+        assert_eq!(last_turn(event("turn_aborted").as_bytes()), Some(LastTurn::Ended));
+        assert_eq!(last_turn(&complete.as_bytes()[..complete.len() / 2]), None);
     }
 }

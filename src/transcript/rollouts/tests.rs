@@ -482,22 +482,22 @@ fn a_turn_ends_with_its_line_however_long_up_to_a_limit() {
     };
     let limit = usize::try_from(LAST_WORD_BYTES).expect("it fits");
     for (length, expected) in [
-        (0, true),
-        (END_BYTES, true),
-        (9 * END_BYTES, true),
-        (limit, false),
+        (0, LastTurn::Answered),
+        (END_BYTES, LastTurn::Answered),
+        (9 * END_BYTES, LastTurn::Answered),
+        (limit, LastTurn::Runs),
     ] {
         let text = event("task_started", 0) + &event("task_complete", length) + &event("token_count", 0);
         fs::write(&path, &text).expect("a file");
         assert_eq!(
-            turn_ended(&path).expect("read"),
+            last_turn(&path).expect("read"),
             (expected, text.len() as u64),
             "{length}"
         );
     }
     let text = event("task_started", 0) + &event("token_count", END_BYTES);
     fs::write(&path, text).expect("a file");
-    assert!(!turn_ended(&path).expect("read").0);
+    assert_eq!(last_turn(&path).expect("read").0, LastTurn::Runs);
 }
 
 #[test]

@@ -66,7 +66,9 @@ pub(super) async fn question(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut 
         return stage.check(false, "the answer is JSON");
     };
     stage.tell("the answer is yes")?;
-    let answer = daemon.respond(play.id.clone(), asked.id, outcome, None).await?;
+    let answer = daemon
+        .respond(play.id.clone(), asked.id, outcome, None, None)
+        .await?;
     let Some(turn_id) = answer.turn_id else {
         return stage.check(false, "the answer starts a turn");
     };

@@ -165,6 +165,7 @@ fn cut() -> CutPrompt {
         upstream_id: None,
         anchor: None,
         tool_started: false,
+        asks: false,
         arrived: None,
         open_request: None,
         min_fidelity: None,

@@ -11,6 +11,7 @@ use super::files::{Met, Seen};
 use super::in_store;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
+use crate::transcript::codex::LastTurn;
 use crate::transcript::library::Library;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts;
@@ -74,8 +75,11 @@ fn extent(library: &Library, path: &Path, format: Format) -> Result<Extent, Tran
             prompts: Some(standing.prompts),
             bytes: standing.bytes,
         }),
-        Format::Codex => rollouts::turn_ended(path).map(|(is_over, bytes)| Extent {
-            turn_end: if is_over { TurnEnd::Over } else { TurnEnd::Open },
+        Format::Codex => rollouts::last_turn(path).map(|(last, bytes)| Extent {
+            turn_end: match last {
+                LastTurn::Runs => TurnEnd::Open,
+                LastTurn::Ended | LastTurn::Answered => TurnEnd::Over,
+            },
             prompts: None,
             bytes,
         }),

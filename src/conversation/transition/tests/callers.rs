@@ -188,6 +188,7 @@ impl World {
         let call = Call::Respond {
             interrupt_id: question.into(),
             outcome: RawJson::from(outcome),
+            by: "client".to_owned(),
             turn_id,
         };
         self.call(call, key)

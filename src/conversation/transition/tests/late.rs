@@ -52,7 +52,7 @@ fn the_turn_goes_on_in_the_session_that_is_climbed_to_and_is_told_once() {
     ]);
     world.elapses(Deadline::Accept);
     world.says_something();
-    world.expect(&["update agent_message_chunk of t2"]);
+    world.expect(&["write record", "update agent_message_chunk of t2"]);
     world.ends("end_turn");
     let turn = turn(&world, 2);
     assert_eq!(turn.upstream_id, "s2".into());

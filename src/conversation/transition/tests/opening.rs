@@ -96,6 +96,7 @@ fn f16_a_prompt_that_the_session_refuses_climbs_on_below_it_and_is_told_once() {
     world.says_something();
     world.expect(&[
         "event promptAccepted t2 second",
+        "write record",
         "update agent_message_chunk of t2",
     ]);
 }

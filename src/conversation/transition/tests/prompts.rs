@@ -54,6 +54,7 @@ fn the_next_prompt_goes_straight_to_the_open_session() {
     world.ends("max_tokens");
     world.expect(&[
         "event promptAccepted t2 second",
+        "write record",
         "update agent_message_chunk of t2",
         "write turn end",
         "event turnEnded t2 max_tokens",
@@ -87,7 +88,7 @@ fn a_prompt_counts_as_accepted_when_it_was_not_refused_in_time() {
     world.expect(&["event promptAccepted t2 second"]);
     world.elapses(Deadline::Accept);
     world.says_something();
-    world.expect(&["update agent_message_chunk of t2"]);
+    world.expect(&["write record", "update agent_message_chunk of t2"]);
 }
 
 #[test]

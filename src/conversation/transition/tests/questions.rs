@@ -1,6 +1,6 @@
 //! Questions of the agent: asked, answered once, taken back, orphaned and told to the agent's successor.
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use serde_json::{Value, json};
 
 use super::outside::agent_error;
@@ -221,6 +221,7 @@ fn an_orphan_that_is_allowed_starts_one_turn() {
         log[1..],
         [
             "event resolved q1 by client",
+            "write record",
             "answer 3 responded t3",
             "update agent_message_chunk of t3"
         ]
@@ -359,11 +360,30 @@ fn an_orphan_that_is_denied_starts_no_turn() {
     world.deny("q1");
     world.expect(&[
         "write settled",
+        "event state idle",
         "event resolved q1 by client",
         "answer 3 responded nothing",
     ]);
     assert_eq!(world.model.record.interrupts, []);
+    assert_eq!(world.model.record.cut, None, "it is done with");
     assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+/// A later turn that was cut short is none of a question's business, and nothing goes on while that is open.
+#[test]
+fn an_orphan_that_is_denied_leaves_what_was_cut_short_later() {
+    let mut world = orphaned();
+    let at = ContinueAt::Time(world.now());
+    let call = world.continue_at(at, None);
+    let refusal = world.answers[&call].as_ref().unwrap_err();
+    assert!(refusal.to_string().contains("question"), "{refusal}");
+    world.prompt("third");
+    world.reopens();
+    world.says_something();
+    world.dies();
+    world.deny("q1");
+    assert!(world.model.record.cut.is_some());
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
 }
 
 #[test]
@@ -448,6 +468,7 @@ fn an_elicitation_is_answered_with_its_own_words() {
         let call = crate::conversation::effect::Call::Respond {
             interrupt_id: "q1".into(),
             outcome: json!({"action": action, "outcome": action}).into(),
+            by: "client".to_owned(),
             turn_id: "t9".into(),
         };
         world.call(call, None);

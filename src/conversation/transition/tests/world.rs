@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Ledger, Milestone};
+use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Ledger, Milestone, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -289,7 +289,10 @@ impl World {
                 }
                 return;
             }
-            Effect::Ascertain { job, upstream_id, .. } => {
+            Effect::Ascertain {
+                job,
+                sent: Sent { upstream_id, .. },
+            } => {
                 self.job = Some(job);
                 let id = upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
                 format!("ascertain {id}")

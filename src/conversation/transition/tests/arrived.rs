@@ -1,0 +1,71 @@
+//! What the transcript, or the agent, tells of a prompt that was cut short.
+
+use bridge_protocol::conversation::ContinueAt;
+
+use crate::conversation::effect::Arrival;
+
+use super::continuing::{GO_ON, RESET, due_at, limit, unreachable, waiting};
+use super::world::World;
+
+/// Another program went on with it, or the agent by itself: there is nothing left to go on with.
+#[test]
+fn what_was_answered_meanwhile_is_done_with() {
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Answered);
+    world.expect(&["ascertain s1", "write record", "event state idle"]);
+    assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+}
+
+/// Where no transcript can be read, the agent's own words tell that it has the prompt.
+#[test]
+fn what_the_agent_showed_it_has_does_not_go_out_again() {
+    for (is_taken, sent) in [(true, GO_ON), (false, "second")] {
+        let mut world = World::live();
+        world.anchor = None;
+        world.prompt_and_wait("second");
+        if is_taken {
+            world.says_something();
+            assert!(world.disk.record.as_ref().unwrap().turn.as_ref().unwrap().taken);
+        }
+        world.dies();
+        let at = ContinueAt::Time(world.now());
+        world.continue_at(at, None);
+        world.falls_due();
+        world.ascertains(Arrival::Unknown);
+        world.reopens();
+        assert!(world.log().contains(&format!("send {sent}")), "{is_taken}");
+    }
+}
+
+/// A later prompt stands behind the same place and would be taken for it.
+#[test]
+fn whether_it_arrived_is_asked_before_a_later_prompt_goes_out() {
+    for (earlier, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
+        let mut world = waiting();
+        world.earlier = Some(earlier);
+        world.prompt("third");
+        world.refuses(unreachable());
+        world.passes_to(RESET);
+        world.falls_due();
+        world.forget_log();
+        // What was known before stands.
+        world.ascertains(Arrival::Unknown);
+        world.expect(&["write prompt", "event state prompting", &format!("send {text}")]);
+    }
+    // Of one that waits as well only what the agent lacks goes out.
+    for (earlier, text) in [(Arrival::Absent, "second\nthird"), (Arrival::Present, "third")] {
+        let mut world = waiting();
+        world.earlier = Some(earlier);
+        world.prompt_and_wait("third");
+        world.refuses(limit());
+        world.passes_to(&due_at(&world).unwrap());
+        world.falls_due();
+        world.forget_log();
+        world.ascertains(Arrival::Absent);
+        assert!(world.log().contains(&format!("send {text}")), "{text}");
+        let sent = world.model.record.turn.as_ref().unwrap().prompt.to_text();
+        assert_eq!(sent, text);
+    }
+}
