@@ -339,6 +339,24 @@ async fn a_limit_that_is_still_on_is_met_once() {
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
 }
 
+/// What goes out by itself meets a limit too: the agent has it then, so at the next reset it is told to go on.
+#[tokio::test]
+async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let mut events = app.events(id).await;
+    let text = "[[write made.txt x]][[limit 1]]";
+    go_on(&app, id, json!({"at": Timestamp::now(), "text": text})).await;
+    let limited = continued(&mut events).await;
+    assert!(limited.continuation.is_some(), "{limited:?}");
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    let sent = prompts(&app, &home, id).await;
+    assert_eq!(sent[..2], ["before", text]);
+    assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
+}
+
 /// D3: somebody has gone on with it in another program, or the agent has by itself: there is nothing left to go on with.
 #[tokio::test]
 async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
@@ -495,7 +513,7 @@ async fn f23_turns_that_died_together_go_on_apart() {
     let app = daemon.app().await;
     let mut conversations = Vec::new();
     for _ in 0..2 {
-        let id = app.make(&home.project()).await;
+        let id = app.begun(&home.project(), &["before"]).await;
         let mut events = app.events(id).await;
         go_on(
             &app,
@@ -504,6 +522,8 @@ async fn f23_turns_that_died_together_go_on_apart() {
         )
         .await;
         works(&mut events).await;
+        // What the transcript lacks is said again, and hangs again; what it has would not be.
+        cut_before(&home.transcript_of(&app, id).await, "[[say on it]]");
         conversations.push((id, events));
     }
     let shared = home.only_agent();

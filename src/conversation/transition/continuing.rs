@@ -387,7 +387,12 @@ impl<R> Model<R> {
                 | FailureKind::AgentDied
                 | FailureKind::DaemonRestarted
         );
+        // A text that has gone out is what was cut short now, and no text for the next time as well.
         let earlier = self.record.continuation.take();
+        let earlier = earlier.map(|earlier| PendingContinuation {
+            text: earlier.text.filter(|_| !continues),
+            ..earlier
+        });
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let has_died = failure.kind == FailureKind::AgentDied;
         let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
