@@ -165,7 +165,12 @@ impl Ledger {
     pub(crate) fn saw_accepted(&mut self, event: &Value) {
         let prompt = match &event["prompt"] {
             Value::String(prompt) => prompt.clone(),
-            blocks => text(&blocks[0], "text"),
+            blocks => blocks
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|block| text(block, "text"))
+                .collect(),
         };
         self.accepted.insert(text(event, "turnId"), prompt);
     }

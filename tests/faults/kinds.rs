@@ -75,7 +75,7 @@ impl Kind {
     /// How many of a hundred such lines meet a fault.
     fn percent(self) -> usize {
         match self {
-            Self::Update => 40,
+            Self::Update => 50,
             Self::Prompt | Self::Call => 7,
         }
     }

@@ -1,7 +1,8 @@
 //! A campaign of faults: between the daemon and its agent stands a proxy that drops, delays, truncates, joins,
 //! duplicates and reorders lines, closes pipes and kills processes, while conversations do random things. Whatever
 //! happens, every call is answered, every id leads to its conversation, chain and lineage are right, no turn that was
-//! acknowledged is lost untold, no prompt takes effect twice, and no process stays.
+//! acknowledged is lost untold, no prompt takes effect twice, what is to go on after a usage limit does so once unless it
+//! was called off, and no process stays.
 //!
 //! One round is one daemon with one client, and comes from one seed: `FAULT_SEED` replays it. `FAULT_ROUNDS` says how
 //! many rounds there are without it. What is random in a round comes from its seed; how its processes take turns does not.
@@ -21,6 +22,8 @@ mod chain;
 #[path = "../crash/client.rs"]
 mod client;
 mod effects;
+mod figures;
+mod going_on;
 #[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
 #[path = "../crash/home.rs"]
 mod home;
@@ -28,6 +31,7 @@ mod kinds;
 #[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
 #[path = "../crash/ledger.rs"]
 mod ledger;
+mod promises;
 mod proxy;
 #[path = "../crash/random.rs"]
 mod random;

@@ -4,15 +4,19 @@
 //! is said for a while is cancelled, as a person would.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Gone, Line};
 use crate::effects::Effects;
+use crate::figures::Figures;
 use crate::home::{Daemon, Home};
 use crate::kinds::{Fault, note, noted};
 use crate::ledger::{Answered, Ledger, text};
+use crate::promises::Promise;
 use crate::proxy;
 use crate::random::Random;
 
@@ -25,12 +29,24 @@ const CALM_QUIET: Duration = Duration::from_secs(5);
 /// How long any call may take: the longest is a climb of the whole ladder of which each rung is met by a fault.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
 
+/// How long it may take until nothing runs any more: a turn may go on by itself some times.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
 /// Calls that are open at a time.
 const MOST_OPEN: usize = 3;
 
 /// Prompts after the last fault, of which one has to be answered. An agent without output is given up after 2 s, in which
 /// four sessions are waited for in vain; a turn of before may have to be cancelled.
 const CALM_PROMPTS: usize = 7;
+
+/// How many of a hundred conversations are asked once more in the end although their last turn ended well.
+const PERCENT_ASKED: usize = 15;
+
+/// How often the daemon is killed, of a hundred times, when something was read while a conversation is to go on by itself.
+const PERCENT_KILLED_PROMISED: usize = 5;
+
+/// The same when one was just called off.
+const PERCENT_KILLED_CALLED_OFF: usize = 80;
 
 /// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error, limited,
 /// not resumable (as long as each way to resume meets a fault), conflict (nothing to branch from), question resolved.
@@ -45,19 +61,46 @@ pub(crate) struct Round {
     pub(crate) random: Random,
     /// Whether all is done to few conversations, so that their chains grow long.
     pub(crate) is_narrow: bool,
+    /// How often of a hundred times a conversation is begun: few long ones, or many short ones.
+    pub(crate) percent_new: usize,
     pub(crate) client: Client,
     pub(crate) talks: Vec<Ledger>,
+    /// What each of them is to go on with by itself.
+    pub(crate) promises: Vec<Promise>,
     pub(crate) effects: Effects,
     /// The prompts that were sent, by their marks.
     pub(crate) sent: BTreeMap<String, Sent>,
+    /// Texts that must not have gone out, by their marks, with their conversations.
+    pub(crate) never: Vec<(usize, String)>,
     pub(crate) figures: Figures,
     /// None once it has been stopped.
     daemon: Option<Daemon>,
     open: BTreeMap<u64, Open>,
+    /// Whether the last answer called off what was to go on.
+    has_called_off: bool,
     keys: u64,
     is_calm: bool,
     /// What was asked and told, for those who look into a failure.
-    past: Vec<String>,
+    past: Vec<Past>,
+}
+
+/// What was asked or told; put in words for nobody but those who look into a failure.
+#[derive(Debug)]
+enum Past {
+    Asked(u64, &'static str, Value),
+    Answered(u64, Answer),
+    Heard(Rc<Value>),
+}
+
+impl fmt::Display for Past {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(id, method, params) => write!(formatter, "{id} is asked: {method} {params}"),
+            Self::Answered(id, Ok(result)) => write!(formatter, "{id} is answered: {result}"),
+            Self::Answered(id, Err(error)) => write!(formatter, "{id} is refused: {error}"),
+            Self::Heard(event) => event.fmt(formatter),
+        }
+    }
 }
 
 /// A prompt, and what came of it.
@@ -68,47 +111,6 @@ pub(crate) struct Sent {
     pub(crate) has_ended_well: bool,
 }
 
-/// What was done and seen, to be told at the end.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
-    pub(crate) faults: BTreeMap<Fault, usize>,
-    pub(crate) conversations: usize,
-    pub(crate) prompts: usize,
-    pub(crate) ended_well: usize,
-    pub(crate) failed_turns: usize,
-    pub(crate) refused: BTreeMap<i64, usize>,
-    pub(crate) silent: usize,
-    pub(crate) rolls: usize,
-    pub(crate) effects: usize,
-    /// Turns that stood in a history in which they had to.
-    pub(crate) kept: usize,
-    /// Histories that told a gap.
-    pub(crate) gaps: usize,
-    /// Chains of full length.
-    pub(crate) full_chains: usize,
-}
-
-impl Figures {
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (fault, count) in &other.faults {
-            *self.faults.entry(*fault).or_default() += count;
-        }
-        for (code, count) in &other.refused {
-            *self.refused.entry(*code).or_default() += count;
-        }
-        self.conversations += other.conversations;
-        self.prompts += other.prompts;
-        self.ended_well += other.ended_well;
-        self.failed_turns += other.failed_turns;
-        self.silent += other.silent;
-        self.rolls += other.rolls;
-        self.effects += other.effects;
-        self.kept += other.kept;
-        self.gaps += other.gaps;
-        self.full_chains += other.full_chains;
-    }
-}
-
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
@@ -116,6 +118,15 @@ pub(crate) enum Asked {
     Prompt {
         text: String,
         mark: String,
+    },
+    /// That it goes on by itself, with a text of this mark.
+    Continue {
+        mark: Option<String>,
+    },
+    /// That it does not.
+    CallOff {
+        /// Whether there was something to call off.
+        is_one: bool,
     },
     /// With the history as it was when it was asked for.
     Fork {
@@ -142,7 +153,10 @@ struct Open {
     params: Value,
     since: Instant,
     heard: Instant,
+    /// Whether it was cancelled, being silent.
     is_cancelled: bool,
+    /// Whether a cancellation may have met it.
+    may_be_cancelled: bool,
 }
 
 impl Round {
@@ -153,16 +167,21 @@ impl Round {
         let daemon = home.start();
         let client = Client::connect(&home.socket()).unwrap();
         let mut random = Random::new(seed);
+        let is_narrow = random.chance(20);
         Self {
-            is_narrow: random.chance(25),
+            is_narrow,
+            percent_new: if is_narrow { 1 } else { random.pick(&[12, 25, 50]) },
             random,
             client,
             talks: Vec::new(),
+            promises: Vec::new(),
+            never: Vec::new(),
             effects,
             sent: BTreeMap::new(),
             figures: Figures::default(),
             daemon: Some(daemon),
             open: BTreeMap::new(),
+            has_called_off: false,
             keys: 0,
             is_calm: false,
             past: Vec::new(),
@@ -174,7 +193,7 @@ impl Round {
     pub(crate) fn play(&mut self) -> Figures {
         let lives = 1 + self.random.below(3);
         for life in 1..=lives {
-            let steps = (10 + self.random.below(30)) * if self.is_narrow { 2 } else { 1 };
+            let steps = (18 + self.random.below(54)) * if self.is_narrow { 2 } else { 1 };
             let lines = (life < lives).then(|| self.random.below(600));
             self.live(steps, lines);
             if life < lives {
@@ -183,10 +202,14 @@ impl Round {
         }
         proxy::calm(self.home.path());
         self.is_calm = true;
+        self.keep_promises();
         for talk in 0..self.talks.len() {
-            self.must_be_answered(talk);
+            if !self.promises[talk].is_sound || self.random.chance(PERCENT_ASKED) {
+                self.must_be_answered(talk);
+            }
         }
         self.verify();
+        self.figures.rounds = 1;
         self.figures.conversations = self.talks.len();
         self.figures.faults = noted(self.home.path());
         self.daemon.take().unwrap().stop();
@@ -204,7 +227,11 @@ impl Round {
     fn live(&mut self, steps: usize, lines: Option<usize>) {
         let (mut begun, mut read) = (0, 0);
         while lines.is_none_or(|lines| read < lines) {
-            let lets_wait = self.is_narrow && !self.busy().is_empty() && !self.random.chance(5);
+            let calls_off = self
+                .open
+                .values()
+                .any(|open| matches!(open.asked, Asked::CallOff { .. }));
+            let lets_wait = calls_off || self.is_narrow && !self.busy().is_empty() && !self.random.chance(5);
             if begun < steps && self.open.len() < MOST_OPEN && !lets_wait {
                 self.step();
                 begun += 1;
@@ -212,19 +239,38 @@ impl Round {
                 return;
             } else {
                 read += self.read_on();
+                let is_promised = self.promises.iter().any(|promise| promise.at().is_some());
+                let percent = match (std::mem::take(&mut self.has_called_off), is_promised) {
+                    (true, _) => PERCENT_KILLED_CALLED_OFF,
+                    (false, true) => PERCENT_KILLED_PROMISED,
+                    (false, false) => 0,
+                };
+                if lines.is_some() && self.random.chance(percent) {
+                    return;
+                }
             }
         }
     }
 
-    /// Waits until all that was asked for is answered.
-    fn settle(&mut self) {
-        while !self.open.is_empty() {
+    /// Waits until all that was asked for is answered, and nothing goes on by itself either.
+    pub(crate) fn settle(&mut self) {
+        let since = Instant::now();
+        while !self.open.is_empty() || self.promises.iter().any(Promise::runs) {
             self.read_on();
+            assert!(since.elapsed() < LONGEST_WAIT, "it does not come to rest");
+        }
+        for promise in &self.promises {
+            promise.assert_explained();
         }
     }
 
     /// Reads a line, unless none comes before something has to be done; how many were read.
-    fn read_on(&mut self) -> usize {
+    pub(crate) fn read_on(&mut self) -> usize {
+        self.read_within(LONGEST_CALL)
+    }
+
+    /// The same within this time.
+    pub(crate) fn read_within(&mut self, limit: Duration) -> usize {
         let now = Instant::now();
         for open in self.open.values() {
             let waited = now - open.since;
@@ -241,21 +287,24 @@ impl Round {
             self.figures.silent += 1;
             self.cancel(id);
         }
+        let due_by_itself = self.watch_what_goes_on(quiet);
         let turns = self
             .open
             .values()
             .filter(|open| open.is_turn() && !open.is_cancelled);
-        let due = turns.map(|open| open.heard + quiet).min();
-        let limit = due.map_or(LONGEST_CALL, |due| due.saturating_duration_since(Instant::now()));
+        let due = turns.map(|open| open.heard + quiet).chain(due_by_itself).min();
+        let due = due.map_or(limit, |due| due.saturating_duration_since(Instant::now()));
+        let limit = limit.min(due);
         match self.client.read_within(limit) {
             Ok(Some(Line::Event(event))) => {
+                let event = Rc::new(event);
                 if event["event"]["type"] != "update" {
-                    self.past.push(event.to_string());
+                    self.past.push(Past::Heard(Rc::clone(&event)));
                 }
                 self.hear(&event);
             }
             Ok(Some(Line::Answer(id, answer))) => {
-                self.past.push(format!("{id} is answered: {answer:?}"));
+                self.past.push(Past::Answered(id, answer.clone()));
                 self.answered(id, answer);
             }
             Ok(None) => return 0,
@@ -273,14 +322,23 @@ impl Round {
     }
 
     /// Sends a call about a conversation.
-    pub(crate) fn ask(&mut self, asked: Asked, talk: Option<usize>, method: &'static str, mut params: Value) {
+    pub(crate) fn ask(&mut self, asked: Asked, talk: Option<usize>, method: &'static str, params: Value) {
+        self.send(asked, talk, method, params);
+    }
+
+    /// The same; its number.
+    fn send(&mut self, asked: Asked, talk: Option<usize>, method: &'static str, mut params: Value) -> u64 {
         if let Some(talk) = talk {
             params["conversationId"] = json!(self.talks[talk].id);
+            if matches!(asked, Asked::Cancel) {
+                let here = self.open.values_mut().filter(|open| open.talk == Some(talk));
+                here.for_each(|open| open.may_be_cancelled = true);
+            }
         }
         let Ok(id) = self.client.send(method, &params) else {
             panic!("the daemon is gone");
         };
-        self.past.push(format!("{id} is asked: {method} {params}"));
+        self.past.push(Past::Asked(id, method, params.clone()));
         let now = Instant::now();
         let open = Open {
             asked,
@@ -290,8 +348,10 @@ impl Round {
             since: now,
             heard: now,
             is_cancelled: false,
+            may_be_cancelled: false,
         };
         self.open.insert(id, open);
+        id
     }
 
     /// The conversations of which something is on its way that others have to wait for.
@@ -306,6 +366,13 @@ impl Round {
         turns.filter_map(|open| open.talk).collect()
     }
 
+    /// Whether a call is open that may have the conversation go on by itself, or not any more.
+    pub(crate) fn may_promise(&self, talk: usize) -> bool {
+        let is_none = |asked: &Asked| matches!(asked, Asked::Subscribe | Asked::Chain | Asked::Lineage);
+        let mut open = self.open.values();
+        open.any(|open| open.talk == Some(talk) && !is_none(&open.asked))
+    }
+
     fn hear(&mut self, envelope: &Value) {
         let id = &envelope["conversationId"];
         let event = &envelope["event"];
@@ -313,6 +380,9 @@ impl Round {
             return;
         };
         self.talks[talk].hear(event);
+        let follows = self.promises[talk].hear(event);
+        self.follow(talk, follows);
+        self.figures.limits += usize::from(event["type"] == "limited");
         self.figures.rolls += usize::from(event["type"] == "rolled");
         let now = Instant::now();
         for open in self.open.values_mut().filter(|open| open.talk == Some(talk)) {
@@ -338,12 +408,8 @@ impl Round {
             let code = error["code"].as_i64().unwrap();
             assert!(EXPECTED_ERRORS.contains(&code), "{open:?}: {error}");
             *self.figures.refused.entry(code).or_default() += 1;
-            let foreign = open
-                .talk
-                .filter(|talk| code == 1003 && !self.busy().contains(talk));
-            if let Some(talk) = foreign.filter(|_| open.is_turn()) {
-                // A turn that the answer to an orphaned question has begun: it may be without an end as any other.
-                self.ask(Asked::Cancel, Some(talk), "conversation/cancel", json!({}));
+            if let Some(talk) = open.talk.filter(|_| code != 1003) {
+                self.promises[talk].is_sound = false;
             }
         }
         let result = match (&open.asked, answer) {
@@ -365,6 +431,13 @@ impl Round {
         match open.asked {
             Asked::Prompt { text, mark } => {
                 ledger.saw_turn(&text, &result);
+                let is_to_wait = open.params["onLimit"] == "wait"
+                    && result["failure"]["kind"] == "rateLimited"
+                    && !open.may_be_cancelled;
+                assert!(
+                    !is_to_wait || result["continuation"].is_object(),
+                    "it does not wait: {result}"
+                );
                 let ended_well = result["stopReason"] == "end_turn";
                 self.sent.get_mut(&mark).unwrap().has_ended_well |= ended_well;
                 self.figures.ended_well += usize::from(ended_well);
@@ -402,11 +475,24 @@ impl Round {
                 }
             }
             Asked::Lineage => ledger.saw_lineage(result["entries"].as_array().unwrap()),
+            Asked::Continue { mark } => {
+                let follows = self.promises[talk].is_promised(mark);
+                self.follow(talk, follows);
+            }
+            Asked::CallOff { is_one } => {
+                let is_sure = !self.may_promise(talk);
+                let follows = self.promises[talk].is_called_off(is_sure);
+                self.figures.called_off += usize::from(is_one);
+                self.has_called_off = is_one;
+                self.follow(talk, follows);
+            }
+            Asked::Cancel if result["cancelled"] == true => self.promises[talk].is_dropped(),
             Asked::New | Asked::Close | Asked::Cancel | Asked::Subscribe | Asked::Again(_) => {}
         }
     }
 
     fn adopt(&mut self, ledger: Ledger) {
+        self.promises.push(Promise::of(&ledger.id));
         self.talks.push(ledger);
         let last = self.talks.len() - 1;
         self.ask(Asked::Subscribe, Some(last), "conversation/subscribe", json!({}));
@@ -414,7 +500,10 @@ impl Round {
 
     /// Keeps an answer that has to be given again to the same request id.
     fn keep(&mut self, talk: usize, open: &Open, result: &Value) {
-        let is_told_again = matches!(open.asked, Asked::Prompt { .. } | Asked::Fork { .. });
+        let is_told_again = matches!(
+            open.asked,
+            Asked::Prompt { .. } | Asked::Fork { .. } | Asked::Continue { .. }
+        );
         if open.params["requestId"].is_string() && is_told_again {
             self.talks[talk].answered.push(Answered {
                 method: open.method,
@@ -428,6 +517,10 @@ impl Round {
     fn kill_and_start(&mut self) {
         note(self.home.path(), Fault::KillDaemon);
         self.daemon.take().unwrap().kill();
+        for talk in 0..self.talks.len() {
+            let is_unsure = self.may_promise(talk);
+            self.promises[talk].restarts(is_unsure);
+        }
         let open = std::mem::take(&mut self.open);
         let daemon = self.home.start();
         self.home.assert_only_those_of(&daemon);
@@ -440,7 +533,8 @@ impl Round {
         for open in open.into_values() {
             let is_change = open.is_change() || matches!(open.asked, Asked::New);
             if is_change && open.params["requestId"].is_string() {
-                self.ask(open.asked, open.talk, open.method, open.params);
+                let id = self.send(open.asked, open.talk, open.method, open.params);
+                self.open.get_mut(&id).unwrap().may_be_cancelled = open.may_be_cancelled;
             }
         }
         self.settle();
@@ -483,7 +577,11 @@ impl Drop for Round {
         if std::thread::panicking() {
             eprintln!(
                 "{}\n{}\nopen: {:#?}",
-                self.past.join("\n"),
+                self.past
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join("\n"),
                 self.home.last_words(),
                 self.open
             );

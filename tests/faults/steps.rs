@@ -11,8 +11,8 @@ const ACTIVE: usize = 3;
 impl Round {
     /// Begins one thing.
     pub(crate) fn step(&mut self) {
-        let (percent_new, percent_said) = if self.is_narrow { (1, 45) } else { (6, 70) };
-        if self.talks.is_empty() || self.random.chance(percent_new) {
+        let percent_said = if self.is_narrow { 45 } else { 70 };
+        if self.talks.is_empty() || self.random.chance(self.percent_new) {
             return self.make();
         }
         let talk = if self.is_narrow {
@@ -21,16 +21,21 @@ impl Round {
             let oldest = self.talks.len().saturating_sub(ACTIVE);
             oldest + self.random.below(self.talks.len() - oldest)
         };
-        if self.busy().contains(&talk) {
+        if self.busy().contains(&talk) || self.promises[talk].runs() {
             return self.beside(talk);
+        }
+        let is_to_go_on = self.promises[talk].at().is_some() || self.promises[talk].is_limited();
+        if is_to_go_on && self.random.chance(50) {
+            return self.go_on(talk);
         }
         match self.random.below(100) {
             percent if percent < percent_said => self.say(talk),
             0..=75 => self.fork(talk, true),
             76..=80 => self.fork(talk, false),
             81..=86 => self.ask(Asked::Resume, Some(talk), "conversation/resume", json!({})),
-            87..=92 => self.ask(Asked::Close, Some(talk), "conversation/close", json!({})),
-            93..=94 => self.ask(Asked::Chain, Some(talk), "conversation/chain", json!({})),
+            87..=91 => self.ask(Asked::Close, Some(talk), "conversation/close", json!({})),
+            92..=93 => self.ask(Asked::Chain, Some(talk), "conversation/chain", json!({})),
+            94 => self.go_on(talk),
             95..=96 => {
                 let params = json!({"limit": 1000});
                 self.ask(Asked::Lineage, Some(talk), "conversation/lineage", params);
@@ -48,7 +53,8 @@ impl Round {
             2..=3 => self.fork(talk, false),
             // It is told that the conversation is busy, unless it is not any more.
             4 => self.say(talk),
-            5..=6 => self.again(talk),
+            5 => self.go_on(talk),
+            6 => self.again(talk),
             _ => self.ask(Asked::Chain, Some(talk), "conversation/chain", json!({})),
         }
     }
@@ -86,8 +92,9 @@ impl Round {
     fn say(&mut self, talk: usize) {
         let mark = self.mark();
         let write = Effects::directive(&mark);
-        let chunks = 5 + self.random.below(40);
-        let (script, has_effect) = match self.random.below(100) {
+        let chunks = 4 + self.random.below(28);
+        let (script, has_effect) = match self.random.below(120) {
+            100.. => self.limited(&write),
             0..=9 => (String::new(), false),
             10..=44 => (format!("{write}[[stream {chunks} 0]]"), true),
             45..=64 => (format!("[[stream {chunks} 0]]{write}"), true),
@@ -114,6 +121,9 @@ impl Round {
         self.talks[talk].sent.push(prompt.clone());
         self.figures.prompts += 1;
         let mut params = json!({"prompt": prompt});
+        if self.random.chance(60) {
+            params["onLimit"] = json!("wait");
+        }
         if self.random.chance(60) {
             params["requestId"] = json!(self.key());
         }

@@ -7,6 +7,9 @@ use crate::client::Client;
 use crate::ledger::{Ledger, text};
 use crate::round::Round;
 
+/// The beginning of what is said where the agent has the prompt already.
+const GO_ON: &str = "Your last turn was cut short.";
+
 /// Messages a page.
 const PAGE: usize = 100;
 
@@ -27,13 +30,25 @@ impl Round {
         let mut client = Client::connect(&self.home.socket()).unwrap();
         for ledger in &self.talks {
             let history = history(&mut client, &ledger.id);
-            let chain = client.call("conversation/chain", &json!({"conversationId": ledger.id}));
-            self.figures.full_chains += usize::from(chain["links"].as_array().unwrap().len() == CHAIN_LIMIT);
             self.figures.gaps += usize::from(!history.gaps.is_empty());
             self.figures.kept += verify_history(&mut client, ledger, &history);
+            let view = client.call("conversation/get", &json!({"conversationId": ledger.id}));
+            let view = &view["conversation"];
+            assert!(view["continuation"].is_null(), "still to go on: {view:#}");
+            self.figures.full_chains += usize::from(view["chainLength"] == CHAIN_LIMIT);
+        }
+        for (talk, mark) in &self.never {
+            let history = history(&mut client, &self.talks[*talk].id);
+            assert!(!history.holds(mark), "{mark} was called off: {history:#?}");
         }
         let counts = self.effects.counted();
         self.figures.effects = counts.values().sum();
+        for (_, mark) in &self.never {
+            assert!(
+                !counts.contains_key(mark),
+                "{mark} was called off and has taken effect"
+            );
+        }
         for (mark, sent) in &self.sent {
             let times = counts.get(mark).copied().unwrap_or_default();
             assert!(times <= 1, "{mark} has taken effect {times} times");
@@ -45,14 +60,27 @@ impl Round {
 
 /// A history as it is told.
 #[derive(Debug, Default)]
-struct History {
+pub(crate) struct History {
     prompts: Vec<String>,
     /// What is told of sessions before in words: of one that was branched off such a session nothing else is.
     retold: String,
     gaps: Vec<Value>,
 }
 
-fn history(client: &mut Client, id: &str) -> History {
+impl History {
+    /// Whether a prompt in it has this text.
+    fn holds(&self, text: &str) -> bool {
+        let mut prompts = self.prompts.iter();
+        self.retold.contains(text) || prompts.any(|prompt| prompt.contains(text))
+    }
+
+    /// Whether the conversation has gone on in it, with a text of this mark where there was one.
+    pub(crate) fn has_gone_on(&self, mark: Option<&str>) -> bool {
+        !self.gaps.is_empty() || self.holds(GO_ON) || mark.is_some_and(|mark| self.holds(mark))
+    }
+}
+
+pub(crate) fn history(client: &mut Client, id: &str) -> History {
     let mut history = History::default();
     let mut params = json!({"conversationId": id, "limit": PAGE});
     loop {

@@ -1,0 +1,87 @@
+//! What was done and seen, told at the end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::kinds::Fault;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) faults: BTreeMap<Fault, usize>,
+    pub(crate) rounds: usize,
+    pub(crate) conversations: usize,
+    pub(crate) prompts: usize,
+    pub(crate) ended_well: usize,
+    pub(crate) failed_turns: usize,
+    pub(crate) refused: BTreeMap<i64, usize>,
+    pub(crate) silent: usize,
+    pub(crate) rolls: usize,
+    pub(crate) effects: usize,
+    /// Turns that stood in a history in which they had to.
+    pub(crate) kept: usize,
+    /// Histories that told a gap.
+    pub(crate) gaps: usize,
+    /// Chains of full length.
+    pub(crate) full_chains: usize,
+    /// Usage limits that were told.
+    pub(crate) limits: usize,
+    /// Continuations that went out.
+    pub(crate) fired: usize,
+    /// Continuations that were called off before they went out.
+    pub(crate) called_off: usize,
+    /// Continuations that were still to go out when the next daemon had started.
+    pub(crate) carried_over: usize,
+}
+
+impl Figures {
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (fault, count) in &other.faults {
+            *self.faults.entry(*fault).or_default() += count;
+        }
+        for (code, count) in &other.refused {
+            *self.refused.entry(*code).or_default() += count;
+        }
+        self.rounds += other.rounds;
+        self.conversations += other.conversations;
+        self.prompts += other.prompts;
+        self.ended_well += other.ended_well;
+        self.failed_turns += other.failed_turns;
+        self.silent += other.silent;
+        self.rolls += other.rolls;
+        self.effects += other.effects;
+        self.kept += other.kept;
+        self.gaps += other.gaps;
+        self.full_chains += other.full_chains;
+        self.limits += other.limits;
+        self.fired += other.fired;
+        self.called_off += other.called_off;
+        self.carried_over += other.carried_over;
+    }
+
+    pub(crate) fn all_faults(&self) -> usize {
+        self.faults.values().sum()
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: Vec<String> = self
+            .faults
+            .iter()
+            .map(|(fault, count)| format!("{fault:?} {count}"))
+            .collect();
+        write!(
+            formatter,
+            "{} conversations in {} rounds, {} faults ({}), {} limits met, {} continuations fired, {} called off, {} carried over a restart",
+            self.conversations,
+            self.rounds,
+            self.all_faults(),
+            faults.join(", "),
+            self.limits,
+            self.fired,
+            self.called_off,
+            self.carried_over,
+        )
+    }
+}

@@ -1,0 +1,179 @@
+//! Usage limits in a round, and what goes on by itself: it is asked for, called off, watched and waited for.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::client::Client;
+use crate::effects::Effects;
+use crate::promises::{Follows, Promise};
+use crate::round::{Asked, Round, Sent};
+use crate::verify::history;
+
+/// How long limits last, in seconds. Their ends are told in whole seconds, rounded up.
+const LIMITS: [&str; 3] = ["0.01", "0.01", "0.4"];
+
+/// What goes out later than this is waited for by nobody: the end of its limit had passed, or was not told.
+const SOON: SignedDuration = SignedDuration::from_secs(3);
+
+/// How long a conversation may take from the time at which it is to go on: as long as any call.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// After how long it is asked what is in the way of one that is to go on.
+const LATE: Duration = Duration::from_secs(1);
+
+impl Round {
+    /// A script that meets a limit, and whether it has an effect when it ends well.
+    pub(crate) fn limited(&mut self, write: &str) -> (String, bool) {
+        let limit = format!("[[limit {}]]", self.random.pick(&LIMITS));
+        match self.random.below(10) {
+            0..=1 => (limit, false),
+            2..=5 => (format!("{limit}{write}"), true),
+            // Whoever sends it again has it done twice.
+            _ => (format!("{write}{limit}"), true),
+        }
+    }
+
+    /// Has the conversation go on by itself, or not any more.
+    pub(crate) fn go_on(&mut self, talk: usize) {
+        let is_to_go_on = self.promises[talk].at().is_some();
+        if is_to_go_on && self.random.chance(40) {
+            return self.call_off(talk);
+        }
+        let is_at_reset = self.promises[talk].is_limited() && self.random.chance(70);
+        let at = if is_at_reset {
+            "reset".to_owned()
+        } else {
+            in_milliseconds(self.random.below(600))
+        };
+        self.go_on_at(talk, &at);
+    }
+
+    fn call_off(&mut self, talk: usize) {
+        let is_one = self.promises[talk].at().is_some();
+        let params = json!({"cancel": true});
+        self.ask(
+            Asked::CallOff { is_one },
+            Some(talk),
+            "conversation/continue",
+            params,
+        );
+    }
+
+    fn go_on_at(&mut self, talk: usize, at: &str) {
+        let mut params = json!({"at": at});
+        let mut mark = None;
+        if self.random.chance(60) {
+            let text = self.mark();
+            let write = Effects::directive(&text);
+            let script = match self.random.below(10) {
+                0..=5 => write,
+                6 => format!("{write}[[crash]]"),
+                7 => format!("{write}[[stream 10 0]]"),
+                _ => self.limited(&write).0,
+            };
+            params["text"] = json!(format!("{text} {script}"));
+            self.sent.insert(text.clone(), Sent::default());
+            self.talks[talk].sent.push(format!("{text} {script}"));
+            mark = Some(text);
+        }
+        if self.random.chance(30) {
+            params["requestId"] = json!(self.key());
+        }
+        self.ask(
+            Asked::Continue { mark },
+            Some(talk),
+            "conversation/continue",
+            params,
+        );
+    }
+
+    /// Cancels what goes on by itself and is silent; when it is to be looked at again.
+    pub(crate) fn watch_what_goes_on(&mut self, quiet: Duration) -> Option<Instant> {
+        let prompted = self.prompted();
+        let is_watched = |(talk, promise): &(usize, &Promise)| {
+            promise.runs() && !promise.is_cancelled && !prompted.contains(talk)
+        };
+        let now = Instant::now();
+        let watched = self.promises.iter().enumerate().filter(is_watched);
+        let (silent, others): (Vec<_>, Vec<_>) =
+            watched.partition(|(_, promise)| now - promise.heard >= quiet);
+        let due = others.iter().map(|(_, promise)| promise.heard + quiet).min();
+        let silent: Vec<usize> = silent.into_iter().map(|(talk, _)| talk).collect();
+        for talk in silent {
+            self.figures.silent += 1;
+            self.promises[talk].is_cancelled = true;
+            self.ask(Asked::Cancel, Some(talk), "conversation/cancel", json!({}));
+        }
+        due
+    }
+
+    /// Does what follows from what was told.
+    pub(crate) fn follow(&mut self, talk: usize, follows: Follows) {
+        match follows {
+            Follows::Nothing => {}
+            Follows::Fired => self.figures.fired += 1,
+            Follows::CarriedOver => self.figures.carried_over += 1,
+            Follows::Never(mark) => self.never.push((talk, mark)),
+            Follows::HasGoneOut(mark) => {
+                let mut client = Client::connect(&self.home.socket()).unwrap();
+                let history = history(&mut client, &self.talks[talk].id);
+                assert!(
+                    history.has_gone_on(mark.as_deref()),
+                    "{} was to go on, with {mark:?}, and has not: {history:#?}",
+                    self.talks[talk].id
+                );
+            }
+        }
+    }
+
+    /// Once no more faults are done, each conversation goes on that is to.
+    pub(crate) fn keep_promises(&mut self) {
+        self.settle();
+        let since = Instant::now();
+        while let Some(talk) = self.promises.iter().position(|promise| promise.at().is_some()) {
+            let promise = &self.promises[talk];
+            assert!(since.elapsed() < LONGEST_DELAY, "it does not go on: {promise:#?}");
+            let at: Timestamp = promise.at().unwrap().parse().unwrap();
+            let left = at.duration_since(Timestamp::now());
+            if left > SOON {
+                if self.random.chance(50) {
+                    self.call_off(talk);
+                } else {
+                    self.go_on_at(talk, &in_milliseconds(0));
+                }
+            } else {
+                let left = Duration::try_from(left).unwrap_or_default() + LATE;
+                if self.read_within(left) == 0 {
+                    self.clear_the_way(talk);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    /// An open question goes before what is to go on.
+    fn clear_the_way(&mut self, talk: usize) {
+        let mut client = Client::connect(&self.home.socket()).unwrap();
+        let params = json!({"conversationId": self.talks[talk].id});
+        let view = client.call("conversation/get", &params);
+        for question in view["conversation"]["interrupts"].as_array().unwrap() {
+            let question = question["id"].as_str().unwrap().to_owned();
+            let outcome = json!({"outcome": "selected", "optionId": "reject_once"});
+            let params = json!({"interruptId": question, "outcome": outcome});
+            self.ask(
+                Asked::Respond(question),
+                Some(talk),
+                "conversation/respond",
+                params,
+            );
+        }
+    }
+}
+
+/// The time in so many milliseconds.
+fn in_milliseconds(milliseconds: usize) -> String {
+    let milliseconds = SignedDuration::from_millis(i64::try_from(milliseconds).unwrap());
+    (Timestamp::now() + milliseconds).to_string()
+}
