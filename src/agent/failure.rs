@@ -168,6 +168,7 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
     let joined = texts.join("\n").to_lowercase();
 
     let verdict = tables::by_agent_error_kind(evidence.data, &joined)
+        .or_else(|| tables::by_codex_server_gone(agent, evidence.code, evidence.data))
         .or_else(|| tables::by_codex_error(codex_error_info(evidence), &joined))
         .or_else(|| record.and_then(|record| tables::by_failure_record(agent, record, &joined)))
         .or_else(|| evidence.code.and_then(tables::by_code))
@@ -322,6 +323,8 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
             // The latter of a session that it has just opened, when it turns to a file that was moved.
             joined.contains("no rollout found")
                 || joined.contains("thread not found")
+                // One that it had opened and nothing was written of yet: the server below the adapter ended meanwhile.
+                || joined.contains("was lost when the codex app-server restarted")
                 || (joined.contains("session ") && joined.contains(" is archived"))
         }
         AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => joined.contains("session not found"),

@@ -72,6 +72,24 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
     })
 }
 
+/// What Codex' adapter says of the server below it: error 1001, and in `data` how that ended and whether the adapter starts it
+/// again (codex-acp 2.6.0). Where it waits before it does, it says for how long.
+pub(super) fn by_codex_server_gone(
+    agent: AgentKind,
+    code: Option<i64>,
+    data: Option<&Value>,
+) -> Option<Verdict> {
+    const SERVER_GONE: i64 = 1001;
+    let is_gone = agent == AgentKind::Codex && code == Some(SERVER_GONE);
+    let data = data.filter(|_| is_gone)?;
+    let is_restarted = data.get("restartable")?.as_bool()? || data.get("retryAfterMs").is_some();
+    Some(if is_restarted {
+        Verdict::of(FailureKind::AgentDied)
+    } else {
+        Verdict::lasting(FailureKind::AgentDied)
+    })
+}
+
 /// `_meta.jetbrains.air.sessionFailure`: a category, and words that say which of its causes it is.
 pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) -> Option<Verdict> {
     let offers = |action: &str| {

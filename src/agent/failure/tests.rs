@@ -291,6 +291,31 @@ fn a_thread_that_recovered_within_the_turn_is_not_broken() {
 }
 
 #[test]
+fn the_server_below_codex_adapter_is_gone_for_a_while_or_for_good() {
+    let gone = |data: Value| json!({"code": 1001, "message": "The Codex app-server is gone.", "data": data});
+    let table = [
+        (Codex, gone(json!({"restartable": true})), AgentDied, true),
+        (
+            Codex,
+            gone(json!({"restartable": false, "retryAfterMs": 60000})),
+            AgentDied,
+            true,
+        ),
+        (Codex, gone(json!({"restartable": false})), AgentDied, false),
+        (Codex, gone(json!({"exitCode": 1})), Unknown, false),
+        (Generic, gone(json!({"restartable": true})), Unknown, false),
+    ];
+    for (agent, error, kind, retryable) in table {
+        let failure = of_error(agent, &error);
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (kind, retryable),
+            "{agent}: {error}"
+        );
+    }
+}
+
+#[test]
 fn a_session_is_unknown_only_where_the_agent_says_so() {
     let table = [
         (

@@ -104,6 +104,11 @@ const CAPTURES: &[(&str, Expected)] = &[
         Some((RateLimited, true, Some("2026-11-20T22:00:01Z"), false)),
     ),
     ("codex-ordinary-turn", None),
+    ("codex-server-killed", Some((AgentDied, true, None, false))),
+    (
+        "codex-session-lost-with-server",
+        Some((InvalidRequest, false, None, true)),
+    ),
     ("codex-stream-drop", Some((Network, true, None, false))),
     ("codex-unknown-session", Some((InvalidRequest, false, None, true))),
     (
