@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::agent::profile::AgentKind;
 
+use signs::CodexRetry;
 pub use signs::{RateLimitNotice, RateLimitStatus, TurnSigns};
 
 /// What kind of failure it was.
@@ -234,10 +235,22 @@ fn failure_record<'a>(evidence: &Evidence<'a>) -> Option<&'a Value> {
     (record.is_object() && severity != Some("warning")).then_some(record)
 }
 
-/// `codexErrorInfo` of the error, else of the last one that the turn's updates told.
+/// `codexErrorInfo` of the error, else of what Codex tried again in this turn, where the turn ended with that.
 fn codex_error_info<'a>(evidence: &Evidence<'a>) -> Option<&'a Value> {
     let in_error = evidence.data.and_then(|data| data.get("codexErrorInfo"));
-    in_error.or_else(|| evidence.signs.and_then(TurnSigns::codex_error_info))
+    in_error.or_else(|| last_codex_retry(evidence)?.info())
+}
+
+/// What Codex tried again last, unless it got over that and something else ended the turn. The end names nothing but its words:
+/// those of what was tried again, when it is the same.
+fn last_codex_retry<'a>(evidence: &Evidence<'a>) -> Option<&'a CodexRetry> {
+    let retry = evidence.signs?.codex_retry()?;
+    let ending = evidence.message.or_else(|| evidence.signs?.last_notice());
+    let is_the_end = match (retry.details(), ending) {
+        (Some(details), Some(ending)) => ending.contains(details.trim()),
+        _ => true,
+    };
+    is_the_end.then_some(retry)
 }
 
 /// An HTTP status told as data: in the error's `data`, or as the code itself (Gemini answers 429 so).
@@ -273,7 +286,7 @@ fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a s
         member(evidence.data, "details"),
         evidence.data.and_then(Value::as_str),
         spoken,
-        evidence.signs.and_then(TurnSigns::codex_error_details),
+        last_codex_retry(evidence).and_then(CodexRetry::details),
     ];
     candidates
         .into_iter()

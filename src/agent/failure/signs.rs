@@ -53,9 +53,40 @@ impl RateLimitNotice {
 pub struct TurnSigns {
     rejected: Option<RateLimitNotice>,
     thread_broke: bool,
-    codex_error_info: Option<Value>,
-    codex_error_details: Option<String>,
+    codex_retry: Option<CodexRetry>,
     last_notice: Option<String>,
+}
+
+/// An error that Codex told and tries again after.
+#[derive(Debug, Clone)]
+pub(super) struct CodexRetry {
+    info: Option<Value>,
+    details: Option<String>,
+}
+
+impl CodexRetry {
+    fn read(error: &Value) -> CodexRetry {
+        CodexRetry {
+            info: error
+                .get("codexErrorInfo")
+                .filter(|info| !info.is_null())
+                .cloned(),
+            details: error
+                .get("additionalDetails")
+                .and_then(Value::as_str)
+                .map(bounded),
+        }
+    }
+
+    /// `codexErrorInfo`.
+    pub(super) fn info(&self) -> Option<&Value> {
+        self.info.as_ref()
+    }
+
+    /// The error's own words; its message only counts the tries.
+    pub(super) fn details(&self) -> Option<&str> {
+        self.details.as_deref()
+    }
 }
 
 impl TurnSigns {
@@ -104,12 +135,9 @@ impl TurnSigns {
         self.thread_broke
     }
 
-    pub(super) fn codex_error_info(&self) -> Option<&Value> {
-        self.codex_error_info.as_ref()
-    }
-
-    pub(super) fn codex_error_details(&self) -> Option<&str> {
-        self.codex_error_details.as_deref()
+    /// The last of this turn, whether Codex got over it or not.
+    pub(super) fn codex_retry(&self) -> Option<&CodexRetry> {
+        self.codex_retry.as_ref()
     }
 
     /// The last text that was said outside any message: Codex's way of telling what went wrong.
@@ -128,14 +156,7 @@ impl TurnSigns {
                     self.thread_broke = status == "systemError";
                 }
                 if let Some(error) = update.pointer("/_meta/codex/error") {
-                    self.codex_error_info = error
-                        .get("codexErrorInfo")
-                        .filter(|info| !info.is_null())
-                        .cloned();
-                    self.codex_error_details = error
-                        .get("additionalDetails")
-                        .and_then(Value::as_str)
-                        .map(bounded);
+                    self.codex_retry = Some(CodexRetry::read(error));
                 }
             }
             Some("agent_message_chunk") if update.get("messageId").is_none_or(Value::is_null) => {

@@ -290,6 +290,45 @@ fn a_thread_that_recovered_within_the_turn_is_not_broken() {
     assert!(!signs.thread_broke());
 }
 
+/// F26: what Codex tried again and got over says nothing of what ended the turn.
+#[test]
+fn f26_a_retry_that_went_well_does_not_classify_the_end() {
+    let limit = "exceeded retry limit, last status: 429 Too Many Requests";
+    let broken = |ending: &str| {
+        let error = json!({"codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": 429}}, "additionalDetails": limit, "willRetry": true});
+        let mut signs = TurnSigns::default();
+        for update in [
+            json!({"sessionUpdate": "session_info_update", "_meta": {"codex": {"error": error}}}),
+            json!({"sessionUpdate": "session_info_update", "_meta": {"codex": {"threadStatus": {"type": "systemError"}}}}),
+            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": ending}}),
+        ] {
+            signs.observe("session/update", &json!({"update": update}));
+        }
+        signs
+    };
+    let result = json!({"stopReason": "end_turn"});
+    for (ending, expected) in [
+        (format!("{limit}\n\n"), RateLimited),
+        (
+            "Codex ran out of room in the model's context window.".into(),
+            ContextOverflow,
+        ),
+        ("something else".into(), Unknown),
+    ] {
+        let evidence = Evidence::of_result(&result);
+        let signs = broken(&ending);
+        let found = failure_of_result(Codex, &evidence.with_signs(&signs), &now());
+        assert_eq!(found.map(|failure| failure.kind), Some(expected), "{ending}");
+    }
+    let signed_out = json!({"code": -32000, "message": "Authentication required"});
+    let evidence = Evidence::of_error(&signed_out);
+    let signs = broken("");
+    assert_eq!(
+        classify(Codex, &evidence.with_signs(&signs), &now()).kind,
+        AuthRequired
+    );
+}
+
 #[test]
 fn the_server_below_codex_adapter_is_gone_for_a_while_or_for_good() {
     let gone = |data: Value| json!({"code": 1001, "message": "The Codex app-server is gone.", "data": data});

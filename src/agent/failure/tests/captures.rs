@@ -104,6 +104,10 @@ const CAPTURES: &[(&str, Expected)] = &[
         Some((RateLimited, true, Some("2026-11-20T22:00:01Z"), false)),
     ),
     ("codex-ordinary-turn", None),
+    (
+        "codex-refused-after-a-retry",
+        Some((InvalidRequest, false, None, false)),
+    ),
     ("codex-server-killed", Some((AgentDied, true, None, false))),
     (
         "codex-session-lost-with-server",
