@@ -52,7 +52,9 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
             .and_then(|status| u16::try_from(status).ok())
     };
     Some(match name {
-        "usageLimitExceeded" | "rateLimitExceeded" => Verdict::of(FailureKind::RateLimited),
+        "usageLimitExceeded" | "rateLimitExceeded" => {
+            no_credit(text).unwrap_or(Verdict::of(FailureKind::RateLimited))
+        }
         "contextWindowExceeded" => Verdict::of(FailureKind::ContextOverflow),
         "serverOverloaded" => Verdict::of(FailureKind::Overloaded),
         "unauthorized" => Verdict::of(FailureKind::AuthRequired),
@@ -158,6 +160,7 @@ const BY_TEXT: &[(&[&str], FailureKind)] = &[
         &[
             "overloaded",
             "at capacity",
+            "experiencing high demand",
             "service unavailable",
             "server is busy",
         ],
@@ -225,6 +228,7 @@ const BY_TEXT: &[(&[&str], FailureKind)] = &[
 const TOO_LONG: &[&str] = &[
     "prompt is too long",
     "input is too long",
+    "request too large",
     "context window",
     "context length",
     "context_length_exceeded",
@@ -236,13 +240,14 @@ const NO_CREDIT: &[&str] = &[
     "credit balance is too low",
     "out of credits",
     "insufficient_quota",
+    "check your plan and billing details",
 ];
 
 /// What the words of a failure, in lower case, say.
 pub(super) fn by_text(text: &str) -> Option<Verdict> {
     let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
-    if has(NO_CREDIT) && !text.contains("overloaded") {
-        return Some(Verdict::lasting(FailureKind::RateLimited));
+    if let Some(verdict) = no_credit(text).filter(|_| !text.contains("overloaded")) {
+        return Some(verdict);
     }
     if let Some((_, kind)) = BY_TEXT.iter().find(|(needles, _)| has(needles)) {
         return Some(Verdict::of(*kind));
@@ -255,6 +260,13 @@ pub(super) fn by_text(text: &str) -> Option<Verdict> {
         500..=599 => Verdict::passing_fault(),
         _ => Verdict::of(FailureKind::InvalidRequest),
     })
+}
+
+fn no_credit(text: &str) -> Option<Verdict> {
+    NO_CREDIT
+        .iter()
+        .any(|needle| text.contains(needle))
+        .then(|| Verdict::lasting(FailureKind::RateLimited))
 }
 
 fn too_long(text: &str) -> Option<Verdict> {

@@ -45,9 +45,14 @@ fn judge(agent: AgentKind, capture: &str) -> Option<Failure> {
 type Expected = Option<(FailureKind, bool, Option<&'static str>, bool)>;
 
 const CAPTURES: &[(&str, Expected)] = &[
+    (
+        "claude-400-compacted",
+        Some((ContextOverflow, false, None, false)),
+    ),
     ("claude-400-context", Some((ContextOverflow, false, None, false))),
     ("claude-401", Some((AuthRequired, false, None, false))),
     ("claude-403", Some((AuthRequired, false, None, false))),
+    ("claude-413", Some((ContextOverflow, false, None, false))),
     ("claude-429-apikey", Some((RateLimited, true, None, false))),
     ("claude-500", Some((Unknown, true, None, false))),
     ("claude-529", Some((Overloaded, true, None, false))),
@@ -91,6 +96,7 @@ const CAPTURES: &[(&str, Expected)] = &[
     ("codex-401", Some((AuthRequired, false, None, false))),
     ("codex-429", Some((RateLimited, true, None, false))),
     ("codex-429-air", Some((RateLimited, true, None, false))),
+    ("codex-500", Some((Overloaded, true, None, false))),
     ("codex-503", Some((Overloaded, true, None, false))),
     ("codex-503-air", Some((Overloaded, true, None, false))),
     ("codex-active-writer", Some((InvalidRequest, false, None, false))),
@@ -103,6 +109,7 @@ const CAPTURES: &[(&str, Expected)] = &[
         "codex-failed-ratelimit",
         Some((RateLimited, true, Some("2026-11-20T22:00:01Z"), false)),
     ),
+    ("codex-no-credit", Some((RateLimited, false, None, false))),
     ("codex-ordinary-turn", None),
     (
         "codex-refused-after-a-retry",
