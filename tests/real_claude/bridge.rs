@@ -22,6 +22,10 @@ impl Lab for ClaudeLab {
         ClaudeLab::transcript_root(self)
     }
 
+    fn scratch(&self) -> PathBuf {
+        ClaudeLab::scratch(self)
+    }
+
     fn project(&self) -> PathBuf {
         ClaudeLab::project(self)
     }

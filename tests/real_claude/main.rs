@@ -23,6 +23,7 @@ mod limits;
 #[path = "../support/passing.rs"]
 mod passing;
 #[cfg(target_os = "linux")]
+#[path = "../support/processes.rs"]
 mod processes;
 mod questions;
 #[path = "../support/reading.rs"]

@@ -4,7 +4,7 @@ use std::fs;
 
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
-use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
+use bridge_protocol::turn::{InterruptKind, StopReason};
 
 use crate::bridge::Bridge;
 use crate::support::claude::Account;
@@ -12,14 +12,6 @@ use crate::support::model_server::{What, model, tool_result, tool_use, user};
 
 /// The tool call of a turn that makes a file, which the agent asks about.
 const MAKES_A_FILE: &str = r#"[[tool Bash {"command":"echo made > made.txt; cat made.txt","description":"make a file"}]] [[text told]]"#;
-
-/// The next question of the agent.
-fn question(bridge: &Bridge) -> Interrupt {
-    bridge.wait_event("a question", |event| match &event.event {
-        Event::InterruptRaised { interrupt } => Some(interrupt.clone()),
-        _ => None,
-    })
-}
 
 #[test]
 #[ignore = "installs the real adapter"]
@@ -29,7 +21,7 @@ fn a_permission_is_asked_and_what_is_allowed_is_done() {
     };
     let id = bridge.conversation(Settings::default());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = question(&bridge);
+    let interrupt = bridge.question(id);
     assert_eq!(
         (interrupt.kind, interrupt.orphaned),
         (InterruptKind::Permission, false)
@@ -65,7 +57,7 @@ fn what_is_refused_is_not_done() {
     };
     let id = bridge.conversation(Settings::default());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = question(&bridge);
+    let interrupt = bridge.question(id);
     bridge.respond(id, &interrupt, "reject_once");
     running.wait().expect("a turn result");
     assert!(!bridge.lab.project().join("made.txt").exists());
@@ -87,7 +79,7 @@ fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
     };
     let id = bridge.conversation(Settings::default());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = question(&bridge);
+    let interrupt = bridge.question(id);
     let head = bridge.head(id);
     bridge.kill_daemon();
     running.wait().expect_err("the connection was cut");
@@ -128,7 +120,7 @@ fn a_cancelled_turn_takes_its_question_along() {
     };
     let id = bridge.conversation(Settings::default());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    question(&bridge);
+    bridge.question(id);
     assert!(bridge.cancel(id));
     assert_eq!(
         running.wait().expect("a turn result").stop_reason,

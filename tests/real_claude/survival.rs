@@ -6,13 +6,9 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::bridge::Bridge;
-use crate::processes::{Process, assert_gone};
+use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
-use crate::support::signs::Watched;
-
-/// Where a tool says which process it is, in the conversation's folder.
-const TOOL_PID: &str = "tool.pid";
 
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text greeted]]"#;
 
@@ -267,7 +263,7 @@ fn a_daemon_stopped_during_a_tool_ends_the_tool() {
     let tool = tool("tail -f /dev/null");
     let running = bridge.begin_prompt(id, &bash(&tool), None);
     bridge.allow_next(id);
-    let tool = begun_tool(&bridge);
+    let tool = bridge.begun_tool();
     let family = bridge.agent_processes();
     assert!(bridge.stop_daemon().success());
     assert_gone(&family);
@@ -305,28 +301,12 @@ fn start_lasting_tool(bridge: &Bridge, id: bridge_protocol::ConversationId) -> P
     let running = bridge.begin_prompt(id, &bash(&command), None);
     bridge.allow_next(id);
     running.wait().expect("a turn result");
-    begun_tool(bridge)
-}
-
-/// A command that says which process it is and then runs another in its place.
-fn tool(command: &str) -> String {
-    format!("sh -c 'echo $$ > {TOOL_PID}; exec {command}'")
+    bridge.begun_tool()
 }
 
 fn bash(command: &str) -> String {
     let input = serde_json::json!({"command": command, "description": "a test's tool"});
     format!("[[tool Bash {input}]]")
-}
-
-/// The process of a [`tool`], once it has begun.
-fn begun_tool(bridge: &Bridge) -> Process {
-    let folder = bridge.lab.project();
-    let pid = Watched::below(&folder).wait_for("pid of the tool", || {
-        let text = std::fs::read_to_string(folder.join(TOOL_PID)).ok()?;
-        // Its end says that the number is whole.
-        text.strip_suffix('\n')?.parse().ok()
-    });
-    Process::of(pid).expect("a tool that runs")
 }
 
 /// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished answer,

@@ -22,6 +22,10 @@ impl Lab for CodexLab {
         CodexLab::transcript_root(self)
     }
 
+    fn scratch(&self) -> PathBuf {
+        CodexLab::scratch(self)
+    }
+
     fn project(&self) -> PathBuf {
         CodexLab::project(self)
     }

@@ -46,6 +46,9 @@ pub(crate) trait Lab {
     /// Where the adapter keeps its transcripts.
     fn transcript_root(&self) -> PathBuf;
 
+    /// The folder that holds everything of it; each process of the adapter names it in its environment.
+    fn scratch(&self) -> PathBuf;
+
     /// The folder that sessions work in.
     fn project(&self) -> PathBuf;
 
@@ -319,12 +322,17 @@ impl<L: Lab> Bridge<L> {
             .expect("conversation/respond");
     }
 
-    /// Waits for a question of the conversation and allows it once.
-    pub(crate) fn allow_next(&self, id: ConversationId) {
-        let interrupt = self.wait_event("a question", |event| match &event.event {
+    /// Waits for a question of the conversation: its first since the app connected.
+    pub(crate) fn question(&self, id: ConversationId) -> Interrupt {
+        self.wait_event("a question", |event| match &event.event {
             Event::InterruptRaised { interrupt } if event.conversation_id == id => Some(interrupt.clone()),
             _ => None,
-        });
+        })
+    }
+
+    /// Waits for a question of the conversation and allows it once.
+    pub(crate) fn allow_next(&self, id: ConversationId) {
+        let interrupt = self.question(id);
         self.respond(id, &interrupt, "allow_once");
     }
 

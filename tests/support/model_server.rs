@@ -115,6 +115,14 @@ impl ModelServer {
         found.unwrap_or_else(|| panic!("the model was never asked {text:?}"))
     }
 
+    /// How often the model was asked a prompt that holds `text`, as the newest one: once a step of its turn, and once more for
+    /// each try of the agent's own.
+    pub(crate) fn times_asked(&self, text: &str) -> usize {
+        let requests = self.requests();
+        let said = requests.iter().map(|body| self.shared.wire.conversation_of(body));
+        said.filter(|said| asks(said, text)).count()
+    }
+
     /// Waits until the model has been asked a prompt that holds `text`.
     pub(crate) fn wait_for(&self, text: &str) {
         let deadline = Instant::now() + WAIT_LIMIT;
@@ -372,7 +380,7 @@ fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Res
         Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {
             write_error(writer, &error)
         }
-        Answer::Error(_) => write_message(writer, &body, &Answer::text("recovered"), shared),
+        Answer::Error(error) => write_message(writer, &body, &error.then, shared),
         Answer::Silence(length) => {
             if !shared.pause(length) {
                 return Ok(false);

@@ -42,7 +42,7 @@ pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared)
         Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {
             write_error(writer, &error)
         }
-        Answer::Error(_) => write_response(writer, &Answer::text("recovered"), shared),
+        Answer::Error(error) => write_response(writer, &error.then, shared),
         Answer::Silence(length) => {
             if !shared.pause(length) {
                 return Ok(false);

@@ -6,6 +6,7 @@
 //! | `[[think THOUGHT\|WORDS]]` | a thinking block, then words |
 //! | `[[tool NAME JSON]]` | a tool call; several, separated by `;;`, in one message |
 //! | `[[err CODE n=N ra=S unified=1 reset=EPOCH]]` | an HTTP error, N times (always without `n`), `retry-after` S; `unified` makes it a subscription limit until EPOCH |
+//! | `[[err CODE n=N then DIRECTIVE]]` | the same, and then what the other directive says in place of plain text |
 //! | `[[drop N]]` | N pieces of text, then the connection is reset |
 //! | `[[slow N S]]` | N pieces of text, S seconds apart |
 //! | `[[hang S]]` | silence for S seconds |
@@ -58,6 +59,8 @@ pub(crate) struct HttpError {
     pub(crate) retry_after_seconds: u64,
     /// A subscription's limit: seconds since the epoch at which it lifts.
     pub(crate) limit_resets_at: Option<i64>,
+    /// The answer to those that succeed.
+    pub(crate) then: Box<Answer>,
 }
 
 impl Answer {
@@ -209,7 +212,11 @@ fn parse(directive: &str, now_epoch_seconds: i64) -> Answer {
                 pace: Pace::AtOnce,
             }
         }
-        "err" => Answer::Error(parse_error(rest, now_epoch_seconds)),
+        "err" => {
+            let (error, then) = rest.split_once(" then ").unwrap_or((rest, "text recovered"));
+            let then = parse(then, now_epoch_seconds);
+            Answer::Error(parse_error(error, then, now_epoch_seconds))
+        }
         "drop" => {
             let pieces = words.next().and_then(|count| count.parse().ok()).unwrap_or(3);
             let blocks = vec![AnswerBlock::Text(
@@ -236,7 +243,7 @@ fn parse(directive: &str, now_epoch_seconds: i64) -> Answer {
     }
 }
 
-fn parse_error(rest: &str, now_epoch_seconds: i64) -> HttpError {
+fn parse_error(rest: &str, then: Answer, now_epoch_seconds: i64) -> HttpError {
     /// A subscription's limit is far enough away not to lift within a test.
     const USUAL_LIMIT_SECONDS: i64 = 3600;
     let mut words = rest.split_whitespace();
@@ -246,6 +253,7 @@ fn parse_error(rest: &str, now_epoch_seconds: i64) -> HttpError {
         times: None,
         retry_after_seconds: 1,
         limit_resets_at: None,
+        then: Box::new(then),
     };
     let mut reset = now_epoch_seconds + USUAL_LIMIT_SECONDS;
     let mut unified = false;
@@ -322,7 +330,14 @@ mod tests {
             times: Some(2),
             retry_after_seconds: 5,
             limit_resets_at: Some(77),
+            then: Box::new(Answer::text("recovered")),
         };
         assert_eq!(answer, Answer::Error(expected));
+        let (_, answer) = answer_to(&request("[[err 500 n=1 then text now [then] it does]]", 0), 0);
+        let Answer::Error(error) = answer else {
+            panic!("no error: {answer:?}")
+        };
+        assert_eq!((error.status, error.times), (500, Some(1)));
+        assert_eq!(*error.then, Answer::text("now [then] it does"));
     }
 }

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::bridge::Bridge;
-use crate::support::signs;
+use crate::bridge_of::{Bridge, Lab};
+use crate::support::signs::{self, Watched};
 
 /// How long a process may take to be gone once nothing holds it.
 const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where a [`tool`] says which process it is, in the conversation's folder.
+const TOOL_PID: &str = "tool.pid";
 
 /// One process, for as long as the test looks at it.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub(crate) struct Process {
     descriptor: OwnedFd,
 }
 
-impl Bridge {
+impl<L: Lab> Bridge<L> {
     /// The agent's processes: adapter, its children, and the tools of those. They all carry the test's scratch folder
     /// in their environment.
     pub(crate) fn agent_processes(&self) -> Vec<Process> {
@@ -35,6 +38,17 @@ impl Bridge {
         found.retain(Process::is_adapter);
         assert_eq!(found.len(), 1, "{found:?}");
         found.remove(0)
+    }
+
+    /// The process of a [`tool`], once it has begun.
+    pub(crate) fn begun_tool(&self) -> Process {
+        let folder = self.lab.project();
+        let pid = Watched::below(&folder).wait_for("pid of the tool", || {
+            let text = fs::read_to_string(folder.join(TOOL_PID)).ok()?;
+            // Its end says that the number is whole.
+            text.strip_suffix('\n')?.parse().ok()
+        });
+        Process::of(pid).expect("a tool that runs")
     }
 }
 
@@ -53,7 +67,7 @@ impl Process {
 
     /// Whether it is the adapter itself and not what it started.
     pub(crate) fn is_adapter(&self) -> bool {
-        self.command.contains("claude-agent-acp/dist/index.js")
+        self.command.contains("-acp/dist/index.js")
     }
 
     /// SIGKILL to this one alone.
@@ -84,6 +98,11 @@ impl Process {
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
         signs::ends_within(&self.descriptor, limit)
     }
+}
+
+/// A command that says which process it is and then runs another in its place.
+pub(crate) fn tool(command: &str) -> String {
+    format!("sh -c 'echo $$ > {TOOL_PID}; exec {command}'")
 }
 
 /// The processes whose command line or environment names something.
