@@ -1,0 +1,160 @@
+//! What the model's servers refuse: how it is told, whom it concerns, and how the conversation goes on.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+
+use crate::bridge::Bridge;
+use crate::processes::assert_gone;
+use crate::support::claude::Account;
+use crate::support::model_server::{Said, What, model, user};
+
+/// A refusal, what it must be taken for, and whether the same prompt may succeed later.
+type Case = (&'static str, FailureKind, bool);
+
+const CASES: [Case; 5] = [
+    ("[[err 529 ra=0]]", FailureKind::Overloaded, true),
+    ("[[err 500 ra=0]]", FailureKind::Unknown, true),
+    ("[[err 429 ra=0]]", FailureKind::RateLimited, true),
+    ("[[err 400]]", FailureKind::ContextOverflow, false),
+    ("[[err 413]]", FailureKind::ContextOverflow, false),
+];
+
+/// All of them at once in one process, beside a turn that nobody refuses; afterwards each goes on with all that was said.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
+    // A full window stays full: the agent would put a summary in the history's place.
+    let started = Bridge::start_changed(Account::Key, |entry| {
+        entry.env.push(("DISABLE_COMPACT".to_owned(), "1".to_owned()));
+    });
+    let Some(bridge) = started else {
+        return;
+    };
+    let other = conversed(&bridge);
+    let cases = CASES.map(|case| (conversed(&bridge), case));
+    let beside = "beside them [[slow 20 0.1]]";
+    let healthy = bridge.begin_prompt(other, beside, None);
+    let running = cases.map(|(id, case)| (id, case, bridge.begin_prompt(id, case.0, None)));
+    for (id, (refused, kind, retryable), turn) in running {
+        let turn = turn.wait().expect("a turn result");
+        assert_eq!(failed(&turn), (kind, retryable), "{refused}: {turn:?}");
+        let expected = match kind {
+            FailureKind::RateLimited => ConversationState::Limited,
+            _ => ConversationState::Idle,
+        };
+        let now = bridge.get(id);
+        assert_eq!((now.state, now.live), (expected, true), "{refused}");
+    }
+    let turn = healthy.wait().expect("a turn result");
+    assert_eq!((turn.stop_reason, turn.failure), (StopReason::EndTurn, None));
+    let now = bridge.get(other);
+    assert_eq!((now.state, now.limit), (ConversationState::Idle, None));
+
+    for (id, (refused, ..)) in cases {
+        let next = format!("after {}", refused.trim_matches(['[', ']']));
+        let turn = bridge.prompted(id, &next);
+        assert_eq!(turn.resumed, None, "the session is still open");
+        let expected = [&echoed("first")[..], &[user(refused), user(&next)]].concat();
+        assert_eq!(bridge.lab.model.asked(&next), expected);
+        let now = bridge.get(id);
+        assert_eq!((now.state, now.limit), (ConversationState::Idle, None));
+    }
+    bridge.prompted(other, "next to them");
+    let slowly = "word ".repeat(20);
+    let expected = [
+        &echoed("first")[..],
+        &[user(beside), model(slowly.trim()), user("next to them")],
+    ]
+    .concat();
+    assert_eq!(bridge.lab.model.asked("next to them"), expected);
+}
+
+/// Left to itself the agent makes room by a summary of its own and tries once more. Where that does not help, the turn fails, and
+/// the conversation goes on from the summary.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = conversed(&bridge);
+    bridge.prompted(id, "second");
+    let refused = "[[err 400]]";
+    let turn = bridge.prompt(id, refused).expect("a turn result");
+    assert_eq!(failed(&turn), (FailureKind::ContextOverflow, false), "{turn:?}");
+    assert_eq!(bridge.get(id).state, ConversationState::Idle);
+    bridge.prompted(id, "shorter");
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let turn = bridge.prompted(id, "in the next life");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    let [summary, kept @ ..] = &bridge.lab.model.asked("in the next life")[..] else {
+        panic!("nothing was said")
+    };
+    let continues = "This session is being continued from a previous conversation";
+    assert!(
+        matches!(&summary.what, What::Text(text) if text.starts_with(continues)),
+        "{summary:?}"
+    );
+    let expected = [
+        &[model("ok: second"), user(refused)],
+        &echoed("shorter")[..],
+        &[user("in the next life")],
+    ]
+    .concat();
+    assert_eq!(kept, expected);
+}
+
+/// A person signs in beside the agent, which may have read who it is at its start: everybody goes on in another process.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f1_a_sign_in_that_is_asked_for_is_told_and_everybody_goes_on_in_another_process() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let both = [(); 2].map(|()| conversed(&bridge));
+    let heads = both.map(|id| bridge.head(id));
+    let mut said = both.map(|_| echoed("first").to_vec());
+    for (refused, next) in [
+        ("signed out [[err 401]]", "signed in"),
+        ("not allowed [[err 403]]", "allowed"),
+    ] {
+        let old = bridge.agent_processes();
+        let turn = bridge.prompt(both[0], refused).expect("a turn result");
+        assert_eq!(failed(&turn), (FailureKind::AuthRequired, false), "{turn:?}");
+        assert_eq!(bridge.get(both[0]).state, ConversationState::Idle);
+        said[0].push(user(refused));
+        // The other first: it was not refused itself.
+        for at in [1, 0] {
+            let turn = bridge.prompted(both[at], next);
+            let resumed = turn.resumed.expect("it was opened in another process");
+            assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+            assert_eq!(turn.upstream_id.as_str(), heads[at]);
+            let [asks, answer] = echoed(next);
+            said[at].push(asks);
+            assert_eq!(bridge.lab.model.asked(next), said[at]);
+            said[at].push(answer);
+        }
+        assert_gone(&old);
+    }
+}
+
+fn echoed(text: &str) -> [Said; 2] {
+    [user(text), model(&format!("ok: {text}"))]
+}
+
+fn conversed(bridge: &Bridge) -> ConversationId {
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    id
+}
+
+/// What a failed turn failed of, and whether the same prompt may succeed later.
+fn failed(turn: &TurnResult) -> (FailureKind, bool) {
+    assert_eq!(turn.stop_reason, StopReason::Failed, "{turn:?}");
+    let failure = turn.failure.as_ref().expect("a failure");
+    (failure.kind, failure.retryable)
+}
