@@ -17,10 +17,20 @@ mod bridge;
 mod bridge_of;
 mod carrying;
 mod damage;
+#[cfg(target_os = "linux")]
+mod failures;
 mod limits;
 #[path = "../support/passing.rs"]
 mod passing;
+#[cfg(target_os = "linux")]
+#[path = "../support/processes.rs"]
+mod processes;
+#[cfg(target_os = "linux")]
+mod questions;
+
 #[path = "../support/reading.rs"]
 mod reading;
+#[cfg(target_os = "linux")]
+mod survival;
 mod transcripts;
 mod watching;

@@ -19,7 +19,7 @@ use crate::support::model_server::{Said, What, model, tool_use, user};
 pub(crate) const WITH_TOOL: &str =
     r#"[[tool exec_command {"cmd":"echo hi"}]] [[think a long thought|greeted]]"#;
 
-const BROKEN_OFF: &str = "broken off [[slow 300 0.1]]";
+pub(crate) const BROKEN_OFF: &str = "broken off [[slow 300 0.1]]";
 
 /// What a model is sent of the turn [`WITH_TOOL`], but for what the tool gave back: that begins with numbers of Codex' own.
 fn with_tool() -> Vec<Said> {
@@ -40,7 +40,7 @@ fn with_tool() -> Vec<Said> {
 }
 
 /// A turn of the scripted model that only echoes, as the model is sent it.
-fn echoed(text: &str) -> Vec<Said> {
+pub(crate) fn echoed(text: &str) -> Vec<Said> {
     vec![user(text), model(&format!("ok: {text}"))]
 }
 
@@ -68,6 +68,9 @@ pub(crate) fn only_output(mut said: Vec<Said>) -> Vec<Said> {
         } else if let Ok(object) = serde_json::from_str::<Value>(result) {
             let output = object["output"].as_str().expect("an output");
             *result = output.trim().to_owned();
+        } else if result.ends_with("aborted by user") {
+            // Before this stands how long it ran, where Codex has noted it.
+            *result = "aborted".to_owned();
         }
     }
     said

@@ -1,0 +1,153 @@
+//! What the model's servers refuse: how it is told, whom it concerns, and how the conversation goes on.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+
+use crate::bridge::Bridge;
+use crate::processes::assert_gone;
+use crate::support::model_server::{Said, model, tool_result, tool_use, user};
+use crate::transcripts::{asked, echoed};
+
+/// A refusal, what it must be taken for, and whether the same prompt may succeed later.
+type Case = (&'static str, FailureKind, bool);
+
+/// Codex tells nearly all of them as an ordinary end of the turn.
+const CASES: [Case; 9] = [
+    ("[[err 400]]", FailureKind::InvalidRequest, false),
+    ("[[err 429]]", FailureKind::RateLimited, true),
+    ("[[err 500]]", FailureKind::Overloaded, true),
+    ("[[err 503]]", FailureKind::Overloaded, true),
+    ("[[drop 3]]", FailureKind::Network, true),
+    (
+        "[[sse_error server_is_overloaded]]",
+        FailureKind::Overloaded,
+        true,
+    ),
+    (
+        "[[sse_error rate_limit_exceeded]]",
+        FailureKind::RateLimited,
+        true,
+    ),
+    // No credit: a limit that no waiting lifts.
+    (
+        "[[sse_error insufficient_quota]]",
+        FailureKind::RateLimited,
+        false,
+    ),
+    (
+        "[[sse_error context_length_exceeded]]",
+        FailureKind::ContextOverflow,
+        false,
+    ),
+];
+
+/// All of them at once in one process, beside a turn that nobody refuses.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let other = conversed(&bridge);
+    let cases = CASES.map(|case| (conversed(&bridge), case));
+    let beside = bridge.begin_prompt(other, "beside them [[slow 20 0.1]]", None);
+    let running = cases.map(|(id, case)| (id, case, bridge.begin_prompt(id, case.0, None)));
+    for (id, (refused, kind, retryable), turn) in running {
+        let turn = turn.wait().expect("a turn result");
+        assert_eq!(failed(&turn), (kind, retryable), "{refused}: {turn:?}");
+        let expected = match kind {
+            FailureKind::RateLimited => ConversationState::Limited,
+            _ => ConversationState::Idle,
+        };
+        let now = bridge.get(id);
+        assert_eq!((now.state, now.live), (expected, true), "{refused}");
+    }
+    let turn = beside.wait().expect("a turn result");
+    assert_eq!((turn.stop_reason, turn.failure), (StopReason::EndTurn, None));
+
+    for (id, (refused, kind, _)) in cases {
+        let next = format!("after {}", refused.trim_matches(['[', ']']));
+        let turn = bridge.prompted(id, &next);
+        assert_eq!(turn.resumed, None, "the session is still open");
+        let said = asked(&bridge, &next);
+        if kind == FailureKind::ContextOverflow {
+            // Codex makes room first, by a summary of its own.
+            assert_eq!(
+                (said.first(), said.last()),
+                (Some(&user("first")), Some(&user(&next)))
+            );
+            assert!(said.contains(&user(refused)), "{said:?}");
+        } else {
+            let expected = [&echoed("first")[..], &[user(refused), user(&next)]].concat();
+            assert_eq!(said, expected);
+        }
+        assert_eq!(bridge.get(id).state, ConversationState::Idle);
+    }
+}
+
+/// A retry that goes well is nobody's business: what ends the turn later is told for what it is.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = conversed(&bridge);
+    let refused = r#"[[err 429 n=1 then tool exec_command {"cmd":"echo hi"}]] [[err 400]]"#;
+    let turn = bridge.prompt(id, refused).expect("a turn result");
+    assert_eq!(failed(&turn), (FailureKind::InvalidRequest, false), "{turn:?}");
+    let now = bridge.get(id);
+    assert_eq!((now.state, now.limit), (ConversationState::Idle, None));
+    bridge.prompted(id, "next");
+    let with_tool = [
+        user(refused),
+        tool_use("exec_command"),
+        tool_result("hi"),
+        user("next"),
+    ];
+    let said: Vec<Said> = asked(&bridge, "next");
+    let said: Vec<Said> = said
+        .into_iter()
+        .filter(|said| *said != model("calling"))
+        .collect();
+    assert_eq!(said, [&echoed("first")[..], &with_tool].concat());
+}
+
+/// A person signs in beside the agent, which may have read who it is at its start.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f1_a_sign_in_that_is_asked_for_is_told_and_the_session_goes_on_in_another_process() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = conversed(&bridge);
+    let head = bridge.head(id);
+    let old = bridge.agent_processes();
+    let refused = "signed out [[err 401]]";
+    let turn = bridge.prompt(id, refused).expect("a turn result");
+    assert_eq!(failed(&turn), (FailureKind::AuthRequired, false), "{turn:?}");
+    assert_eq!(bridge.get(id).state, ConversationState::Idle);
+
+    let turn = bridge.prompted(id, "signed in");
+    let resumed = turn.resumed.expect("it was opened in another process");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let expected = [&echoed("first")[..], &[user(refused), user("signed in")]].concat();
+    assert_eq!(asked(&bridge, "signed in"), expected);
+    assert_gone(&old);
+}
+
+fn conversed(bridge: &Bridge) -> ConversationId {
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    id
+}
+
+/// What a failed turn failed of, and whether the same prompt may succeed later.
+fn failed(turn: &TurnResult) -> (FailureKind, bool) {
+    assert_eq!(turn.stop_reason, StopReason::Failed, "{turn:?}");
+    let failure = turn.failure.as_ref().expect("a failure");
+    (failure.kind, failure.retryable)
+}

@@ -1,0 +1,171 @@
+//! Questions of the agent, answered over the socket.
+//!
+//! Codex asks a person only in a mode that says so, and there about what its model wants to run outside of the sandbox.
+
+use std::fs;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::{FailureKind, InterruptKind, StopReason};
+
+use crate::bridge::Bridge;
+use crate::support::model_server::{What, model, tool_result, tool_use, user};
+use crate::survival::{cut_short_in, kill_server};
+use crate::transcripts::asked;
+
+/// The tool call of a turn that makes a file, which the agent asks about.
+const MAKES_A_FILE: &str = r#"[[tool exec_command {"cmd":"echo made > made.txt; cat made.txt","sandbox_permissions":"require_escalated","justification":"make a file"}]] [[text told]]"#;
+
+/// In which what leaves the sandbox is asked about.
+fn asking() -> Settings {
+    Settings {
+        mode: Some("read-only".into()),
+        ..Settings::default()
+    }
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_permission_is_asked_and_what_is_allowed_is_done() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(asking());
+    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+    let interrupt = bridge.question(id);
+    assert_eq!(
+        (interrupt.kind, interrupt.orphaned),
+        (InterruptKind::Permission, false)
+    );
+    let now = bridge.get(id);
+    assert_eq!(now.state, ConversationState::Awaiting);
+    assert_eq!(now.interrupts, std::slice::from_ref(&interrupt));
+    let made = bridge.lab.project().join("made.txt");
+    assert!(!made.exists());
+
+    bridge.respond(id, &interrupt, "allow_once");
+    let turn = running.wait().expect("a turn result");
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    assert_eq!(fs::read_to_string(made).expect("the file"), "made\n");
+    assert_eq!(bridge.get(id).interrupts, []);
+    bridge.prompted(id, "next");
+    let expected = [
+        user(MAKES_A_FILE),
+        model("calling"),
+        tool_use("exec_command"),
+        tool_result("made"),
+        model("told"),
+        user("next"),
+    ];
+    assert_eq!(asked(&bridge, "next"), expected);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_is_refused_is_not_done() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(asking());
+    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+    let interrupt = bridge.question(id);
+    bridge.respond(id, &interrupt, "reject_once");
+    // Codex has one way to say no, and that ends the turn.
+    let turn = running.wait().expect("a turn result");
+    assert_eq!((turn.stop_reason, turn.failure), (StopReason::Cancelled, None));
+    let now = bridge.get(id);
+    assert_eq!((now.state, now.interrupts), (ConversationState::Idle, Vec::new()));
+    assert!(!bridge.lab.project().join("made.txt").exists());
+    bridge.prompted(id, "next");
+    assert_eq!(
+        asked(&bridge, "next"),
+        [&cut_short_in(MAKES_A_FILE)[..], &[user("next")]].concat()
+    );
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(asking());
+    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+    let interrupt = bridge.question(id);
+    let head = bridge.head(id);
+    bridge.kill_daemon();
+    running.wait().expect_err("the connection was cut");
+
+    bridge.start_daemon();
+    let now = bridge.get(id);
+    assert_eq!(now.state, ConversationState::Interrupted);
+    let [kept] = &now.interrupts[..] else {
+        panic!("{:?}", now.interrupts)
+    };
+    assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
+    assert!(!bridge.lab.project().join("made.txt").exists());
+    bridge.respond(id, kept, "allow_once");
+    check_answer_told(&bridge, id, &head);
+    // In the mode that it had. Another app has not heard of the first question.
+    bridge.connect();
+    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+    let interrupt = bridge.question(id);
+    bridge.respond(id, &interrupt, "allow_once");
+    running.wait().expect("a turn result");
+    assert!(bridge.lab.project().join("made.txt").exists());
+}
+
+/// When the server below the adapter goes, the adapter stays and takes its question back.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_question_goes_with_the_server_that_asked_and_nothing_is_done() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(asking());
+    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+    bridge.question(id);
+    kill_server(&bridge);
+    let turn = running.wait().expect("a turn result");
+    let kind = turn.failure.as_ref().map(|failure| failure.kind);
+    assert_eq!(kind, Some(FailureKind::AgentDied), "{turn:?}");
+    let now = bridge.get(id);
+    assert_eq!(
+        (now.state, now.interrupts),
+        (ConversationState::Interrupted, Vec::new())
+    );
+    bridge.prompted(id, "next");
+    assert!(!bridge.lab.project().join("made.txt").exists());
+    assert_eq!(
+        asked(&bridge, "next"),
+        [&cut_short_in(MAKES_A_FILE)[..], &[user("next")]].concat()
+    );
+}
+
+/// The answer is told in a turn of the same session, and stands in its history once.
+fn check_answer_told(bridge: &Bridge, id: ConversationId, head: &str) {
+    let answer = "The answer is yes";
+    let turn = bridge.wait_event("the turn that tells the answer", |event| match &event.event {
+        Event::TurnEnded { turn } if turn.stop_reason == StopReason::EndTurn => Some(turn.clone()),
+        _ => None,
+    });
+    assert_eq!((turn.upstream_id.as_str(), turn.failure), (head, None));
+    let now = bridge.get(id);
+    assert_eq!((now.state, now.interrupts), (ConversationState::Idle, Vec::new()));
+    let [before @ .., told] = &asked(bridge, answer)[..] else {
+        panic!("nothing was told")
+    };
+    assert_eq!(before, cut_short_in(MAKES_A_FILE));
+    assert!(
+        matches!(&told.what, What::Text(text) if text.contains(answer)),
+        "{told:?}"
+    );
+    bridge.prompted(id, "next");
+    let said = asked(bridge, "next");
+    let answers = said
+        .iter()
+        .filter(|said| matches!(&said.what, What::Text(text) if text.contains(answer)));
+    assert_eq!(answers.count(), 1, "{said:?}");
+    assert_eq!(bridge.lab.model.times_asked(answer), 1);
+}

@@ -1,0 +1,198 @@
+//! Processes of the agent that are killed in the middle of a turn, and what is left: everything of the history.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use serde_json::json;
+
+use crate::bridge::Bridge;
+use crate::processes::{Process, assert_gone};
+use crate::support::model_server::{Said, model, tool_result, tool_use, user};
+use crate::support::signs::Watched;
+use crate::transcripts::{BROKEN_OFF, asked, echoed, only_output};
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn f31_an_adapter_killed_before_any_tool_fails_its_turn_and_the_next_prompt_has_it_all() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let (id, head) = conversed(&bridge);
+    let running = bridge.begin_prompt(id, BROKEN_OFF, None);
+    bridge.wait_written(id, BROKEN_OFF);
+    bridge.lab.model.wait_for(BROKEN_OFF);
+    let family = bridge.agent_processes();
+    assert!(family.len() >= 2, "the adapter and its server: {family:?}");
+    bridge.adapter().kill();
+    check_died(&bridge, id, &running.wait().expect("a turn result"));
+    // Its server would go on with the turn by itself.
+    assert_gone(&family);
+
+    check_brought_back(&bridge, id, &head);
+    let expected = [&echoed("first")[..], &[user(BROKEN_OFF), user("again")]].concat();
+    assert_eq!(asked(&bridge, "again"), expected);
+    assert_eq!(bridge.lab.model.times_asked(BROKEN_OFF), 1);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let (id, head) = conversed(&bridge);
+    let lasting = lasting_tool();
+    let running = bridge.begin_prompt(id, &lasting, None);
+    let family = with_tool_begun(&bridge);
+    bridge.wait_event("the tool", |event| {
+        matches!(&event.event, Event::Update { update, .. } if update.get().contains(r#""tool_call""#))
+            .then_some(())
+    });
+    bridge.adapter().kill();
+    let turn = running.wait().expect("a turn result");
+    check_died(&bridge, id, &turn);
+    let failure = turn.failure.expect("a failure");
+    assert!(!failure.retryable, "a tool had started: {failure:?}");
+    assert_gone(&family);
+
+    check_brought_back(&bridge, id, &head);
+    let expected = [&echoed("first")[..], &cut_short_in(&lasting), &[user("again")]].concat();
+    assert_eq!(asked(&bridge, "again"), expected);
+    assert_eq!(bridge.lab.model.times_asked(&lasting), 1);
+}
+
+/// The adapter stays, says that its server is gone, and starts another by itself: for every session that it has.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let (id, head) = conversed(&bridge);
+    let (other, _) = conversed(&bridge);
+    let lasting = lasting_tool();
+    for (prompt, cut_short) in [
+        (BROKEN_OFF, vec![user(BROKEN_OFF)]),
+        (&lasting, cut_short_in(&lasting).to_vec()),
+    ] {
+        let before = asked_next(&bridge, id);
+        let running = bridge.begin_prompt(id, prompt, None);
+        if prompt == lasting {
+            with_tool_begun(&bridge);
+        } else {
+            bridge.wait_written(id, prompt);
+            bridge.lab.model.wait_for(prompt);
+        }
+        let ended = kill_server(&bridge);
+        check_died(&bridge, id, &running.wait().expect("a turn result"));
+        assert_gone(&ended);
+
+        bridge.prompted(id, "again");
+        assert_eq!((bridge.head(id), bridge.chain(id).len()), (head.clone(), 1));
+        assert_eq!(
+            asked(&bridge, "again"),
+            [before, cut_short, vec![user("again")]].concat()
+        );
+        assert_eq!(bridge.lab.model.times_asked(prompt), 1);
+    }
+    bridge.prompted(other, "beside it");
+    let expected = [&echoed("first")[..], &[user("beside it")]].concat();
+    assert_eq!(asked(&bridge, "beside it"), expected);
+}
+
+/// What was opened and not prompted yet is not on disk, and is gone with the server: nothing is lost, and nobody is told so.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    let client = bridge.client();
+    bridge
+        .call(async move { client.resume(id.into(), None, None).await })
+        .expect("conversation/resume");
+    let lost = bridge.head(id);
+    kill_server(&bridge);
+    let turn = bridge.prompted(id, "first");
+    let resumed = turn.resumed.expect("another was opened");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Fresh, Fidelity::Full));
+    assert_ne!(bridge.head(id), lost);
+    bridge.prompted(id, "again");
+    let expected = [&echoed("first")[..], &[user("again")]].concat();
+    assert_eq!(asked(&bridge, "again"), expected);
+    assert_eq!(bridge.lab.model.times_asked("first"), 1);
+}
+
+/// A conversation that has had a turn, and its session.
+fn conversed(bridge: &Bridge) -> (ConversationId, String) {
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    (id, bridge.head(id))
+}
+
+/// What a model would be sent before its next prompt.
+fn asked_next(bridge: &Bridge, id: ConversationId) -> Vec<Said> {
+    only_output(crate::transcripts::conversed(&bridge.history(id)))
+}
+
+/// A prompt with a tool that does not end by itself, and shows again and again that it runs.
+fn lasting_tool() -> String {
+    let input = json!({"cmd": "sh -c 'while sleep 0.1; do echo on > it-runs; done'"});
+    format!("[[tool exec_command {input}]] [[text told]]")
+}
+
+/// What a model is sent of a turn that ended in its tool.
+pub(crate) fn cut_short_in(prompt: &str) -> [Said; 4] {
+    [
+        user(prompt),
+        model("calling"),
+        tool_use("exec_command"),
+        tool_result("aborted"),
+    ]
+}
+
+/// The agent's processes, the tool among them, once that has begun. Codex' sandbox gives it another number than it has outside,
+/// so that it is known by its words.
+fn with_tool_begun(bridge: &Bridge) -> Vec<Process> {
+    Watched::below(&bridge.lab.project()).wait_for("tool that has begun", || {
+        let family = bridge.agent_processes();
+        family
+            .iter()
+            .any(|process| process.command.starts_with("sh -c while sleep"))
+            .then_some(family)
+    })
+}
+
+/// SIGKILL to the server below the adapter; what that ends.
+pub(crate) fn kill_server(bridge: &Bridge) -> Vec<Process> {
+    let mut family = bridge.agent_processes();
+    family.retain(|process| !process.is_adapter());
+    let server = family
+        .iter()
+        .find(|process| process.command.ends_with("codex app-server"));
+    let server = server.expect("the adapter's server");
+    server.kill();
+    server.wait_noted();
+    family
+}
+
+fn check_died(bridge: &Bridge, id: ConversationId, turn: &TurnResult) {
+    assert_eq!(turn.stop_reason, StopReason::Failed);
+    let kind = turn.failure.as_ref().map(|failure| failure.kind);
+    assert_eq!(kind, Some(FailureKind::AgentDied), "{turn:?}");
+    assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
+}
+
+/// The next prompt opens the same session in another process.
+fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
+    let turn = bridge.prompted(id, "again");
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    let now = bridge.get(id);
+    assert_eq!((now.state, bridge.chain(id).len()), (ConversationState::Idle, 1));
+}
