@@ -28,7 +28,8 @@ pub enum ConversationState {
     Cancelling,
     /// The last prompt met a usage limit.
     Limited,
-    /// A turn was cut short by the end of the daemon or the agent, or its question is still open.
+    /// A turn was cut short by the end of the daemon or the agent, or its question is still open, or a prompt is held that
+    /// waited in line.
     Interrupted,
     /// Its folder is being moved.
     Moving,
@@ -144,6 +145,10 @@ pub struct QueuedPrompt {
     pub turn_id: TurnId,
     /// Since when it waits.
     pub queued_at: Timestamp,
+    /// Whether it is held: the daemon was killed while it waited, so that it goes out when `conversation/continue` says so,
+    /// or when the same call comes again under the same `requestId`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 /// A conversation as it stands.
@@ -184,11 +189,12 @@ pub struct Conversation {
     /// The questions that wait for a person.
     #[serde(default)]
     pub interrupts: Vec<Interrupt>,
-    /// The prompts that wait behind the running turn, in their order.
+    /// The prompts that wait behind the running turn, in their order, each as soon as it is on disk; and those before them
+    /// that are held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<QueuedPrompt>,
-    /// Whether a turn of it was cut short by anything but a person, so that `conversation/continue` goes on with it. It may
-    /// be `idle` all the same, as after a turn that failed since a sign-in was missing.
+    /// Whether a turn of it was cut short by anything but a person, or a prompt is held, so that `conversation/continue` goes
+    /// on with it. It may be `idle` all the same, as after a turn that failed since a sign-in was missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
     /// The prompt that goes out by itself.

@@ -11,7 +11,7 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::TurnResult;
 
 use super::error::ConversationError;
-use crate::store::RequestId;
+use crate::store::{OpenRequest, RequestId};
 
 /// The idempotency key of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,24 @@ impl Request {
             "request id \"{}\" was used before for a call with another content; use a new id",
             self.id.as_str()
         ))
+    }
+}
+
+impl From<&OpenRequest> for Request {
+    fn from(open: &OpenRequest) -> Self {
+        Self {
+            id: open.id.clone(),
+            fingerprint: open.fingerprint.clone(),
+        }
+    }
+}
+
+impl From<&Request> for OpenRequest {
+    fn from(request: &Request) -> Self {
+        Self {
+            id: request.id.clone(),
+            fingerprint: request.fingerprint.clone(),
+        }
     }
 }
 

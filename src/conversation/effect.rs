@@ -16,6 +16,7 @@ use crate::store::{Anchor, ConversationRecord, CutPrompt, PendingTurn, RequestRe
 use super::answer::{Answer, Request};
 use super::error::{ConversationError, StoreFailure};
 use super::growth::Loaded;
+use super::line::Dropped;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -370,14 +371,14 @@ pub enum Milestone<R> {
     PromptRecorded(TurnId),
     /// The turn's end may be told.
     TurnEnded(Box<TurnResult>),
-    /// The caller of a prompt that was cancelled before it was sent may be answered.
-    PromptDropped {
-        /// Whom, beside those who asked the same; none of a turn that the daemon started.
-        reply: Option<R>,
-        /// The idempotency key.
-        request: Request,
-        /// With what.
-        answer: Box<Answer>,
+    /// The prompt of this turn waits in line.
+    PromptInLine(TurnId),
+    /// Prompts that are not to be sent any more are off the record.
+    PromptsDropped {
+        /// Which.
+        prompts: Vec<Dropped<R>>,
+        /// Who cancelled them.
+        cancels: Vec<R>,
     },
     /// The question may be shown.
     QuestionRaised(InterruptId),

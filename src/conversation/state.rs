@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 
 use bridge_protocol::conversation::{
-    Continuation, Conversation, ConversationState, OnLimit, QueuedPrompt, RunningTurn, SessionInfo, Settings,
+    Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings,
 };
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -19,10 +19,11 @@ use jiff::tz::TimeZone;
 use crate::agent::failure::{Failure, TurnSigns};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
-use crate::store::{ConversationRecord, PendingTurn, RequestRecord, Resting, TurnPhase as Progress};
+use crate::store::{ConversationRecord, RequestRecord, Resting};
 
 use super::answer::Request;
 use super::effect::{Ledger, Part};
+use super::line::{Waiting, shown_held};
 use super::reported::shown_settings;
 
 /// Limits and deadlines of one conversation, from the configuration.
@@ -43,48 +44,6 @@ pub struct Rules {
     ///
     /// Asked for when it is needed: to find the system's own means to walk its database of zones.
     pub zone: fn() -> TimeZone,
-}
-
-/// The prompt's caller and what it asked.
-#[derive(Debug)]
-pub struct Waiting<R> {
-    /// Whose prompt it is.
-    pub turn_id: TurnId,
-    /// What was asked.
-    pub prompt: PromptContent,
-    /// When it was admitted.
-    pub asked_at: Timestamp,
-    /// The least fidelity that will do.
-    pub min_fidelity: Fidelity,
-    /// The idempotency key.
-    pub request: Option<Request>,
-    /// Who waits for the end; none for a turn that the daemon started.
-    pub reply: Option<R>,
-    /// What to do when it meets a usage limit.
-    pub on_limit: OnLimit,
-    /// Whether it is the conversation going on by itself.
-    pub continues: bool,
-}
-
-impl<R> Waiting<R> {
-    /// Its place on the record, with no session to go to yet.
-    #[must_use]
-    pub fn pending(&self, now: Timestamp) -> PendingTurn {
-        let request = self.request.as_ref();
-        PendingTurn {
-            turn_id: self.turn_id.clone(),
-            prompt: self.prompt.clone(),
-            accepted_at: now,
-            upstream_id: None,
-            phase: Progress::Sent,
-            anchor: None,
-            min_fidelity: Some(self.min_fidelity),
-            continues: self.continues,
-            taken: false,
-            request_id: request.map(|request| request.id.clone()),
-            fingerprint: request.map(|request| request.fingerprint.clone()),
-        }
-    }
 }
 
 /// How far a turn has come.
@@ -292,7 +251,7 @@ pub struct Model<R> {
     pub session: Session,
     /// The running turn.
     pub turn: Option<Turn<R>>,
-    /// Prompts that wait behind it.
+    /// Prompts that wait behind it. Each has its place on the record too; what has a place there and is not here is held.
     pub queue: VecDeque<Waiting<R>>,
     /// Work outside the state machine.
     pub job: Option<Job<R>>,
@@ -398,7 +357,10 @@ impl<R> Model<R> {
                 ConversationState::Awaiting
             }
             Some(_) => ConversationState::Prompting,
-            None => resting_state(self.record.resting, !self.record.interrupts.is_empty()),
+            None => {
+                let is_unfinished = !self.record.interrupts.is_empty() || self.has_held();
+                resting_state(self.record.resting, is_unfinished)
+            }
         }
     }
 
@@ -416,11 +378,7 @@ impl<R> Model<R> {
     pub fn view_when_on_disk(&self) -> Conversation {
         let mut view = view_of_record(&self.record);
         view.state = self.state();
-        let waiting = self.queue.iter().map(|waiting| QueuedPrompt {
-            turn_id: waiting.turn_id.clone(),
-            queued_at: waiting.asked_at,
-        });
-        view.queue = waiting.collect();
+        self.show_line(&mut view);
         view.live = matches!(self.session, Session::Live(_));
         view
     }
@@ -478,19 +436,19 @@ impl<R> Model<R> {
     }
 }
 
-/// What a conversation that does nothing is told as.
+/// What a conversation that does nothing is told as; `is_unfinished` when a question is open or a prompt is held.
 #[must_use]
-pub fn resting_state(resting: Resting, has_question: bool) -> ConversationState {
+pub fn resting_state(resting: Resting, is_unfinished: bool) -> ConversationState {
     match resting {
         Resting::Limited => ConversationState::Limited,
         Resting::Failed => ConversationState::Failed,
         Resting::Interrupted => ConversationState::Interrupted,
-        Resting::Idle if has_question => ConversationState::Interrupted,
+        Resting::Idle if is_unfinished => ConversationState::Interrupted,
         Resting::Idle => ConversationState::Idle,
     }
 }
 
-/// The wire's view of a conversation that is not live.
+/// The wire's view of a conversation that is not live: who waited for the prompts in its line is gone with its task.
 #[must_use]
 pub fn view_of_record(record: &ConversationRecord) -> Conversation {
     Conversation {
@@ -499,7 +457,10 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         agent: record.agent.clone(),
         cwd: record.cwd.clone(),
         title: record.title.clone(),
-        state: resting_state(record.resting, !record.interrupts.is_empty()),
+        state: resting_state(
+            record.resting,
+            !record.interrupts.is_empty() || !record.waiting.is_empty(),
+        ),
         live: false,
         head: record.chain.head().map(|link| link.upstream_id.clone()),
         chain_length: record.chain.len(),
@@ -511,8 +472,8 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
             .clone()
             .filter(|_| record.resting == Resting::Failed),
         interrupts: record.interrupts.clone(),
-        queue: Vec::new(),
-        cut_short: record.cut.is_some(),
+        queue: record.waiting.values().map(shown_held).collect(),
+        cut_short: record.cut.is_some() || !record.waiting.is_empty(),
         continuation: record.continuation.as_ref().map(Continuation::from),
         created_at: record.created_at,
         updated_at: record.updated_at,

@@ -11,6 +11,7 @@ mod ending;
 mod hearing;
 mod interrupts;
 mod lifecycle;
+mod line;
 mod prompting;
 mod session;
 
@@ -263,12 +264,10 @@ impl<R> Model<R> {
             Milestone::SessionOpened(opened) => self.session_recorded(*opened, result, now, effects),
             Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result, now, effects),
             Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, effects),
-            // It was cancelled, whether that could be written or not.
-            Milestone::PromptDropped {
-                reply,
-                request,
-                answer,
-            } => self.answer_all(reply, Some(&request), Ok(*answer), effects),
+            Milestone::PromptInLine(turn_id) => self.joined_line(&turn_id, result, effects),
+            Milestone::PromptsDropped { prompts, cancels } => {
+                self.prompts_dropped(prompts, cancels, result, effects);
+            }
             Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
             Milestone::QuestionSettled(event, caller) => {
                 effects.emit(*event);

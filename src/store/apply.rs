@@ -4,6 +4,8 @@
 //! This module owns the keys of all trees and which index follows from which record. It must not know the journal's
 //! file, and decides nothing: what a change does depends on the change and the trees alone.
 
+use std::collections::BTreeMap;
+
 use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
@@ -104,6 +106,8 @@ pub(super) struct ConversationHeader {
     continuation: Option<IgnoredAny>,
     #[serde(default)]
     interrupts: Option<Vec<IgnoredAny>>,
+    #[serde(default)]
+    waiting: Option<BTreeMap<String, IgnoredAny>>,
     #[serde(default)]
     resting: Resting,
     // Absent where they moved to a body.
@@ -323,19 +327,22 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
     let is_alive = header.deleted_at.is_none();
     let has_question =
         header.interrupts.as_ref().is_some_and(|open| !open.is_empty()) || value.has_body_in("interrupts");
+    let has_waiting =
+        header.waiting.as_ref().is_some_and(|line| !line.is_empty()) || value.has_body_in("waiting");
     if is_alive {
         mark.conversations += 1;
         packed::insert(
             draft,
             Space::Recent,
             &recent_key(header.id, header.updated_at),
-            &summary_of(value, &header, has_question),
+            &summary_of(value, &header, has_question, has_waiting),
         )?;
     }
     let is_unfinished = header.turn.is_some()
         || header.continuation.is_some()
         || header.resting != Resting::Idle
         || has_question
+        || has_waiting
         || value.has_body_in("turn")
         || value.has_body_in("continuation");
     if is_alive && is_unfinished {
@@ -350,7 +357,7 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
 }
 
 /// What the list can be filtered by; empty where a part of it is too long or stands elsewhere.
-fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool) -> Vec<u8> {
+fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool, has_waiting: bool) -> Vec<u8> {
     let texts = [
         ("namespace", &header.namespace),
         ("agent", &header.agent),
@@ -365,6 +372,7 @@ fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool) ->
         resting: header.resting,
         has_question,
         is_cut_short: header.cut.is_some() || value.has_body_in("cut"),
+        has_waiting,
         namespace,
         agent,
         cwd,

@@ -63,7 +63,7 @@ const ROOT_LIMIT_BYTES: usize = 4_096;
 pub const REQUEST_ID_LIMIT_BYTES: usize = 512;
 
 /// Members of a conversation record that are structures of ours.
-const CONVERSATION_STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation"];
+const CONVERSATION_STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation", "waiting"];
 
 /// One thing for the thread to do.
 pub(super) enum Job {

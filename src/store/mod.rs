@@ -47,7 +47,7 @@ pub use open::{OpenReport, RebuildReason};
 pub use record::{
     Anchor, AnsweredInterrupt, Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation,
     PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported, RequestId, RequestRecord, Resolved,
-    ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase,
+    ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase, WaitingPrompt,
 };
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;

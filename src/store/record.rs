@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{Continuation, Limit, Parent, Settings};
+use bridge_protocol::conversation::{Continuation, Limit, OnLimit, Parent, Settings};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
@@ -69,6 +69,10 @@ pub struct ConversationRecord {
     /// The turn that has begun and has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<PendingTurn>,
+    /// The prompts that wait in line, by their places in it; those that nobody in this life of the daemon waits for are held.
+    /// A map, so that each long one is a file of its own that is not written again when another comes or goes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waiting: BTreeMap<u64, WaitingPrompt>,
     /// Its state while no turn runs.
     #[serde(default)]
     pub resting: Resting,
@@ -147,6 +151,26 @@ pub struct PendingTurn {
     pub fingerprint: Option<String>,
 }
 
+/// A prompt that waits for the turns before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingPrompt {
+    /// The turn that it will be.
+    pub turn_id: TurnId,
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// When it was asked.
+    pub asked_at: Timestamp,
+    /// The least fidelity that will do.
+    pub min_fidelity: Fidelity,
+    /// What to do when it meets a usage limit.
+    #[serde(default)]
+    pub on_limit: OnLimit,
+    /// The request that it came with, when the caller named it: the same call takes it out of the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<OpenRequest>,
+}
+
 /// A prompt whose turn was cut short by a limit, a crash or a stop, so that it can be gone on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -205,6 +229,9 @@ pub struct PendingContinuation {
     /// a process of its own, and not again where that one ends too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
+    /// Whether the prompts that are held go out behind it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub line: bool,
     /// What is said where the prompt that was cut short is in the transcript, or where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,
@@ -403,6 +430,7 @@ impl ConversationRecord {
             interrupts: Vec::new(),
             answered: Vec::new(),
             turn: None,
+            waiting: BTreeMap::new(),
             resting: Resting::Idle,
             failure: None,
             created_at: at,
@@ -417,6 +445,7 @@ impl ConversationRecord {
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
+        let is_open = is_open || !self.waiting.is_empty();
         self.deleted_at.is_none() && (is_open || self.resting != Resting::Idle)
     }
 }

@@ -18,6 +18,9 @@ const QUESTION: u8 = 1 << 4;
 /// Set in the first byte when a turn was cut short.
 const CUT_SHORT: u8 = 1 << 5;
 
+/// Set in the first byte when prompts wait in line.
+const WAITING: u8 = 1 << 6;
+
 /// What a list can be filtered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary<'a> {
@@ -27,6 +30,8 @@ pub struct Summary<'a> {
     pub has_question: bool,
     /// Whether a turn was cut short that can be gone on with.
     pub is_cut_short: bool,
+    /// Whether prompts wait in line.
+    pub has_waiting: bool,
     /// The app that it belongs to; empty when none was given.
     pub namespace: &'a str,
     /// The agent that it talks to.
@@ -50,7 +55,8 @@ impl<'a> Summary<'a> {
         bytes.push(
             resting_code(self.resting)
                 | flag(self.has_question, QUESTION)
-                | flag(self.is_cut_short, CUT_SHORT),
+                | flag(self.is_cut_short, CUT_SHORT)
+                | flag(self.has_waiting, WAITING),
         );
         for text in texts {
             // Within the limit checked above.
@@ -75,9 +81,10 @@ impl<'a> Summary<'a> {
         }
         let [namespace, agent, cwd, title] = texts;
         rest.is_empty().then_some(Self {
-            resting: resting_of(head[0] & !(QUESTION | CUT_SHORT))?,
+            resting: resting_of(head[0] & !(QUESTION | CUT_SHORT | WAITING))?,
             has_question: head[0] & QUESTION != 0,
             is_cut_short: head[0] & CUT_SHORT != 0,
+            has_waiting: head[0] & WAITING != 0,
             namespace,
             agent,
             cwd,
@@ -118,11 +125,12 @@ mod tests {
             Resting::Interrupted,
             Resting::Failed,
         ] {
-            for (has_question, is_cut_short) in [(false, false), (true, false), (false, true), (true, true)] {
+            for flags in 0..8 {
                 let summary = Summary {
                     resting,
-                    has_question,
-                    is_cut_short,
+                    has_question: flags & 1 != 0,
+                    is_cut_short: flags & 2 != 0,
+                    has_waiting: flags & 4 != 0,
                     namespace: "",
                     agent: "claude",
                     cwd: "/home/u/pröject",
@@ -145,6 +153,7 @@ mod tests {
             resting: Resting::Idle,
             has_question: false,
             is_cut_short: false,
+            has_waiting: false,
             namespace: "",
             agent: "a",
             cwd: "/",

@@ -20,6 +20,10 @@ pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
 /// What a value needs besides its record, at most, for each body that it names.
 const REFERENCE_BYTES: usize = 160;
 
+/// How many members of one structure move to files of their own; the rest of it moves as one, since each reference takes
+/// room too.
+const INNER_BODIES_LIMIT: usize = 16;
+
 /// A member under this size is not worth a file.
 const SMALLEST_BODY_BYTES: usize = 512;
 
@@ -156,7 +160,12 @@ impl Value {
         structure: &RawValue,
         structures: &[&str],
     ) -> Result<Option<Taken>, StoreError> {
-        if !structures.contains(&name) {
+        let moved = self.bodies.keys().filter(|pointer| {
+            let rest = pointer.strip_prefix('/');
+            rest.and_then(|rest| rest.strip_prefix(name))
+                .is_some_and(|rest| rest.starts_with('/'))
+        });
+        if !structures.contains(&name) || moved.count() >= INNER_BODIES_LIMIT {
             return Ok(None);
         }
         let mut inside: Members =

@@ -191,13 +191,17 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
         .continuation
         .as_ref()
         .map(|continuation| continuation.at);
-    if let Some(at) = waits.filter(|at| *at > now) {
+    let waits = waits.filter(|at| *at > now);
+    let has_held = conversation.queue.iter().any(|waiting| waiting.held);
+    if let Some(at) = waits.filter(|_| !has_held) {
         return Ok(did(Did::Continues, Some(at), None));
     }
     let reset = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
-    let at = match reset.filter(|at| *at > now) {
-        Some(_) => ContinueAt::Reset,
-        None => ContinueAt::Time(now),
+    let at = match (waits, reset.filter(|at| *at > now)) {
+        // What is held goes out behind it.
+        (Some(at), _) => ContinueAt::Time(at),
+        (None, Some(_)) => ContinueAt::Reset,
+        (None, None) => ContinueAt::Time(now),
     };
     let id = ConversationRef::from(conversation.id);
     let answered = daemon.continue_at(id.clone(), Some(at), None, None, None).await;

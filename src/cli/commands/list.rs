@@ -212,6 +212,7 @@ mod tests {
         QueuedPrompt {
             turn_id: turn.into(),
             queued_at: "2026-11-03T11:59:40Z".parse().unwrap(),
+            held: false,
         }
     }
 

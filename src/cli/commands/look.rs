@@ -95,7 +95,8 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
     for waiting in &conversation.queue {
         let turn = words::short(waiting.turn_id.as_str());
         let age = words::age(waiting.queued_at, now);
-        facts.push(("in line", format!("turn {turn}, for {age}")));
+        let line = if waiting.held { "held" } else { "in line" };
+        facts.push((line, format!("turn {turn}, for {age}")));
     }
     facts.push((
         "changed",

@@ -54,7 +54,11 @@ impl Registry {
         let turns = if is_answer { &self.readings } else { &self.carrying };
         let turn = Arc::clone(turns).acquire_owned().await;
         let usage = self.usage(id).await;
-        let (record, view) = (self.record(id)?, self.view(id)?);
+        let (mut record, mut view) = (self.record(id)?, self.view(id)?);
+        // What waits in line goes out here, and nowhere else.
+        record.waiting.clear();
+        view.queue.clear();
+        view.cut_short = record.cut.is_some();
         let usage = usage.or_else(|| record.usage.clone());
         let services = Arc::clone(&self.services);
         let progress = begun.progress();

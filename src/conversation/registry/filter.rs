@@ -187,8 +187,8 @@ impl Search {
                 return true;
             };
             let resting = || Doing {
-                state: resting_state(summary.resting, summary.has_question),
-                is_cut_short: summary.is_cut_short,
+                state: resting_state(summary.resting, summary.has_question || summary.has_waiting),
+                is_cut_short: summary.is_cut_short || summary.has_waiting,
             };
             self.takes(&Shown {
                 namespace: summary.namespace,

@@ -1,6 +1,6 @@
 //! What callers ask for: admission, idempotency, and the calls that take no work outside.
 
-use bridge_protocol::conversation::{OnBusy, Settings};
+use bridge_protocol::conversation::Settings;
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
 use bridge_protocol::raw::PromptContent;
@@ -10,9 +10,8 @@ use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{
-    AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting,
-};
+use crate::conversation::line::Waiting;
+use crate::conversation::state::{AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -61,14 +60,10 @@ impl<R> Model<R> {
                 min_fidelity,
             } => {
                 let asked = Waiting {
-                    turn_id,
-                    prompt,
-                    asked_at: now,
                     min_fidelity,
                     request,
-                    reply: Some(reply),
                     on_limit,
-                    continues: false,
+                    ..Waiting::new(turn_id, prompt, now, Some(reply))
                 };
                 self.prompt(asked, on_busy, now, effects);
             }
@@ -144,11 +139,13 @@ impl<R> Model<R> {
         {
             if open.request.fingerprint == request.fingerprint {
                 open.followers.push(reply);
+                self.is_asked_for(request);
             } else {
                 effects.push(Effect::Answer(reply, Err(request.differs())));
             }
             return None;
         }
+        let reply = self.join_in_line(request, reply, effects)?;
         let heard = self.heard.iter().find(|heard| heard.request_id == request.id);
         let Some(kept) = heard.cloned().or(kept) else {
             return Some(reply);
@@ -164,34 +161,6 @@ impl<R> Model<R> {
             }
             // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).
             None => Some(reply),
-        }
-    }
-
-    fn prompt(&mut self, asked: Waiting<R>, on_busy: OnBusy, now: Now, effects: &mut Effects<R>) {
-        if self.turn.is_none() && self.queue.is_empty() {
-            self.start_turn(asked, now, effects);
-            return;
-        }
-        let refusal = match on_busy {
-            OnBusy::Fail => Some(
-                "a turn is running; wait for its end, cancel it, or let the prompt wait in line".to_owned(),
-            ),
-            OnBusy::Queue if self.queue.len() >= self.rules.prompt_queue => Some(format!(
-                "{} prompts wait already; wait for some of them to end",
-                self.queue.len()
-            )),
-            OnBusy::Queue => None,
-        };
-        match (refusal, asked.reply) {
-            (Some(refusal), Some(reply)) => {
-                self.answer(
-                    reply,
-                    asked.request.as_ref(),
-                    Err(ConversationError::Busy(refusal)),
-                    effects,
-                );
-            }
-            (_, reply) => self.queue.push_back(Waiting { reply, ..asked }),
         }
     }
 
@@ -218,47 +187,7 @@ impl<R> Model<R> {
         });
     }
 
-    /// Begins the next waiting prompt.
-    pub(super) fn take_from_queue(&mut self, now: Now, effects: &mut Effects<R>) {
-        if let Some(asked) = self.queue.pop_front() {
-            self.start_turn(asked, now, effects);
-        }
-    }
-
-    fn cancel(
-        &mut self,
-        turn_id: Option<&TurnId>,
-        queued: bool,
-        reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
-        let mut cancelled = false;
-        let named_waits = turn_id.is_some_and(|id| self.queue.iter().any(|waiting| waiting.turn_id == *id));
-        if queued || named_waits {
-            let waiting = std::mem::take(&mut self.queue);
-            for asked in waiting {
-                if !queued && turn_id != Some(&asked.turn_id) {
-                    self.queue.push_back(asked);
-                    continue;
-                }
-                cancelled = true;
-                let result = self.cancelled_before_start(asked.turn_id.clone());
-                self.answer_dropped(asked.reply, asked.request, result, now, effects);
-            }
-        }
-        let running = self
-            .turn
-            .as_ref()
-            .is_some_and(|turn| turn_id.is_none_or(|id| *id == turn.asked.turn_id) && !named_waits);
-        if running {
-            self.cancel_running(reply, now, effects);
-        } else {
-            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(cancelled))));
-        }
-    }
-
-    fn cancelled_before_start(&self, turn_id: TurnId) -> TurnResult {
+    pub(super) fn cancelled_before_start(&self, turn_id: TurnId) -> TurnResult {
         TurnResult {
             turn_id,
             stop_reason: StopReason::Cancelled,
@@ -271,7 +200,7 @@ impl<R> Model<R> {
         }
     }
 
-    fn cancel_running(&mut self, reply: R, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn cancel_running(&mut self, reply: R, now: Now, effects: &mut Effects<R>) {
         let Some(turn) = &mut self.turn else { return };
         turn.cancel_replies.push(reply);
         let again = std::mem::replace(&mut turn.cancelled, true);
@@ -308,41 +237,14 @@ impl<R> Model<R> {
         }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
         result.resumed = turn.resumed;
-        self.answer_dropped(turn.asked.reply, turn.asked.request, result, now, effects);
         if let Some(answer) = turn.answers {
             // The question stays open: its answer was not told to anyone.
             let error = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
             self.answer(answer.reply, answer.request.as_ref(), Err(error), effects);
         }
-        for reply in turn.cancel_replies {
-            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
-        }
+        let result = Ok(Answer::Turn(Box::new(result)));
+        self.drop_unsent(turn.asked, result, turn.cancel_replies, now, effects);
         self.arm_idle(effects);
-    }
-
-    /// Answers a prompt that was cancelled before it was sent. With a key it is answered once that is on disk: who has
-    /// heard of the end must not start the prompt by asking again, also not in the daemon's next life.
-    fn answer_dropped(
-        &mut self,
-        reply: Option<R>,
-        request: Option<Request>,
-        result: TurnResult,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
-        let answer = Answer::Turn(Box::new(result));
-        let kept = self.done_request(request.as_ref(), &answer, now);
-        match (kept, request) {
-            (Some(kept), Some(request)) => {
-                let milestone = Milestone::PromptDropped {
-                    reply,
-                    request,
-                    answer: Box::new(answer),
-                };
-                self.write(Ledger::of_request(Some(kept)), milestone, effects);
-            }
-            (_, request) => self.answer_all(reply, request.as_ref(), Ok(answer), effects),
-        }
     }
 
     fn resume(&mut self, min_fidelity: Fidelity, reply: R, effects: &mut Effects<R>) {

@@ -11,7 +11,8 @@ use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part, Sent};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting};
+use crate::conversation::line::Waiting;
+use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 /// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
@@ -68,6 +69,7 @@ impl<R> Model<R> {
 
     /// Keeps a continuation that is about to go out from going out.
     fn call_off(&mut self, now: Now, effects: &mut Effects<R>) -> Result<(), ConversationError> {
+        self.call_line_off(effects);
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.asked.continues) else {
             return Ok(());
         };
@@ -120,7 +122,8 @@ impl<R> Model<R> {
                     .to_owned(),
             ));
         }
-        if self.record.cut.is_none() && text.is_none() {
+        let line = self.has_held();
+        if self.record.cut.is_none() && text.is_none() && !line {
             return Err(ConversationError::Conflict(
                 "no turn of this conversation was cut short; give a text to be sent".to_owned(),
             ));
@@ -131,6 +134,7 @@ impl<R> Model<R> {
             attempts: 0,
             sent: false,
             apart: false,
+            line,
             text,
         })
     }
@@ -166,12 +170,16 @@ impl<R> Model<R> {
 
     /// Whether it goes on by itself, or is about to. Not while a person has to answer first, which may take days.
     pub fn goes_on_by_itself(&self) -> bool {
-        let continues = self.turn.as_ref().is_some_and(|turn| turn.asked.continues);
-        (self.due.is_some() || continues) && self.record.interrupts.is_empty()
+        let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
+        (self.due.is_some() || self.turn.as_ref().is_some_and(is_by_itself))
+            && self.record.interrupts.is_empty()
     }
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
     pub(super) fn begin_continuation(&mut self, now: Now, effects: &mut Effects<R>) {
+        if self.begin_line(now, effects) {
+            return;
+        }
         let cut = self.record.cut.as_ref();
         let Some(cut) = cut.filter(|_| self.record.continuation.is_some()) else {
             self.go_on(Arrival::Present, now, effects);
@@ -216,9 +224,11 @@ impl<R> Model<R> {
         if arrival == Arrival::Answered && text.is_none() {
             // Another program has gone on with it meanwhile, or the agent by itself.
             self.record.cut = None;
-            self.record.continuation = None;
             self.rest(Resting::Idle);
             self.note_change();
+            if !self.begin_line(now, effects) {
+                self.record.continuation = None;
+            }
             return;
         }
         let cut = self.record.cut.as_ref();
@@ -256,14 +266,11 @@ impl<R> Model<R> {
                 followers: Vec::new(),
             }));
         let asked = Waiting {
-            turn_id,
-            prompt,
-            asked_at: now,
             min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
             request,
-            reply: None,
             on_limit: OnLimit::Wait,
             continues: true,
+            ..Waiting::new(turn_id, prompt, now, None)
         };
         let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
         if let Session::Live(live) = &mut self.session
@@ -362,7 +369,7 @@ impl<R> Model<R> {
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
-                self.record.continuation = None;
+                self.settle_line(continues, stop_reason);
             }
             return None;
         };
@@ -396,6 +403,7 @@ impl<R> Model<R> {
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let has_died = failure.kind == FailureKind::AgentDied;
         let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
+        let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
         let is_anothers = match part {
             Part::Bystander => true,
             // Told from the one that is the cause by what becomes of it in a process of its own.
@@ -409,6 +417,7 @@ impl<R> Model<R> {
                 attempts,
                 sent: false,
                 apart: was_apart || part == Part::Suspect,
+                line,
                 text: earlier.and_then(|earlier| earlier.text),
             });
             self.due = None;
@@ -431,6 +440,7 @@ impl<R> Model<R> {
                 attempts,
                 sent: false,
                 apart: false,
+                line,
                 text: earlier.and_then(|earlier| earlier.text),
             });
         } else {

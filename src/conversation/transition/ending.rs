@@ -137,6 +137,10 @@ impl<R> Model<R> {
         if self.session != Session::Closed {
             self.cancel_questions(effects);
         }
+        self.leave_line();
+        if failure.is_some() {
+            self.hold_line();
+        }
         let continuation = self.settle_cut(&stop_reason, failure.as_ref(), now);
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;

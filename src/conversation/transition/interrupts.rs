@@ -1,9 +1,7 @@
 //! Questions of the agent that wait for a person.
 
-use bridge_protocol::conversation::OnLimit;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
-use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind};
 use serde::Deserialize;
@@ -13,7 +11,8 @@ use serde_json::value::RawValue;
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, OrphanAnswer, Waiting};
+use crate::conversation::line::Waiting;
+use crate::conversation::state::{Model, OrphanAnswer};
 use crate::store::{AnsweredInterrupt, PendingContinuation, RequestRecord, Resting};
 
 /// How many answered questions are remembered, so that a late answer is told who was first.
@@ -189,16 +188,7 @@ impl<R> Model<R> {
         }
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
-        let asked = Waiting {
-            turn_id,
-            prompt,
-            asked_at: now,
-            min_fidelity: Fidelity::Text,
-            request: None,
-            reply: None,
-            on_limit: OnLimit::Fail,
-            continues: false,
-        };
+        let asked = Waiting::new(turn_id, prompt, now, None);
         self.start_turn(asked, now, effects);
         if let Some(turn) = &mut self.turn {
             turn.answers = Some(OrphanAnswer {

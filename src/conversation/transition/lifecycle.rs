@@ -179,6 +179,7 @@ impl<R> Model<R> {
                 self.record.failure = None;
                 self.record.cut = None;
                 self.record.continuation = None;
+                self.forget_held();
                 self.due = None;
                 let mut events = self.drop_questions();
                 events.push(Event::Reset {});
@@ -205,6 +206,7 @@ impl<R> Model<R> {
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;
+                self.forget_held();
                 self.due = None;
                 self.touch(now);
                 ledger
@@ -282,16 +284,7 @@ impl<R> Model<R> {
     /// The daemon stops: what waits is refused, what runs is cancelled.
     pub(super) fn stop(&mut self, grace_ms: u64, now: Now, effects: &mut Effects<R>) {
         self.stopping = true;
-        for asked in std::mem::take(&mut self.queue) {
-            if let Some(reply) = asked.reply {
-                self.answer(
-                    reply,
-                    asked.request.as_ref(),
-                    Err(ConversationError::ShuttingDown),
-                    effects,
-                );
-            }
-        }
+        self.refuse_line(now, effects);
         for (reply, _) in std::mem::take(&mut self.resume_waiters) {
             effects.push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
         }

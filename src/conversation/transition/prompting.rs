@@ -61,6 +61,7 @@ impl<R> Model<R> {
             ..self.request_record(&request, now)
         });
         let answered = self.settle_orphan(now);
+        self.leave_line();
         self.touch(now);
         let ledger = Ledger::of_request(request.or(answered));
         self.write(ledger, Milestone::PromptRecorded(told), effects);
@@ -120,6 +121,7 @@ impl<R> Model<R> {
         }
         if !turn.announced {
             self.record.turn = None;
+            self.return_to_line();
         }
         self.unsettle_orphan(now);
         self.note_change();
@@ -133,7 +135,7 @@ impl<R> Model<R> {
         turn.phase = TurnPhase::Accepted;
         effects.push(Effect::Disarm(Deadline::Accept));
         if !std::mem::replace(&mut turn.announced, true) {
-            if turn.asked.continues {
+            if turn.asked.continues || turn.asked.is_held {
                 effects.emit(Event::Continued {
                     turn_id: turn.asked.turn_id.clone(),
                 });

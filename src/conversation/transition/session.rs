@@ -66,7 +66,8 @@ impl<R> Model<R> {
         let refused = self.waiting_turn().map(|turn| turn.refused.clone());
         let refused = refused.unwrap_or_default();
         let job = self.start_job(JobKind::Opening { min_fidelity });
-        let by_itself = self.turn.as_ref().is_some_and(|turn| turn.asked.continues);
+        let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
+        let by_itself = self.turn.as_ref().is_some_and(is_by_itself);
         let continuation = self.record.continuation.as_ref().filter(|_| by_itself);
         effects.push(Effect::Open {
             job,
@@ -343,17 +344,14 @@ impl<R> Model<R> {
             return;
         }
         let Some(turn) = self.turn.take() else { return };
-        if turn.asked.continues {
+        self.hold_line();
+        if turn.asked.continues || turn.asked.is_held && self.begins_with_line() {
             self.continuation_unsent(error, now);
         }
-        let refusal = Err(error.clone());
-        self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), refusal, effects);
         if let Some(answer) = turn.answers {
             self.answer(answer.reply, answer.request.as_ref(), Err(error.clone()), effects);
         }
-        for reply in turn.cancel_replies {
-            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
-        }
+        self.drop_unsent(turn.asked, Err(error.clone()), turn.cancel_replies, now, effects);
         self.arm_idle(effects);
     }
 

@@ -100,6 +100,7 @@ fn a_wait_of_another_clock_is_looked_at_at_once() {
         attempts: 1,
         sent: false,
         apart: false,
+        line: false,
         text: None,
     };
     for (since, now, wakes_at) in [

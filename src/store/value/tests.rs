@@ -1,12 +1,14 @@
+use bridge_protocol::conversation::OnLimit;
+use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{AgentName, ConversationId, TurnId};
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::store::{ConversationRecord, PendingTurn, TurnPhase};
+use crate::store::{ConversationRecord, PendingTurn, TurnPhase, WaitingPrompt};
 
-const STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation"];
+const STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation", "waiting"];
 
 fn record() -> ConversationRecord {
     ConversationRecord::new(
@@ -95,6 +97,45 @@ fn the_next_phase_of_a_long_turn_writes_no_new_body() {
     }
     stored(&record, &bodies);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// A line of prompts of this length.
+fn with_line(prompts: u64, length: usize) -> ConversationRecord {
+    let waiting = |place: u64| WaitingPrompt {
+        turn_id: TurnId::new(format!("turn-{place}")),
+        prompt: PromptContent::text(&format!("{place} {}", "x".repeat(length))),
+        asked_at: Timestamp::UNIX_EPOCH,
+        min_fidelity: Fidelity::Text,
+        on_limit: OnLimit::Fail,
+        request: None,
+    };
+    ConversationRecord {
+        waiting: (1..=prompts).map(|place| (place, waiting(place))).collect(),
+        ..record()
+    }
+}
+
+#[test]
+fn a_prompt_that_leaves_the_line_has_no_other_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let mut record = with_line(3, 20_000);
+    assert_eq!(
+        places(&stored(&record, &bodies)),
+        ["/waiting/1", "/waiting/2", "/waiting/3"]
+    );
+    record.waiting.remove(&1);
+    assert_eq!(places(&stored(&record, &bodies)), ["/waiting/2", "/waiting/3"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_line_of_any_length_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    for length in [10, 600, 20_000] {
+        stored(&with_line(200, length), &bodies);
+    }
 }
 
 #[test]

@@ -314,8 +314,13 @@ fn a_waiting_prompt_is_cancelled_by_its_name_and_the_others_stay() {
     let mut world = World::running();
     world.queue("third");
     world.queue("fourth");
+    world.forget_log();
     world.cancel_turn("t3");
-    world.expect(&["answer 3 turn t3 cancelled", "answer 5 cancelled true"]);
+    world.expect(&[
+        "write dropped",
+        "answer 3 turn t3 cancelled",
+        "answer 5 cancelled true",
+    ]);
     world.ends("end_turn");
     assert_eq!(world.log().last().unwrap(), "send fourth");
 }
@@ -339,8 +344,10 @@ fn with_queued_everything_goes() {
     let mut world = World::running();
     world.queue("third");
     world.queue("fourth");
+    world.forget_log();
     world.cancel_all();
     world.expect(&[
+        "write dropped",
         "send cancel",
         "event state cancelling",
         "answer 3 turn t3 cancelled",

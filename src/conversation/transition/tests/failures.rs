@@ -366,6 +366,7 @@ fn an_agent_that_dies_while_nothing_runs_is_only_detached() {
 fn an_agent_that_dies_while_prompts_wait_goes_on_with_them() {
     let mut world = World::running();
     world.queue("third");
+    world.forget_log();
     world.dies();
     assert_eq!(
         world.log()[2..],

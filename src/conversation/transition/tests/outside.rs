@@ -3,14 +3,15 @@
 use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::turn::InterruptKind;
+use bridge_protocol::turn::{FailureKind, InterruptKind};
 use serde_json::{Value, json};
 
 use super::world::World;
 use crate::chain::NewLink;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::TurnPhase;
+use crate::conversation::registry::end_unfinished;
+use crate::conversation::state::{Model, TurnPhase};
 
 impl World {
     /// The climb opened a first or new session.
@@ -287,6 +288,20 @@ impl World {
 
     pub(super) fn stop(&mut self) {
         self.apply(Input::Stop { grace_ms: 5_000 });
+    }
+
+    /// The daemon is killed, with its agents, and started again: what is on disk is all that there is.
+    pub(super) fn is_killed(&mut self) {
+        let record = self.disk.record.clone().expect("nothing is on disk");
+        let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
+        let (mut record, _) = end_unfinished(record, FailureKind::DaemonRestarted, "killed");
+        record.continuation = record.continuation.filter(|_| !went_out);
+        self.disk.record = Some(record.clone());
+        self.model = Model::new(record, self.model.kind, self.model.rules.clone());
+        self.writes.clear();
+        self.armed.clear();
+        (self.job, self.closing, self.arrived) = (None, None, None);
+        self.forget_log();
     }
 }
 

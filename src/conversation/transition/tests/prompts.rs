@@ -210,6 +210,7 @@ fn a_second_prompt_is_busy_or_waits_and_the_line_has_an_end() {
         world.queue(text);
     }
     assert_eq!(world.model.queue.len(), QUEUE);
+    world.forget_log();
     let refused = world.queue("c");
     world.expect(&[&format!("answer {refused} error busy")]);
 }
@@ -219,7 +220,7 @@ fn waiting_prompts_go_out_one_by_one_in_their_order() {
     let mut world = World::running();
     world.queue("third");
     world.queue("fourth");
-    world.expect(&[]);
+    world.expect(&["write place", "write place"]);
     world.ends("end_turn");
     world.expect(&[
         "write turn end",

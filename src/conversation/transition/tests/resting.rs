@@ -119,8 +119,10 @@ fn what_the_agent_reports_between_turns_outlives_hibernation() {
 fn stop_refuses_what_waits_and_cancels_what_runs() {
     let mut world = World::running();
     world.queue("third");
+    world.forget_log();
     world.stop();
     world.expect(&[
+        "write dropped",
         "send cancel",
         "event state cancelling",
         "answer 3 error shuttingDown",

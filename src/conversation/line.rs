@@ -1,0 +1,166 @@
+//! The line of prompts that wait for the turns before them, in memory and on the record. Pure.
+//!
+//! Each has a place on the record from when it joins the line until its turn is written down, so that the next life of the
+//! daemon knows of it. There nobody waits for it any more: it is held until somebody asks for it.
+
+use bridge_protocol::conversation::{Conversation, OnLimit, QueuedPrompt};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::PromptContent;
+use jiff::Timestamp;
+
+use crate::store::{OpenRequest, PendingTurn, TurnPhase as Progress, WaitingPrompt};
+
+use super::answer::{Answer, Request};
+use super::error::ConversationError;
+use super::state::Model;
+
+/// The prompt's caller and what it asked.
+#[derive(Debug)]
+pub struct Waiting<R> {
+    /// Whose prompt it is.
+    pub turn_id: TurnId,
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// When it was admitted.
+    pub asked_at: Timestamp,
+    /// The least fidelity that will do.
+    pub min_fidelity: Fidelity,
+    /// The idempotency key.
+    pub request: Option<Request>,
+    /// Who waits for the end; none for a turn that the daemon started.
+    pub reply: Option<R>,
+    /// What to do when it meets a usage limit.
+    pub on_limit: OnLimit,
+    /// Whether it is the conversation going on by itself.
+    pub continues: bool,
+    /// Its place in the line, when it came to wait in it.
+    pub place: Option<u64>,
+    /// Whether its place is on disk, so that it is shown.
+    pub is_kept: bool,
+    /// Whether it waited in an earlier life of the daemon and nobody in this one has asked for it by itself.
+    pub is_held: bool,
+}
+
+impl<R> Waiting<R> {
+    /// A prompt that somebody has just asked for, or nobody.
+    #[must_use]
+    pub fn new(turn_id: TurnId, prompt: PromptContent, asked_at: Timestamp, reply: Option<R>) -> Self {
+        Self {
+            turn_id,
+            prompt,
+            asked_at,
+            min_fidelity: Fidelity::Text,
+            request: None,
+            reply,
+            on_limit: OnLimit::Fail,
+            continues: false,
+            place: None,
+            is_kept: false,
+            is_held: false,
+        }
+    }
+
+    /// A prompt that is held, on its way out.
+    #[must_use]
+    pub fn held(place: u64, held: &WaitingPrompt) -> Self {
+        Self {
+            min_fidelity: held.min_fidelity,
+            request: held.request.as_ref().map(Request::from),
+            on_limit: held.on_limit,
+            place: Some(place),
+            is_kept: true,
+            is_held: true,
+            ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, None)
+        }
+    }
+
+    /// Its place in the line on the record.
+    #[must_use]
+    pub fn listed(&self) -> WaitingPrompt {
+        WaitingPrompt {
+            turn_id: self.turn_id.clone(),
+            prompt: self.prompt.clone(),
+            asked_at: self.asked_at,
+            min_fidelity: self.min_fidelity,
+            on_limit: self.on_limit,
+            request: self.request.as_ref().map(OpenRequest::from),
+        }
+    }
+
+    /// Its place on the record, with no session to go to yet.
+    #[must_use]
+    pub fn pending(&self, now: Timestamp) -> PendingTurn {
+        let request = self.request.as_ref();
+        PendingTurn {
+            turn_id: self.turn_id.clone(),
+            prompt: self.prompt.clone(),
+            accepted_at: now,
+            upstream_id: None,
+            phase: Progress::Sent,
+            anchor: None,
+            min_fidelity: Some(self.min_fidelity),
+            continues: self.continues,
+            taken: false,
+            request_id: request.map(|request| request.id.clone()),
+            fingerprint: request.map(|request| request.fingerprint.clone()),
+        }
+    }
+}
+
+/// A prompt that is not to be sent any more.
+#[derive(Debug)]
+pub struct Dropped<R> {
+    /// Who waits for its end, beside those who asked the same; none of a turn that the daemon started, and of a prompt that
+    /// is held.
+    pub reply: Option<R>,
+    /// The idempotency key.
+    pub request: Option<Request>,
+    /// What they are told, whether it could be written down or not.
+    pub result: Result<Answer, ConversationError>,
+}
+
+impl<R> Model<R> {
+    /// The prompts that are held, in their order.
+    pub fn held(&self) -> impl Iterator<Item = (u64, &WaitingPrompt)> {
+        let running = self.turn.as_ref().and_then(|turn| turn.asked.place);
+        let waits = move |place: &u64| self.queue.iter().any(|waiting| waiting.place == Some(*place));
+        let all = self.record.waiting.iter().map(|(place, prompt)| (*place, prompt));
+        all.filter(move |(place, _)| running != Some(*place) && !waits(place))
+    }
+
+    /// Whether any is.
+    #[must_use]
+    pub fn has_held(&self) -> bool {
+        self.held().next().is_some()
+    }
+
+    /// How many prompts wait, held ones included.
+    #[must_use]
+    pub fn count_in_line(&self) -> usize {
+        self.queue.len() + self.held().count()
+    }
+
+    /// The line as clients may know it: what is not on disk yet does not wait yet.
+    pub(super) fn show_line(&self, view: &mut Conversation) {
+        let held = self.held().map(|(_, prompt)| shown_held(prompt));
+        view.queue = held.collect();
+        view.cut_short = self.record.cut.is_some() || !view.queue.is_empty();
+        let waiting = self.queue.iter().filter(|waiting| waiting.is_kept);
+        view.queue.extend(waiting.map(|waiting| QueuedPrompt {
+            turn_id: waiting.turn_id.clone(),
+            queued_at: waiting.asked_at,
+            held: false,
+        }));
+    }
+}
+
+/// A prompt that is held, as clients know it.
+#[must_use]
+pub fn shown_held(prompt: &WaitingPrompt) -> QueuedPrompt {
+    QueuedPrompt {
+        turn_id: prompt.turn_id.clone(),
+        queued_at: prompt.asked_at,
+        held: true,
+    }
+}

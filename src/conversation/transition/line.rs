@@ -1,0 +1,411 @@
+//! The line: joining it, leaving it, being held in it and let out again.
+//!
+//! A prompt stands on the record from when it joins until its turn is written down in its stead. Which of those that stand
+//! there are held follows from who waits: what is neither in the queue nor the running turn was asked for in an earlier life.
+
+use bridge_protocol::conversation::OnBusy;
+use bridge_protocol::id::TurnId;
+use bridge_protocol::turn::StopReason;
+
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::line::{Dropped, Waiting};
+use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
+use crate::store::PendingContinuation;
+
+impl<R> Model<R> {
+    /// Begins a turn, or has its prompt wait in line.
+    pub(super) fn prompt(
+        &mut self,
+        mut asked: Waiting<R>,
+        on_busy: OnBusy,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let held = self.held_as(asked.request.as_ref());
+        if self.turn.is_none() && self.queue.is_empty() {
+            // It is the one that is held: that stands there until this one's turn is on disk.
+            asked.place = held;
+            self.start_turn(asked, now, effects);
+            return;
+        }
+        let others = self.count_in_line() - usize::from(held.is_some());
+        let refusal = match on_busy {
+            OnBusy::Fail => {
+                "a turn is running; wait for its end, cancel it, or let the prompt wait in line".to_owned()
+            }
+            OnBusy::Queue if others >= self.rules.prompt_queue => match self.held().count() {
+                0 => format!("{others} prompts wait already; wait for some of them to end"),
+                held => format!(
+                    "{others} prompts wait already, {held} of them since the daemon ended; wait, go on with them \
+                     (conversation/continue) or cancel them"
+                ),
+            },
+            OnBusy::Queue => {
+                self.join_line(asked, held, now, effects);
+                return;
+            }
+        };
+        let refusal = Err(ConversationError::Busy(refusal));
+        self.answer_all(asked.reply, asked.request.as_ref(), refusal, effects);
+    }
+
+    /// The place of the prompt that is held and came with this request.
+    fn held_as(&self, request: Option<&Request>) -> Option<u64> {
+        let is_it = |id| request.is_some_and(|request| request.id == id);
+        let mut held = self.held();
+        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(|it| is_it(it.id.clone())));
+        found.map(|(place, _)| place)
+    }
+
+    /// Puts a prompt at the end of the line, and out of the place at which it is held.
+    fn join_line(&mut self, mut asked: Waiting<R>, held: Option<u64>, now: Now, effects: &mut Effects<R>) {
+        if let Some(held) = held {
+            self.record.waiting.remove(&held);
+        }
+        let last = self.record.waiting.last_key_value().map(|(place, _)| *place);
+        // That of the running turn is free, and it may come back to it.
+        let running = self.turn.as_ref().and_then(|turn| turn.asked.place);
+        let place = last.max(running).unwrap_or(0) + 1;
+        asked.place = Some(place);
+        self.record.waiting.insert(place, asked.listed());
+        let turn_id = asked.turn_id.clone();
+        self.queue.push_back(asked);
+        self.touch(now);
+        self.write(Ledger::default(), Milestone::PromptInLine(turn_id), effects);
+    }
+
+    /// The place of a prompt in the line is on disk, or could not be written: then it does not wait.
+    pub(super) fn joined_line(
+        &mut self,
+        turn_id: &TurnId,
+        result: Result<(), StoreFailure>,
+        effects: &mut Effects<R>,
+    ) {
+        let mut waiting = self.queue.iter();
+        // One that has begun meanwhile is written down as a turn.
+        let Some(index) = waiting.position(|waiting| waiting.turn_id == *turn_id) else {
+            return;
+        };
+        let Err(error) = result else {
+            self.queue[index].is_kept = true;
+            return;
+        };
+        let Some(asked) = self.queue.remove(index) else {
+            return;
+        };
+        if let Some(place) = asked.place {
+            self.record.waiting.remove(&place);
+        }
+        self.note_change();
+        let refusal = Err(ConversationError::StoreFailed(error));
+        self.answer_all(asked.reply, asked.request.as_ref(), refusal, effects);
+    }
+
+    /// Begins the next waiting prompt.
+    pub(super) fn take_from_queue(&mut self, now: Now, effects: &mut Effects<R>) {
+        let Some(asked) = self.queue.pop_front() else {
+            return;
+        };
+        if asked.is_held {
+            // Whoever asks the same again under the same name waits for this turn.
+            let opened = asked.request.clone().map(|request| OpenRequest {
+                request,
+                followers: Vec::new(),
+            });
+            self.open_requests.extend(opened);
+        }
+        self.start_turn(asked, now, effects);
+    }
+
+    /// The running turn stands on the record itself now, or has ended.
+    pub(super) fn leave_line(&mut self) {
+        let Some(turn) = &self.turn else { return };
+        let is_held = turn.asked.is_held;
+        if let Some(place) = turn.asked.place {
+            self.record.waiting.remove(&place);
+        }
+        if is_held && self.begins_with_line() {
+            // It has begun.
+            self.record.continuation = None;
+            self.due = None;
+        }
+    }
+
+    /// The running turn does not stand on the record any more: what waited in line does so again.
+    pub(super) fn return_to_line(&mut self) {
+        let Some(turn) = &self.turn else { return };
+        if let Some(place) = turn.asked.place {
+            self.record.waiting.insert(place, turn.asked.listed());
+        }
+    }
+
+    /// Somebody asks for the running turn's prompt: it is nobody's no more.
+    pub(super) fn is_asked_for(&mut self, request: &Request) {
+        if let Some(turn) = &mut self.turn
+            && turn
+                .asked
+                .request
+                .as_ref()
+                .is_some_and(|own| own.id == request.id)
+        {
+            turn.asked.is_held = false;
+        }
+    }
+
+    /// Gives the reply back unless it is that of a call whose prompt is about to go out, or of another one under its name.
+    pub(super) fn join_in_line(
+        &mut self,
+        request: &Request,
+        reply: R,
+        effects: &mut Effects<R>,
+    ) -> Option<R> {
+        let has_name = |other: Option<&Request>| other.is_some_and(|other| other.id == request.id);
+        let listed = self.record.waiting.values();
+        let mut named = listed
+            .filter_map(|prompt| prompt.request.as_ref())
+            .map(Request::from);
+        if named.any(|listed| has_name(Some(&listed)) && listed.fingerprint != request.fingerprint) {
+            effects.push(Effect::Answer(reply, Err(request.differs())));
+            return None;
+        }
+        let mut waiting = self.queue.iter_mut();
+        let Some(waiting) = waiting.find(|waiting| waiting.is_held && has_name(waiting.request.as_ref()))
+        else {
+            return Some(reply);
+        };
+        waiting.reply = Some(reply);
+        waiting.is_held = false;
+        self.open_requests.push(OpenRequest {
+            request: request.clone(),
+            followers: Vec::new(),
+        });
+        None
+    }
+
+    /// Takes prompts out of the line, and cancels the running turn.
+    pub(super) fn cancel(
+        &mut self,
+        turn_id: Option<&TurnId>,
+        queued: bool,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let is_meant = |id: &TurnId| queued || turn_id == Some(id);
+        let mut prompts = Vec::new();
+        let mut was_named = false;
+        for asked in std::mem::take(&mut self.queue) {
+            if !is_meant(&asked.turn_id) {
+                self.queue.push_back(asked);
+                continue;
+            }
+            was_named |= turn_id == Some(&asked.turn_id);
+            if let Some(place) = asked.place {
+                self.record.waiting.remove(&place);
+            }
+            let result = self.cancelled_before_start(asked.turn_id);
+            prompts.push(Dropped {
+                reply: asked.reply,
+                request: asked.request,
+                result: Ok(Answer::Turn(Box::new(result))),
+            });
+        }
+        let held = self.held().filter(|(_, prompt)| is_meant(&prompt.turn_id));
+        for place in held.map(|(place, _)| place).collect::<Vec<_>>() {
+            let Some(prompt) = self.record.waiting.remove(&place) else {
+                continue;
+            };
+            was_named |= turn_id == Some(&prompt.turn_id);
+            let result = self.cancelled_before_start(prompt.turn_id);
+            prompts.push(Dropped {
+                reply: None,
+                request: prompt.request.as_ref().map(Request::from),
+                result: Ok(Answer::Turn(Box::new(result))),
+            });
+        }
+        let runs = self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn_id.is_none_or(|id| *id == turn.asked.turn_id) && !was_named);
+        let mut cancels = vec![reply];
+        let of_running = if runs { cancels.pop() } else { None };
+        if !prompts.is_empty() {
+            if self.begins_with_line() && !self.has_held() {
+                self.record.continuation = None;
+            }
+            self.touch(now);
+            self.drop_prompts(prompts, cancels, now, effects);
+        } else {
+            for reply in cancels {
+                effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(false))));
+            }
+        }
+        if let Some(reply) = of_running {
+            self.cancel_running(reply, now, effects);
+        }
+    }
+
+    /// Ends a prompt that no agent has. One that nobody waits for is held again, unless it was cancelled.
+    pub(super) fn drop_unsent(
+        &mut self,
+        asked: Waiting<R>,
+        result: Result<Answer, ConversationError>,
+        cancels: Vec<R>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let stays = asked.is_held && result.is_err();
+        let place = asked.place.filter(|_| !stays);
+        let was_listed = place.is_some_and(|place| self.record.waiting.remove(&place).is_some());
+        if was_listed {
+            self.touch(now);
+        }
+        if was_listed || (result.is_ok() && asked.request.is_some()) {
+            let prompt = Dropped {
+                reply: asked.reply,
+                request: asked.request,
+                result,
+            };
+            self.drop_prompts(vec![prompt], cancels, now, effects);
+            return;
+        }
+        self.answer_all(asked.reply, asked.request.as_ref(), result, effects);
+        for reply in cancels {
+            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+        }
+    }
+
+    /// Tells who waits for prompts that they are not sent, once that is on disk: who has heard of it must not find them in
+    /// line again, nor start one by asking again, also not in the daemon's next life.
+    fn drop_prompts(
+        &mut self,
+        prompts: Vec<Dropped<R>>,
+        cancels: Vec<R>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let done = |prompt: &Dropped<R>| {
+            let answer = prompt.result.as_ref().ok()?;
+            self.done_request(prompt.request.as_ref(), answer, now)
+        };
+        let ledger = Ledger {
+            requests: prompts.iter().filter_map(done).collect(),
+            ..Ledger::default()
+        };
+        self.write(ledger, Milestone::PromptsDropped { prompts, cancels }, effects);
+    }
+
+    /// That they are not sent is on disk, or could not be written: they are not sent all the same.
+    pub(super) fn prompts_dropped(
+        &mut self,
+        prompts: Vec<Dropped<R>>,
+        cancels: Vec<R>,
+        result: Result<(), StoreFailure>,
+        effects: &mut Effects<R>,
+    ) {
+        for prompt in prompts {
+            self.answer_all(prompt.reply, prompt.request.as_ref(), prompt.result, effects);
+        }
+        let told = match result {
+            Ok(()) => Ok(Answer::Cancelled(true)),
+            Err(error) => Err(ConversationError::StoreFailed(error)),
+        };
+        for reply in cancels {
+            effects.push(Effect::Answer(reply, told.clone()));
+        }
+    }
+
+    /// The daemon stops: who waits is told so, and asks again. What is held stays.
+    pub(super) fn refuse_line(&mut self, now: Now, effects: &mut Effects<R>) {
+        self.hold_line();
+        let mut prompts = Vec::new();
+        for asked in std::mem::take(&mut self.queue) {
+            if let Some(place) = asked.place {
+                self.record.waiting.remove(&place);
+            }
+            prompts.push(Dropped {
+                reply: asked.reply,
+                request: asked.request,
+                result: Err(ConversationError::ShuttingDown),
+            });
+        }
+        if !prompts.is_empty() {
+            self.touch(now);
+            self.drop_prompts(prompts, Vec::new(), now, effects);
+        }
+    }
+
+    /// Strikes what is held from the record.
+    pub(super) fn forget_held(&mut self) {
+        for place in self.held().map(|(place, _)| place).collect::<Vec<_>>() {
+            self.record.waiting.remove(&place);
+        }
+    }
+
+    /// Has the prompts that are held go out, before those that wait already: they were asked for earlier.
+    fn let_line_go(&mut self) {
+        let held = self.held().map(|(place, prompt)| Waiting::held(place, prompt));
+        for asked in held.collect::<Vec<_>>().into_iter().rev() {
+            self.queue.push_front(asked);
+        }
+    }
+
+    /// Holds again what nobody waits for: a turn has failed, and the next might fail likewise.
+    pub(super) fn hold_line(&mut self) {
+        self.queue.retain(|waiting| !waiting.is_held);
+    }
+
+    /// Whether the conversation is to go on with what is held and nothing before it.
+    pub(super) fn begins_with_line(&self) -> bool {
+        let continuation = self.record.continuation.as_ref();
+        self.record.cut.is_none() && continuation.is_some_and(|it| it.line && it.text.is_none())
+    }
+
+    /// Goes on with what is held, where there is nothing before it; says whether that is so.
+    pub(super) fn begin_line(&mut self, now: Now, effects: &mut Effects<R>) -> bool {
+        if !self.begins_with_line() {
+            return false;
+        }
+        self.due = None;
+        self.let_line_go();
+        if self.queue.is_empty() {
+            // All of it was asked for again meanwhile.
+            self.record.continuation = None;
+            self.note_change();
+        }
+        self.take_from_queue(now, effects);
+        true
+    }
+
+    /// A turn has made up for what was cut short: what is held comes next, where that was asked for.
+    pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason) {
+        let continuation = self.record.continuation.take();
+        let Some(continuation) = continuation.filter(|it| it.line && self.has_held()) else {
+            return;
+        };
+        if !continues {
+            self.record.continuation = Some(PendingContinuation {
+                text: None,
+                ..continuation
+            });
+        } else if *stop_reason != StopReason::Cancelled {
+            self.let_line_go();
+        }
+    }
+
+    /// Somebody does not want the line to go on: what no agent has is held again.
+    pub(super) fn call_line_off(&mut self, effects: &mut Effects<R>) {
+        self.hold_line();
+        let is_unsent =
+            |turn: &mut Turn<R>| turn.asked.is_held && turn.phase == TurnPhase::Waiting && !turn.announced;
+        if let Some(turn) = self.turn.take_if(is_unsent) {
+            let request = turn.asked.request.as_ref();
+            self.open_requests
+                .retain(|open| request.is_none_or(|request| open.request.id != request.id));
+            self.spare_climb(effects);
+            self.arm_idle(effects);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! The line on disk: what waits outlives the daemon, is held by the next, and goes out when somebody says so.
+
+use bridge_protocol::conversation::{ContinueAt, ConversationState, OnBusy};
+use bridge_protocol::link::Fidelity;
+
+use super::continuing::{anchor, limit};
+use super::outside::agent_error;
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Arrival, Deadline};
+
+/// What is shown of the line: each turn, with a `+` when it is held.
+fn line(world: &World) -> Vec<String> {
+    let view = world.model.view();
+    let shown = view.queue.iter();
+    shown
+        .map(|waiting| format!("{}{}", waiting.turn_id, if waiting.held { "+" } else { "" }))
+        .collect()
+}
+
+/// The places in the line that are on disk.
+fn on_disk(world: &World) -> Vec<String> {
+    let record = world.disk.record.as_ref().expect("nothing is on disk");
+    let waiting = record.waiting.values();
+    waiting.map(|waiting| waiting.turn_id.to_string()).collect()
+}
+
+/// What was sent since the log was forgotten last.
+fn sent(world: &mut World) -> Vec<String> {
+    let log = world.log();
+    let sent = log.iter().filter_map(|line| line.strip_prefix("send "));
+    sent.map(str::to_owned).collect()
+}
+
+/// A conversation whose turn `second` runs on a transcript that can be asked.
+fn running() -> World {
+    let mut world = World::live();
+    world.anchor = anchor();
+    world.prompt("second");
+    world.says_something();
+    world
+}
+
+/// A conversation with `third` and `fourth` in line behind `second`, which runs.
+fn waiting() -> World {
+    let mut world = running();
+    world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.queue("fourth");
+    world.forget_log();
+    world
+}
+
+/// The same in the next life of a daemon that was killed at rest of `second`: nothing but the line is unfinished.
+fn held() -> World {
+    let mut world = waiting();
+    world.is_killed();
+    world.prompt("made up for it");
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    world.forget_log();
+    world
+}
+
+fn goes_on(world: &mut World) {
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.falls_due();
+}
+
+#[test]
+fn a_place_in_the_line_is_shown_when_it_is_on_disk() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    let reply = world.queue("third");
+    assert!(line(&world).is_empty());
+    world.write_ends();
+    assert_eq!(line(&world), ["t3"]);
+    assert_eq!(on_disk(&world), ["t3"]);
+    assert!(!world.answers.contains_key(&reply));
+}
+
+#[test]
+fn a_place_that_could_not_be_written_is_told_and_not_taken() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    let reply = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.write_fails();
+    assert_eq!(
+        world.log().last().unwrap(),
+        &format!("answer {reply} error storeFailed")
+    );
+    assert!(world.model.queue.is_empty() && world.model.open_requests.is_empty());
+    world.elapses(Deadline::Rewrite);
+    world.release_writes();
+    assert!(on_disk(&world).is_empty());
+    world.ends("end_turn");
+    assert!(sent(&mut world).is_empty());
+}
+
+/// It began before its place was written, which then failed: its turn is written down all the same.
+#[test]
+fn what_began_before_its_place_was_written_goes_on() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    let reply = world.queue("third");
+    world.write_ends();
+    world.write_fails();
+    world.release_writes();
+    assert_eq!(sent(&mut world), ["third"]);
+    world.ends("end_turn");
+    assert!(world.answers[&reply].is_ok());
+    assert!(on_disk(&world).is_empty());
+}
+
+/// At no moment is it neither in line nor a turn.
+#[test]
+fn a_place_is_left_with_the_turn_that_stands_for_it() {
+    let mut world = waiting();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    world.write_ends();
+    assert_eq!(line(&world), ["t4"], "it is the running turn now");
+    assert_eq!(on_disk(&world), ["t3", "t4"]);
+    world.write_ends();
+    let record = world.disk.record.as_ref().unwrap();
+    assert_eq!(record.turn.as_ref().unwrap().turn_id.as_str(), "t3");
+    assert_eq!(on_disk(&world), ["t4"]);
+}
+
+#[test]
+fn what_waited_is_held_after_a_kill_and_nothing_goes_out_by_itself() {
+    let mut world = waiting();
+    world.is_killed();
+    let view = world.model.view();
+    assert_eq!(
+        (view.state, view.cut_short),
+        (ConversationState::Interrupted, true)
+    );
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+    assert!(world.model.is_at_rest());
+    // Nor behind a prompt of somebody's, which goes out at once.
+    let reply = world.prompt("fifth");
+    world.reopens();
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+    world.says_something();
+    world.ends("end_turn");
+    assert!(world.answers[&reply].is_ok());
+    assert_eq!(sent(&mut world), ["fifth"]);
+    let view = world.model.view();
+    assert_eq!(
+        (view.state, view.cut_short),
+        (ConversationState::Interrupted, true)
+    );
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+#[test]
+fn it_goes_on_with_what_was_cut_short_and_then_with_the_line_in_its_order() {
+    let mut world = waiting();
+    world.is_killed();
+    goes_on(&mut world);
+    world.ascertains(Arrival::Absent);
+    world.reopens();
+    for _ in 0..3 {
+        world.says_something();
+        world.ends("end_turn");
+    }
+    assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
+    let view = world.model.view();
+    assert_eq!((view.state, view.cut_short), (ConversationState::Idle, false));
+    assert!(line(&world).is_empty() && on_disk(&world).is_empty());
+    assert_eq!(view.continuation, None);
+}
+
+#[test]
+fn with_nothing_else_it_begins_with_the_line() {
+    let mut world = held();
+    goes_on(&mut world);
+    assert_eq!(line(&world), ["t4"], "the rest waits");
+    world.says_something();
+    assert!(world.model.goes_on_by_itself());
+    world.ends("end_turn");
+    world.ends("end_turn");
+    let log = world.log();
+    let told = log.iter().filter(|line| line.starts_with("event continued"));
+    assert_eq!(told.count(), 2, "{log:?}");
+    assert!(on_disk(&world).is_empty());
+    assert_eq!(world.model.record.continuation, None);
+}
+
+/// What was asked for at a time goes on at that time, whatever becomes of the daemon until it has begun.
+#[test]
+fn that_the_line_is_to_go_on_outlives_the_daemon_until_it_has_begun() {
+    let mut world = held();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    goes_on(&mut world);
+    assert!(world.job.is_some(), "the session is opened");
+    world.is_killed();
+    world.falls_due();
+    world.reopens();
+    assert_eq!(sent(&mut world), ["third"]);
+    world.is_killed();
+    assert_eq!(world.model.record.continuation, None);
+    assert_eq!(line(&world), ["t4+"]);
+    world.falls_due();
+    assert!(sent(&mut world).is_empty());
+}
+
+#[test]
+fn a_failure_holds_the_rest_again() {
+    let mut world = held();
+    goes_on(&mut world);
+    world.refuses(limit());
+    assert_eq!(sent(&mut world), ["third"]);
+    assert_eq!(line(&world), ["t4+"]);
+    let view = world.model.view();
+    assert_eq!((view.state, view.cut_short), (ConversationState::Limited, true));
+    assert_eq!(view.continuation, None);
+    // Both are gone on with by the next call.
+    goes_on(&mut world);
+    world.ascertains(Arrival::Absent);
+    world.ends("end_turn");
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["third", "fourth"]);
+}
+
+/// Its session was not to be had: nobody has heard of it, so it is held as it was, and tried again later.
+#[test]
+fn what_did_not_get_to_an_agent_keeps_its_place() {
+    let mut world = held();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    goes_on(&mut world);
+    world.climb_fails(agent_error());
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+    assert_eq!(on_disk(&world), ["t3", "t4"]);
+    assert!(world.model.open_requests.is_empty());
+    assert!(world.model.view().cut_short);
+}
+
+#[test]
+fn in_one_life_a_failure_does_not_hold_what_somebody_waits_for() {
+    let mut world = waiting();
+    world.refuses(limit());
+    assert_eq!(sent(&mut world), ["third"]);
+}
+
+#[test]
+fn the_same_call_takes_its_prompt_out_of_the_line_once() {
+    let mut world = held();
+    let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    let joined = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    assert_eq!(line(&world), ["t4+"]);
+    assert_eq!(on_disk(&world), ["t4"]);
+    world.ends("end_turn");
+    assert!(world.answers[&again].is_ok());
+    assert_eq!(world.answers[&again], world.answers[&joined]);
+    goes_on(&mut world);
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["third", "fourth"]);
+    world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    assert_eq!(
+        world.log().last().unwrap(),
+        &format!("answer {} kept", world.calls)
+    );
+}
+
+#[test]
+fn another_call_under_the_name_of_one_that_is_held_is_refused() {
+    let mut world = held();
+    let other = world.prompt_with("something else", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.expect(&[&format!("answer {other} error conflict")]);
+}
+
+#[test]
+fn the_same_call_while_another_turn_runs_waits_in_line_or_is_busy() {
+    let mut world = held();
+    world.prompt("fifth");
+    world.forget_log();
+    let busy = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.expect(&[&format!("answer {busy} error busy")]);
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+    let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    assert_eq!(line(&world), ["t4+".to_owned(), format!("t{again}")]);
+    world.ends("end_turn");
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["third"]);
+    assert!(world.answers[&again].is_ok());
+}
+
+/// The line goes on, and then its caller comes back: it waits for that turn, in its place.
+#[test]
+fn the_same_call_joins_what_is_gone_on_with() {
+    let mut world = waiting();
+    world.is_killed();
+    goes_on(&mut world);
+    world.ascertains(Arrival::Absent);
+    world.reopens();
+    world.ends("end_turn");
+    assert_eq!(line(&world), ["t4"]);
+    let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.ends("end_turn");
+    let Ok(Answer::Turn(turn)) = &world.answers[&again] else {
+        panic!("no turn")
+    };
+    assert_eq!(turn.turn_id.as_str(), "t3");
+    assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
+}
+
+#[test]
+fn the_same_call_joins_its_prompt_before_that_has_begun_and_nothing_holds_it_then() {
+    let mut world = running();
+    world.queue("third");
+    world.prompt_with("fourth", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.is_killed();
+    goes_on(&mut world);
+    world.ascertains(Arrival::Absent);
+    world.reopens();
+    world.ends("end_turn");
+    let again = world.prompt_with("fourth", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.refuses(limit());
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
+    assert!(world.answers[&again].is_ok());
+}
+
+#[test]
+fn what_is_held_is_cancelled_by_its_name_or_with_all_others() {
+    let mut world = held();
+    let cancel = world.cancel_turn("t4");
+    world.expect(&["write dropped", &format!("answer {cancel} cancelled true")]);
+    assert_eq!(line(&world), ["t3+"]);
+    let plain = world.cancel();
+    world.expect(&[&format!("answer {plain} cancelled false")]);
+    let all = world.cancel_all();
+    world.expect(&[
+        "write dropped",
+        "event state idle",
+        &format!("answer {all} cancelled true"),
+    ]);
+    assert!(line(&world).is_empty() && on_disk(&world).is_empty());
+    assert!(!world.model.view().cut_short);
+    // Who asked for it hears of that, also later.
+    let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.expect(&[&format!("answer {again} kept")]);
+}
+
+#[test]
+fn a_cancelled_line_is_not_gone_on_with() {
+    let mut world = held();
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.cancel_all();
+    assert_eq!(world.model.record.continuation, None);
+    world.falls_due();
+    assert!(sent(&mut world).is_empty());
+}
+
+/// Who heard that it is cancelled must not find it again in the next life.
+#[test]
+fn a_cancel_is_answered_when_it_is_on_disk() {
+    for keyed in [true, false] {
+        let mut world = waiting();
+        world.hold_writes = true;
+        let turn = if keyed { "t3" } else { "t4" };
+        let cancel = world.cancel_turn(turn);
+        assert!(!world.answers.contains_key(&cancel));
+        world.write_ends();
+        assert_eq!(world.answers[&cancel], Ok(Answer::Cancelled(true)));
+        assert!(!on_disk(&world).contains(&turn.to_owned()));
+    }
+}
+
+#[test]
+fn a_continuation_that_is_called_off_holds_the_line() {
+    let mut world = held();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    goes_on(&mut world);
+    world.do_not_continue();
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+    world.reopens();
+    assert!(sent(&mut world).is_empty());
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
+}
+
+#[test]
+fn reset_and_delete_drop_what_is_held() {
+    for delete in [false, true] {
+        let mut world = held();
+        let reply = if delete { world.delete() } else { world.reset() };
+        world.closes();
+        assert!(world.answers[&reply].is_ok());
+        assert!(on_disk(&world).is_empty());
+    }
+}
+
+#[test]
+fn a_fork_does_not_take_the_line_along() {
+    let mut world = held();
+    let reply = world.fork(false);
+    world.branches("s2");
+    let Ok(Answer::Forked(fork)) = &world.answers[&reply] else {
+        panic!("no fork")
+    };
+    assert_eq!(
+        (fork.conversation.queue.len(), fork.conversation.cut_short),
+        (0, false)
+    );
+}
+
+/// Who waited heard that it failed; what is held nobody heard of.
+#[test]
+fn a_stop_keeps_what_is_held_and_nothing_else() {
+    let mut world = waiting();
+    world.stop();
+    assert!(on_disk(&world).is_empty());
+
+    let mut world = held();
+    world.prompt("fifth");
+    world.says_something();
+    world.stop();
+    world.ends("cancelled");
+    assert_eq!(on_disk(&world), ["t3", "t4"]);
+
+    let mut world = held();
+    goes_on(&mut world);
+    world.stop();
+    world.ends("cancelled");
+    assert_eq!(on_disk(&world), ["t4"]);
+}
+
+/// What is held takes room in the line, or that would have no limit over many lives.
+#[test]
+fn the_line_has_an_end_over_lives_too() {
+    let mut world = held();
+    world.prompt("fifth");
+    world.forget_log();
+    let refused = world.queue("sixth");
+    world.expect(&[&format!("answer {refused} error busy")]);
+}
+
+/// Who comes while the line goes on waits behind it.
+#[test]
+fn a_prompt_that_comes_meanwhile_waits_behind_the_line() {
+    let mut world = running();
+    world.queue("third");
+    world.is_killed();
+    goes_on(&mut world);
+    world.ascertains(Arrival::Absent);
+    world.reopens();
+    world.queue("fifth");
+    world.ends("end_turn");
+    world.ends("end_turn");
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["second", "third", "fifth"]);
+}
