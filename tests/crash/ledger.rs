@@ -54,6 +54,8 @@ pub(crate) struct Ledger {
     pub(crate) open_questions: BTreeSet<String>,
     /// Questions whose answer was acknowledged.
     pub(crate) answered_questions: BTreeSet<String>,
+    /// The prompts that are held in line.
+    pub(crate) held: BTreeSet<String>,
     /// Whether a session was lost with its transcript since the last new beginning, so that nothing may be left.
     pub(crate) may_be_lost: bool,
     pub(crate) deleted: bool,
@@ -180,6 +182,7 @@ impl Ledger {
         self.resets += 1;
         self.history.clear();
         self.open_questions.clear();
+        self.held.clear();
         self.may_be_lost = false;
     }
 }

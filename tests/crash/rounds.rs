@@ -264,6 +264,7 @@ fn tell(workers: &[Worker]) {
         all.recalled += figures.recalled;
         all.repeated += figures.repeated;
         all.cut_short += figures.cut_short;
+        all.held += figures.held;
         conversations += worker.active.len() + worker.retired.len();
     }
     eprintln!("{conversations} conversations, {all:?}");

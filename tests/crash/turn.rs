@@ -70,7 +70,8 @@ impl Worker {
             }
         };
         plan.fork = what >= 76 && self.random.chance(20);
-        plan.queue = what >= 76 && self.random.chance(20);
+        // Behind one that stays it waits until the daemon is killed.
+        plan.queue = plan.stays || what >= 76 && self.random.chance(20);
         (format!("{}{directives}", self.mark()), plan)
     }
 
@@ -157,7 +158,7 @@ impl Worker {
                     let id = client.send("conversation/fork", &params)?;
                     beside.insert(id, Beside::Fork(self.active[index].history.clone()));
                 }
-                if plan.queue && !plan.stays {
+                if plan.queue {
                     let text = self.mark();
                     let params = self.prompt_params(index, &text, true);
                     self.begin(index, "conversation/prompt", &params, Some(&text));

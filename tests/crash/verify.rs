@@ -55,7 +55,24 @@ impl Worker {
         let params = json!({"conversationId": ledger.id});
         self.ask(client, "conversation/subscribe", &params)?.unwrap();
         self.repeat_unanswered(client, index)?;
-        self.repeat_answered(client, index)
+        self.repeat_answered(client, index)?;
+        self.look_at_line(client, index)
+    }
+
+    /// What waited for nobody any more is held, until somebody cancels it.
+    fn look_at_line(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
+        let id = self.active[index].id.clone();
+        let mut held = held_of(&client.call("conversation/get", &json!({"conversationId": id})));
+        self.figures.held += held.len() as u64;
+        if !held.is_empty() && self.random.chance(30) {
+            let params = json!({"conversationId": id, "queued": true});
+            let answer = self.ask(client, "conversation/cancel", &params)?;
+            assert_eq!(answer, Ok(json!({"cancelled": true})));
+            held = held_of(&client.call("conversation/get", &json!({"conversationId": id})));
+            assert!(held.is_empty(), "{id}: {held:?} are still in line");
+        }
+        self.active[index].held = held;
+        Ok(())
     }
 
     /// A call whose answer was lost: it is carried out, or was; but once, and its result is kept.
@@ -198,6 +215,18 @@ impl Worker {
     }
 }
 
+/// The prompts in line, all of which have to be held.
+fn held_of(answer: &Value) -> BTreeSet<String> {
+    let queue = answer["conversation"]["queue"].as_array();
+    let waiting = queue.into_iter().flatten();
+    waiting
+        .map(|waiting| {
+            assert_eq!(waiting["held"], true, "{answer}");
+            text(waiting, "turnId")
+        })
+        .collect()
+}
+
 fn verify_retired(client: &mut Client, ledger: &mut Ledger) {
     if ledger.deleted {
         for name in ledger.upstream.iter().chain([&ledger.id]) {
@@ -212,7 +241,11 @@ fn verify_retired(client: &mut Client, ledger: &mut Ledger) {
 }
 
 fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
-    let view = &client.call("conversation/get", &json!({"conversationId": ledger.id}))["conversation"];
+    let answer = client.call("conversation/get", &json!({"conversationId": ledger.id}));
+    let held = held_of(&answer);
+    let lost: Vec<&String> = ledger.held.difference(&held).collect();
+    assert!(lost.is_empty(), "{}: {lost:?} were held", ledger.id);
+    let view = &answer["conversation"];
     let title = text(view, "title");
     assert!(
         ledger.titles.contains(&title),

@@ -42,6 +42,7 @@ pub(crate) struct Figures {
     pub(crate) recalled: u64,
     pub(crate) repeated: u64,
     pub(crate) cut_short: u64,
+    pub(crate) held: u64,
 }
 
 impl Worker {
@@ -205,6 +206,8 @@ impl Worker {
         if let Some(key) = self.key() {
             params["requestId"] = json!(key);
         }
+        // From here on they may be gone although nobody was told.
+        self.active[index].held.clear();
         if let Ok(reset) = self.ask(client, "conversation/reset", &params)? {
             self.active[index].begin_anew();
             self.active[index].saw_conversation(&reset["conversation"]);
@@ -340,6 +343,7 @@ impl Worker {
                 self.log_of(&ledger.id)
             );
         }
+        self.active[index].held.clear();
         if self.ask(client, "conversation/reset", &params)?.is_ok() {
             self.active[index].begin_anew();
         }

@@ -43,6 +43,7 @@ mod gate;
 mod hangs;
 mod history;
 mod home;
+mod in_line;
 mod inherited;
 mod interrupts;
 #[cfg(target_os = "linux")]

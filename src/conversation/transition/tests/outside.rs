@@ -294,7 +294,15 @@ impl World {
     pub(super) fn is_killed(&mut self) {
         let record = self.disk.record.clone().expect("nothing is on disk");
         let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-        let (mut record, _) = end_unfinished(record, FailureKind::DaemonRestarted, "killed");
+        let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, "killed");
+        if let Some((Some(request), result)) = ended {
+            let kept = self
+                .disk
+                .requests
+                .get_mut(request.as_str())
+                .expect("it was written");
+            kept.result = RawJson::from_value(&result).ok();
+        }
         record.continuation = record.continuation.filter(|_| !went_out);
         self.disk.record = Some(record.clone());
         self.model = Model::new(record, self.model.kind, self.model.rules.clone());

@@ -134,6 +134,51 @@ proptest! {
     }
 
     #[test]
+    fn what_was_shown_in_line_is_held_after_a_kill_and_goes_out_once(
+        steps in history(false),
+        after in history(false),
+    ) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+        }
+        let Some(record) = run.world.disk.record.clone() else { return Ok(()) };
+        let shown = run.world.model.view().queue;
+        run.is_killed();
+        let held: Vec<_> = run.world.model.view().queue.into_iter().map(|held| held.turn_id).collect();
+        let cut = record.turn.map(|turn| turn.turn_id);
+        for shown in shown {
+            let id = shown.turn_id;
+            prop_assert!(held.contains(&id) || cut.as_ref() == Some(&id), "{id} is lost");
+        }
+        for id in &held {
+            let call: u32 = id.as_str()[1..].parse().expect("a call's turn");
+            prop_assert!(!run.world.answers.contains_key(&call), "{id} waits, and its caller was told of its end");
+        }
+        let earlier = run.world.calls;
+        for step in &after {
+            run.take(step);
+        }
+        run.settle();
+        for call in earlier + 1..=run.world.calls {
+            prop_assert!(run.world.answers.contains_key(&call), "call {call} was never answered");
+        }
+        // Somebody answers what is open, and has it gone on with.
+        for question in 0..STEPS {
+            run.take(&Step::Respond { question: u8::try_from(question).unwrap_or(0), allow: false });
+        }
+        for step in [Step::GoOn { cancel: false }, Step::FallsDue] {
+            run.settle();
+            run.take(&step);
+        }
+        run.settle();
+        prop_assert!(run.world.model.view().queue.is_empty(), "{:?}", run.world.model.view().queue);
+        for (turn, seen) in &run.seen {
+            prop_assert_eq!(seen.accepted, seen.ended, "{} never ended", turn);
+        }
+    }
+
+    #[test]
     fn no_question_outlives_its_session_unorphaned(steps in history(false)) {
         let mut run = Run::new();
         for step in &steps {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_protocol::conversation::{ContinueAt, OnBusy, TranscriptsOnDelete};
+use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Fidelity, RollCause};
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -11,6 +12,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::outside::{agent_error, branch, not_resumable, open_branch};
+use super::words::word;
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
 use crate::conversation::effect::{Arrival, Call, Deadline, Input};
@@ -469,8 +471,8 @@ impl Run {
                 "{head} was told before it was on disk"
             );
         }
-        assert!(model.queue.len() <= model.rules.prompt_queue);
         let phase = model.turn.as_ref().map(|turn| turn.phase);
+        self.look_at_line();
         assert_eq!(
             model.record.turn.is_some(),
             match phase {
@@ -507,6 +509,54 @@ impl Run {
             fails || writes || (!model.is_ahead && model.unsaved.is_empty()),
             "nobody takes this to disk"
         );
+    }
+
+    /// Who waits has a place on the record, the running turn until it stands there itself, and what is shown is on disk.
+    fn look_at_line(&self) {
+        let model = &self.world.model;
+        // One of them may have begun and be held again, since it did not get further.
+        assert!(model.record.waiting.len() <= model.rules.prompt_queue + 1);
+        let listed = |place: Option<u64>| place.and_then(|place| model.record.waiting.get(&place));
+        for waiting in &model.queue {
+            let listed = listed(waiting.place).map(|listed| &listed.turn_id);
+            assert_eq!(listed, Some(&waiting.turn_id), "it has no place, or another's");
+        }
+        if let Some(turn) = model.turn.as_ref().filter(|turn| turn.asked.place.is_some()) {
+            let stands = model.record.turn.is_some() || turn.phase == TurnPhase::Ending;
+            assert_eq!(
+                listed(turn.asked.place).is_none(),
+                stands,
+                "{}",
+                turn.asked.turn_id
+            );
+        }
+        for shown in model.view().queue {
+            assert!(
+                self.is_on_disk(&shown.turn_id),
+                "{} is shown too early",
+                shown.turn_id
+            );
+        }
+    }
+
+    /// Whether a prompt waits on disk, or is the turn there.
+    fn is_on_disk(&self, turn_id: &TurnId) -> bool {
+        self.world.disk.record.as_ref().is_some_and(|record| {
+            let runs = record.turn.as_ref().is_some_and(|turn| turn.turn_id == *turn_id);
+            runs || record.waiting.values().any(|waiting| waiting.turn_id == *turn_id)
+        })
+    }
+
+    /// The daemon is killed and started again.
+    pub(super) fn is_killed(&mut self) {
+        self.world.is_killed();
+        (self.prompt_is_out, self.attached) = (false, false);
+        for seen in self.seen.values_mut() {
+            seen.ended = seen.accepted;
+        }
+        let model = &self.world.model;
+        self.state_told = word(&model.state());
+        self.changed = (model.record.revision, model.record.updated_at);
     }
 
     /// Lets everything that is under way come to its end; the disk is well again.

@@ -1,0 +1,282 @@
+//! Prompts that wait in line, and a daemon that is killed or stopped meanwhile: none is lost, none goes out by itself, and each
+//! reaches the agent once.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use jiff::Timestamp;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::continuing::{GO_ON, continued, go_on, prompts};
+use crate::home::{Daemon, Home};
+use crate::support::{App, Raw, Refusal};
+
+/// The request id of the first prompt in line.
+const NAME: &str = "the first in line";
+
+fn params(id: ConversationId, text: &str, index: usize) -> Value {
+    let mut params = json!({"conversationId": id, "prompt": text, "onBusy": "queue"});
+    if index == 0 {
+        params["requestId"] = json!(NAME);
+    }
+    params
+}
+
+/// Has these prompts wait in line behind a turn that does not end.
+async fn waits(daemon: &Daemon<'_>, texts: &[&str]) -> (ConversationId, Raw, Vec<u64>) {
+    let app = daemon.app().await;
+    let id = app.begun(&daemon.home.project(), &["before"]).await;
+    let mut raw = daemon.raw().await;
+    raw.hang(id).await;
+    let mut requests = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let prompt = params(id, text, index);
+        requests.push(raw.send("conversation/prompt", prompt).await);
+    }
+    let all = |conversation: &Conversation| conversation.queue.len() == texts.len();
+    let shown = app.once(id, all).await;
+    assert!(
+        shown.queue.iter().all(|waiting| !waiting.held),
+        "{:?}",
+        shown.queue
+    );
+    (id, raw, requests)
+}
+
+/// The same, and then the daemon is killed.
+async fn killed(home: &Home, texts: &[&str]) -> ConversationId {
+    let daemon = home.start();
+    let (id, ..) = waits(&daemon, texts).await;
+    daemon.kill();
+    id
+}
+
+/// How many prompts are held; it must not be that some wait otherwise.
+async fn held(app: &App, id: ConversationId) -> usize {
+    let conversation = app.get(id).await;
+    assert!(conversation.queue.iter().all(|waiting| waiting.held));
+    let is_told = conversation.state == ConversationState::Interrupted && conversation.cut_short;
+    assert!(is_told || conversation.queue.is_empty(), "{conversation:?}");
+    conversation.queue.len()
+}
+
+/// What was asked behind the turn that was killed.
+async fn asked_since(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
+    let mut all = prompts(app, home, id).await;
+    assert_eq!(all[0], "before");
+    assert!(all[1].contains("[[hang]]"));
+    all.split_off(2)
+}
+
+#[tokio::test]
+async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order() {
+    let home = Home::new();
+    let long = format!("two, and much more: {}", "x".repeat(40_000));
+    let id = killed(&home, &["one", &long, "three"]).await;
+    // However often that happens.
+    home.start().kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(held(&app, id).await, 3);
+    let listed = app.call(
+        "conversation/list",
+        json!({"cutShort": true, "state": "interrupted"}),
+    );
+    let listed = listed.await.unwrap();
+    assert_eq!(listed["conversations"][0]["queue"].as_array().unwrap().len(), 3);
+
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    for _ in 0..4 {
+        assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    }
+    let asked = asked_since(&app, &home, id).await;
+    assert!(asked[0].starts_with(GO_ON), "{}", asked[0]);
+    assert_eq!(asked[1..], ["one".to_owned(), long, "three".to_owned()]);
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.state, conversation.cut_short, conversation.queue),
+        (ConversationState::Idle, false, Vec::new())
+    );
+}
+
+/// It does not keep a person waiting, nor does it go out behind what that one says.
+#[tokio::test]
+async fn a_new_prompt_goes_out_at_once_and_what_is_held_stays() {
+    let home = Home::new();
+    let id = killed(&home, &["one", "two"]).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let turn = app.send(id, "something else").await;
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
+    assert_eq!(held(&app, id).await, 2);
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(held(&app, id).await, 2);
+    assert_eq!(asked_since(&app, &home, id).await, ["something else"]);
+    // Nothing was cut short any more: it begins with the first of them.
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    continued(&mut events).await;
+    assert_eq!(
+        asked_since(&app, &home, id).await,
+        ["something else", "one", "two"]
+    );
+}
+
+#[tokio::test]
+async fn the_same_call_takes_its_prompt_out_of_the_line() {
+    let home = Home::new();
+    let id = killed(&home, &["one", "two"]).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut results: Vec<TurnResult> = Vec::new();
+    for _ in 0..2 {
+        let answer = app.call("conversation/prompt", params(id, "one", 0)).await;
+        results.push(serde_json::from_value(answer.unwrap()).unwrap());
+        assert_eq!(held(&app, id).await, 1);
+    }
+    assert_eq!(results[0], results[1]);
+    let mut other = daemon.raw().await;
+    let conflict = Refusal(1012, "conflict", false, "was used before");
+    other
+        .refused("conversation/prompt", params(id, "another", 0), conflict)
+        .await;
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    assert_eq!(asked_since(&app, &home, id).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn what_is_held_can_be_cancelled_for_good() {
+    let home = Home::new();
+    let id = killed(&home, &["one", "two", "three"]).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let cancel = async |more: Value| {
+        let mut params = json!({"conversationId": id});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        app.call("conversation/cancel", params).await.unwrap()["cancelled"] == true
+    };
+    let second = app.get(id).await.queue[1].turn_id.clone();
+    assert!(cancel(json!({"turnId": second})).await);
+    assert!(!cancel(json!({})).await, "no turn runs");
+    assert_eq!(held(&app, id).await, 2);
+    assert!(cancel(json!({"queued": true})).await);
+    assert_eq!(held(&app, id).await, 0);
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(held(&app, id).await, 0);
+    // Who had asked for it is told so.
+    let answer = app.call("conversation/prompt", params(id, "one", 0)).await;
+    assert_eq!(answer.unwrap()["stopReason"], "cancelled");
+    assert!(asked_since(&app, &home, id).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_failure_holds_the_rest() {
+    let home = Home::new();
+    let id = killed(&home, &["[[limit 3600]]", "two"]).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    assert_eq!(continued(&mut events).await.failure, None);
+    let failure = continued(&mut events).await.failure.unwrap();
+    assert_eq!(failure.kind, FailureKind::RateLimited);
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (
+            conversation.state,
+            conversation.cut_short,
+            conversation.continuation
+        ),
+        (ConversationState::Limited, true, None)
+    );
+    assert_eq!(conversation.queue.len(), 1);
+    assert!(conversation.queue[0].held);
+    assert!(!asked_since(&app, &home, id).await.contains(&"two".to_owned()));
+}
+
+/// Killed once more while the line goes on: what was sent is not sent again, what was not is held.
+#[tokio::test]
+async fn a_kill_while_the_line_goes_on_sends_nothing_twice() {
+    let home = Home::new();
+    let id = killed(&home, &["one", "[[say at it]][[hang]] two", "three"]).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    continued(&mut events).await;
+    events.until("update").await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(held(&app, id).await, 1);
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    continued(&mut events).await;
+    let asked = asked_since(&app, &home, id).await;
+    assert!(
+        asked[0].starts_with(GO_ON) && asked[3].starts_with(GO_ON),
+        "{asked:?}"
+    );
+    assert_eq!(asked[1..3], ["one", "[[say at it]][[hang]] two"]);
+    assert_eq!(asked[4..], ["three"]);
+}
+
+/// Who waited heard that it failed, and asks again if it is still wanted.
+#[tokio::test]
+async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let (id, mut raw, requests) = waits(&daemon, &["one", "two"]).await;
+    daemon.signal(Signal::TERM);
+    for request in requests {
+        let answer = match raw.passed.iter().position(|line| line["id"] == request) {
+            Some(index) => raw.passed.remove(index).unwrap(),
+            None => raw.answer(request).await,
+        };
+        assert_eq!(answer["error"]["data"]["kind"], "shuttingDown", "{answer}");
+    }
+    assert!(daemon.ended().await.success());
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let conversation = app.get(id).await;
+    assert!(conversation.queue.is_empty() && conversation.cut_short);
+}
+
+#[tokio::test]
+async fn neither_an_export_nor_a_fork_nor_a_reset_has_the_line() {
+    let home = Home::new();
+    let id = killed(&home, &["one", "two"]).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let exported = app.call(
+        "conversation/export",
+        json!({"conversationId": id, "format": "json"}),
+    );
+    let exported = exported.await.unwrap();
+    assert!(exported["conversation"]["id"].is_string(), "{exported}");
+    assert_eq!(exported["conversation"]["queue"], Value::Null);
+    let fork = app.fork(id, false).await.unwrap();
+    assert!(fork.conversation.queue.is_empty() && !fork.conversation.cut_short);
+    assert_eq!(held(&app, id).await, 2);
+    app.call("conversation/reset", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(held(&app, id).await, 0);
+    daemon.kill();
+    let daemon = home.start();
+    assert_eq!(held(&daemon.app().await, id).await, 0);
+}
