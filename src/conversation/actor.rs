@@ -34,9 +34,8 @@ use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
-use super::reported::shown_settings;
 use super::services::{Services, chain_text, now};
-use super::state::{Model, Session};
+use super::state::{Model, Session, view_of_record};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
 
@@ -45,6 +44,9 @@ const LINES_A_ROUND: usize = 64;
 
 /// How many calls may wait for one conversation. A desktop app has a handful; more is a loop gone wrong.
 pub const MAILBOX: usize = 256;
+
+/// How often is looked, at most, whether what an agent runs in the background has ended.
+const LOOK_FOR_WORK_EVERY: Duration = Duration::from_millis(100);
 
 /// For how long a conversation that does nothing and that nobody listens to keeps its task, and with it the events
 /// that a client which reconnects may have missed.
@@ -254,7 +256,9 @@ impl Actor {
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => {
-                    if let Some(place) = &mut self.place {
+                    if let Some(place) = &mut self.place
+                        && self.model.continues()
+                    {
                         place.heard();
                     }
                     self.hear(&mut lines);
@@ -319,13 +323,17 @@ impl Actor {
         }
         match self.services.store.conversation(self.model.id()) {
             Ok(Some(durable)) => {
-                view.head = durable.chain.head().map(|link| link.upstream_id.clone());
-                view.chain_length = durable.chain.len();
-                view.settings = shown_settings(&durable);
-                view.title = durable.title;
-                view.cwd = durable.cwd;
-                view.updated_at = durable.updated_at;
-                view.revision = durable.revision;
+                let kept = view_of_record(&durable);
+                view.head = kept.head;
+                view.chain_length = kept.chain_length;
+                view.settings = kept.settings;
+                view.title = kept.title;
+                view.cwd = kept.cwd;
+                view.updated_at = kept.updated_at;
+                view.revision = kept.revision;
+                // Until it is off the disk too it may still go out, in the next life.
+                view.continuation = view.continuation.or(kept.continuation);
+                view.cut_short |= kept.cut_short;
             }
             Ok(None) => {}
             Err(error) => {
@@ -429,7 +437,7 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.agent_works_on() {
-                let idle = Duration::from_millis(self.model.rules.idle_ms);
+                let idle = Duration::from_millis(self.model.rules.idle_ms).max(LOOK_FOR_WORK_EVERY);
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;
             }

@@ -7,6 +7,7 @@
 mod branching;
 mod calls;
 mod continuing;
+mod due;
 mod ending;
 mod hearing;
 mod interrupts;

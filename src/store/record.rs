@@ -108,7 +108,7 @@ pub struct Reported {
 pub struct AnsweredInterrupt {
     /// The question.
     pub id: InterruptId,
-    /// Who answered: `client`, `cancel`, `agent` or `policy`.
+    /// Who answered: the client's name, `cancel`, `agent`, `policy` or `reset`.
     pub by: String,
 }
 
@@ -153,6 +153,9 @@ pub struct PendingTurn {
 pub struct CutPrompt {
     /// What was asked.
     pub prompt: PromptContent,
+    /// What was asked before and has not reached the agent either: it goes out first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PromptContent>,
     /// The session that it was sent to; absent when none was open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_id: Option<UpstreamId>,
@@ -208,6 +211,19 @@ pub struct PendingContinuation {
     /// What is said where the prompt that was cut short is in the transcript, or where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,
+    /// What somebody wants to be said later, before whose time this came up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub later: Option<LaterText>,
+}
+
+/// A text for a time of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LaterText {
+    /// When.
+    pub at: Timestamp,
+    /// What is said then.
+    pub text: PromptContent,
 }
 
 /// How far a pending turn is known to have come.
@@ -220,7 +236,7 @@ pub enum TurnPhase {
     ToolStarted,
 }
 
-/// The end of a transcript before a prompt was sent: a human record behind it means that the prompt arrived.
+/// The end of a transcript before a prompt was sent: behind it is looked for whether that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Anchor {
@@ -422,6 +438,15 @@ impl ConversationRecord {
 }
 
 impl CutPrompt {
+    /// It and what was asked before it, as one prompt.
+    #[must_use]
+    pub fn whole(&self) -> PromptContent {
+        match &self.before {
+            Some(before) => before.followed_by(&self.prompt),
+            None => self.prompt.clone(),
+        }
+    }
+
     /// Whether the agent is known to have it.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
@@ -433,6 +458,7 @@ impl From<&PendingTurn> for CutPrompt {
     fn from(turn: &PendingTurn) -> Self {
         Self {
             prompt: turn.prompt.clone(),
+            before: None,
             upstream_id: turn.upstream_id.clone(),
             anchor: turn.anchor.clone(),
             tool_started: turn.phase >= TurnPhase::ToolStarted,
@@ -444,7 +470,30 @@ impl From<&PendingTurn> for CutPrompt {
     }
 }
 
+impl LaterText {
+    /// It comes up now, and its time may be over.
+    #[must_use]
+    pub fn come_up(self, now: Timestamp) -> PendingContinuation {
+        PendingContinuation {
+            at: self.at.max(now),
+            since: None,
+            attempts: 0,
+            sent: false,
+            apart: false,
+            text: Some(self.text),
+            later: None,
+        }
+    }
+}
+
 impl PendingContinuation {
+    /// Its text, and the time of that, where this is to come behind what is gone on with first.
+    #[must_use]
+    pub fn put_off(self) -> Option<LaterText> {
+        let at = self.at;
+        self.text.map(|text| LaterText { at, text }).or(self.later)
+    }
+
     /// Whether the clock has been set back behind the moment at which the wait was reckoned.
     #[must_use]
     pub fn is_of_another_clock(&self, now: Timestamp) -> bool {

@@ -116,6 +116,12 @@ impl Round {
             Follows::Fired => self.figures.fired += 1,
             Follows::CarriedOver => self.figures.carried_over += 1,
             Follows::Never(mark) => self.never.push((talk, mark)),
+            Follows::IsAnswered => {
+                let mut client = Client::connect(&self.home.socket()).unwrap();
+                if history(&mut client, &self.talks[talk].id).is_answered() {
+                    self.promises[talk].is_answered();
+                }
+            }
             Follows::HasGoneOut(mark) => {
                 let mut client = Client::connect(&self.home.socket()).unwrap();
                 let history = history(&mut client, &self.talks[talk].id);

@@ -133,7 +133,10 @@ impl Registry {
             record.resting = Resting::Idle;
         }
         let open_request = turn.request_id.clone().zip(turn.fingerprint.clone());
-        if let Some(cut) = record.cut.as_mut().filter(|_| is_unsent) {
+        // One that was promised before this turn has a name of its own.
+        let is_this =
+            |cut: &&mut CutPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
+        if let Some(cut) = record.cut.as_mut().filter(is_this) {
             cut.open_request = open_request.map(|(id, fingerprint)| OpenRequest { id, fingerprint });
         }
         // It went out by itself, once. What came of it a person has to look at.

@@ -215,6 +215,7 @@ impl<R> Model<R> {
             deaths: Vec::new(),
             stopped: false,
             part: Part::default(),
+            is_apart: false,
         });
     }
 
@@ -302,6 +303,7 @@ impl<R> Model<R> {
             return;
         }
         let Some(turn) = self.turn.take() else { return };
+        let before = self.record.clone();
         if turn.asked.continues {
             self.record.continuation = None;
             self.note_change();
@@ -315,7 +317,19 @@ impl<R> Model<R> {
             self.answer(answer.reply, answer.request.as_ref(), Err(error), effects);
         }
         for reply in turn.cancel_replies {
-            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+            if !turn.asked.continues {
+                effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+                continue;
+            }
+            // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
+            let milestone = Milestone::Answer {
+                reply,
+                request: None,
+                answer: Box::new(Answer::Cancelled(true)),
+                events: Vec::new(),
+                before: Some(Box::new(before.clone())),
+            };
+            self.write(Ledger::default(), milestone, effects);
         }
         self.arm_idle(effects);
     }

@@ -5,17 +5,14 @@ use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{self, FailureKind, StopReason};
-use jiff::{SignedDuration, Timestamp};
 
+use super::due::{Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase, Waiting};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
-
-/// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
-const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
 /// How often one continuation goes out before it is left to a person.
 const ATTEMPTS_LIMIT: u32 = 20;
@@ -132,6 +129,7 @@ impl<R> Model<R> {
             sent: false,
             apart: false,
             text,
+            later: None,
         })
     }
 
@@ -164,10 +162,14 @@ impl<R> Model<R> {
         self.note_change();
     }
 
+    /// Whether the turn that runs is one with which it goes on by itself.
+    pub fn continues(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.asked.continues)
+    }
+
     /// Whether it goes on by itself, or is about to. Not while a person has to answer first, which may take days.
     pub fn goes_on_by_itself(&self) -> bool {
-        let continues = self.turn.as_ref().is_some_and(|turn| turn.asked.continues);
-        (self.due.is_some() || continues) && self.record.interrupts.is_empty()
+        (self.due.is_some() || self.continues()) && self.record.interrupts.is_empty()
     }
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
@@ -213,7 +215,8 @@ impl<R> Model<R> {
             return;
         };
         let text = continuation.text.clone();
-        if arrival == Arrival::Answered && text.is_none() {
+        let before = self.record.cut.as_ref().and_then(|cut| cut.before.clone());
+        if arrival == Arrival::Answered && text.is_none() && before.is_none() {
             // Another program has gone on with it meanwhile, or the agent by itself.
             self.record.cut = None;
             self.record.continuation = None;
@@ -229,10 +232,10 @@ impl<R> Model<R> {
                     id: open.id.clone(),
                     fingerprint: open.fingerprint.clone(),
                 });
-                cut.prompt.clone()
+                cut.whole()
             }
             // Nobody can tell whether it would be there twice: it is tried once.
-            (Arrival::Unknown, Some(cut)) if !continuation.sent => cut.prompt.clone(),
+            (Arrival::Unknown, Some(cut)) if !continuation.sent => cut.whole(),
             (Arrival::Unknown, _) => {
                 self.give_up(
                     "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
@@ -240,7 +243,10 @@ impl<R> Model<R> {
                 );
                 return;
             }
-            _ => text.unwrap_or_else(|| PromptContent::text(GO_ON)),
+            _ => {
+                let word = text.unwrap_or_else(|| PromptContent::text(GO_ON));
+                before.map_or_else(|| word.clone(), |before| before.followed_by(&word))
+            }
         };
         let min_fidelity = cut.and_then(|cut| cut.min_fidelity);
         // Whoever asks the same again under the same name waits for this turn.
@@ -273,6 +279,9 @@ impl<R> Model<R> {
             live.is_to_move = true;
         }
         self.start_turn(asked, now, effects);
+        if let Some(turn) = &mut self.turn {
+            turn.is_apart = is_apart;
+        }
     }
 
     /// Nothing goes out by itself any more; a person has to look.
@@ -362,7 +371,8 @@ impl<R> Model<R> {
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
-                self.record.continuation = None;
+                let later = self.record.continuation.take().and_then(|earlier| earlier.later);
+                self.record.continuation = later.filter(|_| continues).map(|later| later.come_up(now));
             }
             return None;
         };
@@ -388,11 +398,18 @@ impl<R> Model<R> {
                 | FailureKind::DaemonRestarted
         );
         // A text that has gone out is what was cut short now, and no text for the next time as well.
+        let sent = self.record.turn.as_ref().map(|pending| pending.prompt.clone());
         let earlier = self.record.continuation.take();
         let earlier = earlier.map(|earlier| PendingContinuation {
-            text: earlier.text.filter(|_| !continues),
+            text: earlier
+                .text
+                .filter(|text| !continues || !sent.as_ref().is_some_and(|sent| sent.ends_with(text))),
             ..earlier
         });
+        // What somebody wants at a time of its own is none of this turn's business.
+        let is_later = |earlier: &PendingContinuation| !continues && earlier.at > now;
+        let is_kept = earlier.as_ref().is_some_and(is_later);
+        let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let has_died = failure.kind == FailureKind::AgentDied;
         let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
@@ -402,21 +419,35 @@ impl<R> Model<R> {
             Part::Suspect => !was_apart,
             Part::Alone => false,
         };
-        if has_died && is_anothers && attempts < ATTEMPTS_LIMIT {
+        let is_promised = has_died && is_anothers && (!is_kept || has_text) && attempts < ATTEMPTS_LIMIT;
+        // A text for later stays that.
+        let (earlier, later) = match earlier {
+            Some(earlier) if is_kept && has_text && (is_promised || waits && is_limited) => {
+                (None, earlier.put_off())
+            }
+            Some(earlier) => {
+                let later = earlier.later.clone();
+                (Some(earlier), later)
+            }
+            None => (None, None),
+        };
+        if is_promised {
             self.record.continuation = Some(PendingContinuation {
                 at: now,
                 since: Some(now),
                 attempts,
-                sent: false,
+                sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
                 apart: was_apart || part == Part::Suspect,
                 text: earlier.and_then(|earlier| earlier.text),
+                later,
             });
             self.due = None;
             return self.record.continuation.as_ref().map(Continuation::from);
         }
         if continues {
             let is_the_cause = has_died && was_apart;
-            let goes_on = (is_limited || is_passing) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
+            let goes_on =
+                (is_limited || is_passing || failure.retryable) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
             let due = next_try(failure.resets_at, attempts, now);
             self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {
                 at: due.at,
@@ -432,6 +463,7 @@ impl<R> Model<R> {
                 sent: false,
                 apart: false,
                 text: earlier.and_then(|earlier| earlier.text),
+                later,
             });
         } else {
             // What was due just now would meet the same limit.
@@ -473,12 +505,13 @@ impl<R> Model<R> {
         let earlier = self.record.cut.take().filter(|_| is_promised);
         self.record.cut = Some(match earlier {
             // The agent has the earlier one: what becomes of the newer one does for both.
-            Some(earlier) if waits && (newer.tool_started || earlier.has_arrived()) => newer,
+            Some(earlier) if waits && earlier.has_arrived() && earlier.before.is_none() => newer,
             Some(earlier) if waits => CutPrompt {
-                prompt: PromptContent::blocks(
-                    [earlier.prompt.as_blocks(), newer.prompt.as_blocks()].concat(),
-                ),
-                ..earlier
+                before: Some(match earlier.has_arrived() {
+                    true => earlier.before.unwrap_or(earlier.prompt),
+                    false => earlier.whole(),
+                }),
+                ..newer
             },
             Some(earlier) => earlier,
             None => newer,
@@ -533,38 +566,5 @@ impl<R> Model<R> {
         } else {
             self.end_turn_with_failure(death, now, effects);
         }
-    }
-}
-
-/// When something goes out by itself.
-#[derive(Clone, Copy)]
-struct Due {
-    at: Timestamp,
-    /// When that was reckoned, unless somebody named the time.
-    since: Option<Timestamp>,
-}
-
-impl Due {
-    /// At a time that somebody named; at once, where that is over.
-    fn named(at: Timestamp, now: Now) -> Self {
-        let is_over = at <= now;
-        Self {
-            at: at.max(now),
-            since: is_over.then_some(now),
-        }
-    }
-}
-
-/// When the next try is due: at the reset, where one is told that is still to come.
-fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Due {
-    if let Some(at) = resets_at.filter(|at| *at > now) {
-        return Due { at, since: None };
-    }
-    let step = usize::try_from(attempts).unwrap_or(usize::MAX);
-    let minutes = BACKOFF_MINUTES[step.min(BACKOFF_MINUTES.len() - 1)];
-    let at = now.saturating_add(SignedDuration::from_mins(minutes));
-    Due {
-        at: at.unwrap_or(now),
-        since: Some(now),
     }
 }

@@ -138,6 +138,11 @@ impl<R> Model<R> {
             self.cancel_questions(effects);
         }
         let continuation = self.settle_cut(&stop_reason, failure.as_ref(), now);
+        // Whoever sent it again would have it done twice.
+        let failure = failure.map(|failure| turn::Failure {
+            retryable: failure.retryable && continuation.is_none(),
+            ..failure
+        });
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
         let result = TurnResult {
@@ -189,7 +194,11 @@ impl<R> Model<R> {
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
-        self.arm_idle(effects);
+        if turn.is_apart && matches!(self.session, Session::Live(_)) {
+            effects.push(Effect::Arm(Deadline::Idle, 0));
+        } else {
+            self.arm_idle(effects);
+        }
     }
 
     /// A deadline passed.

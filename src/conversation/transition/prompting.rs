@@ -215,7 +215,8 @@ impl<R> Model<R> {
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
-                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || failure.session_unknown) {
+                let is_gone = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
+                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || is_gone) {
                     self.accept_prompt(effects);
                     self.end_turn_cancelled(now, effects);
                     return;
