@@ -183,6 +183,11 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
     let session_unknown = is_session_unknown(agent, evidence, &joined);
     let verdict = if session_unknown {
         Verdict::of(FailureKind::InvalidRequest)
+    } else if is_session_held(agent, evidence) {
+        Verdict {
+            kind: FailureKind::InvalidRequest,
+            retryable: true,
+        }
     } else {
         verdict
     };
@@ -341,6 +346,21 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
                 || (joined.contains("session ") && joined.contains(" is archived"))
         }
         AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => joined.contains("session not found"),
+    }
+}
+
+/// Whether the agent says that somebody else writes to the session that it was asked for, so that it opens it only when that
+/// one is done. Codex' app-server counts among those for a minute, or to its end, what it has been told to close.
+pub fn is_session_held(agent: AgentKind, evidence: &Evidence<'_>) -> bool {
+    if agent != AgentKind::Codex || evidence.code.is_none() {
+        return false;
+    }
+    let reason = evidence.data.and_then(|data| data.get("reason"));
+    match reason.and_then(Value::as_str) {
+        Some(reason) => reason == "thread_active_writer",
+        None => texts_of(evidence, None)
+            .iter()
+            .any(|text| text.contains("already has an active writer")),
     }
 }
 

@@ -39,6 +39,9 @@ use super::state::{Model, Session, view_of_record};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
 
+/// How often a process that is to be left is asked whether it still runs something in the background.
+const BACKGROUND_LOOK: Duration = Duration::from_secs(5);
+
 /// How many lines of the agent are taken before everything else is looked at again.
 const LINES_A_ROUND: usize = 64;
 
@@ -137,6 +140,8 @@ pub struct Actor {
     given_up: Option<JoinHandle<()>>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
+    /// When to look again whether a process that is to be left still runs something in the background.
+    leaves_at: Option<Instant>,
     is_over: bool,
 }
 
@@ -167,6 +172,7 @@ enum Woken {
     Closed(JobDone),
     Elapsed,
     Lines,
+    SignedOut,
     Rested,
 }
 
@@ -204,6 +210,7 @@ impl Actor {
             given_up: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
+            leaves_at: None,
             is_over: false,
         }
     }
@@ -223,6 +230,7 @@ impl Actor {
             let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(lapse).min();
             let may_rest = self.session.is_none() && !self.works();
             let stopping = self.model.stopping;
+            let leaving = self.leaving();
             let woken = tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if !stopping => Woken::Stop,
@@ -232,6 +240,7 @@ impl Actor {
                 done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
                 () = take_lines(&mut self.session, &mut lines), if self.session.is_some() => Woken::Lines,
+                () = leaving, if !stopping => Woken::SignedOut,
                 () = sleep_until(rest), if may_rest => Woken::Rested,
             };
             rest = Instant::now() + REST;
@@ -263,6 +272,7 @@ impl Actor {
                     }
                     self.hear(&mut lines);
                 }
+                Woken::SignedOut => self.leave(),
                 Woken::Rested => {
                     if self.model.is_at_rest() && !self.stream.has_subscribers() {
                         break;
@@ -279,6 +289,34 @@ impl Actor {
             unread.push(message);
         }
         unread
+    }
+
+    /// Ends when the session rests in a process that has said that nobody is signed in.
+    fn leaving(&self) -> impl Future<Output = ()> + use<> {
+        let session = self.session.as_ref().filter(|_| self.model.can_leave_agent());
+        let signed_out = session.map(|session| session.lease.signed_out());
+        let not_before = self.leaves_at;
+        async move {
+            let Some(signed_out) = signed_out else {
+                return std::future::pending().await;
+            };
+            signed_out.await;
+            if let Some(not_before) = not_before {
+                sleep_until(not_before).await;
+            }
+        }
+    }
+
+    /// Closes the session, so that its process can end: what Codex has closed it holds until then, and nobody else can open
+    /// it. What runs there in the background would end with it, and is waited for.
+    fn leave(&mut self) {
+        self.leaves_at = None;
+        if self.agent_works_on() {
+            self.leaves_at = Some(Instant::now() + BACKGROUND_LOOK);
+            return;
+        }
+        let effects = self.model.leave_retired_agent();
+        self.carry_out(effects, now());
     }
 
     /// Whether something is under way beside the loop.

@@ -115,27 +115,35 @@ fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
     assert_eq!(said, [&echoed("first")[..], &with_tool].concat());
 }
 
-/// A person signs in beside the agent, which may have read who it is at its start.
+/// A person signs in beside the agent, which may have read who it is at its start. Codex holds what it has closed until its
+/// server ends, so that the others in there leave it too.
 #[test]
 #[ignore = "installs the real adapter"]
-fn f1_a_sign_in_that_is_asked_for_is_told_and_the_session_goes_on_in_another_process() {
+fn f1_a_sign_in_that_is_asked_for_is_told_and_the_sessions_go_on_in_another_process() {
     let Some(bridge) = Bridge::start() else {
         return;
     };
-    let id = conversed(&bridge);
-    let head = bridge.head(id);
+    let (id, sibling) = (conversed(&bridge), conversed(&bridge));
+    let heads = [id, sibling].map(|id| bridge.head(id));
     let old = bridge.agent_processes();
     let refused = "signed out [[err 401]]";
     let turn = bridge.prompt(id, refused).expect("a turn result");
     assert_eq!(failed(&turn), (FailureKind::AuthRequired, false), "{turn:?}");
     assert_eq!(bridge.get(id).state, ConversationState::Idle);
 
-    let turn = bridge.prompted(id, "signed in");
-    let resumed = turn.resumed.expect("it was opened in another process");
-    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
-    assert_eq!(turn.upstream_id.as_str(), head);
-    let expected = [&echoed("first")[..], &[user(refused), user("signed in")]].concat();
-    assert_eq!(asked(&bridge, "signed in"), expected);
+    let before = [&echoed("first")[..], &[user(refused)]].concat();
+    let both = [
+        (id, "signed in", before),
+        (sibling, "beside it", echoed("first").to_vec()),
+    ];
+    for ((id, prompt, before), head) in both.into_iter().zip(heads) {
+        let turn = bridge.prompted(id, prompt);
+        let resumed = turn.resumed.expect("it was opened in another process");
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+        assert_eq!(turn.upstream_id.as_str(), head);
+        assert_eq!(asked(&bridge, prompt), [&before[..], &[user(prompt)]].concat());
+        assert_eq!(bridge.get(id).state, ConversationState::Idle);
+    }
     assert_gone(&old);
 }
 

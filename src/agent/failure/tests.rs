@@ -449,3 +449,29 @@ fn names_are_those_of_the_wire() {
     assert_eq!(RateLimited.as_str(), "rateLimited");
     assert_eq!(FailureKind::DaemonRestarted.as_str(), "daemonRestarted");
 }
+
+#[test]
+fn a_session_that_somebody_else_writes_to_is_told_by_data_or_else_by_words() {
+    let words = "thread 1 already has an active writer";
+    let table = [
+        (Codex, json!({"reason": "thread_active_writer"}), true),
+        (Codex, json!({"details": words}), true),
+        (Codex, json!({"reason": "other", "details": words}), false),
+        (Codex, json!(null), false),
+        (Claude, json!({"reason": "thread_active_writer"}), false),
+    ];
+    for (agent, data, expected) in table {
+        let error = json!({"code": -32600, "message": "Invalid request", "data": data});
+        assert_eq!(
+            is_session_held(agent, &Evidence::of_error(&error)),
+            expected,
+            "{data}"
+        );
+        let failure = of_error(agent, &error);
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (InvalidRequest, expected),
+            "{data}"
+        );
+    }
+}
