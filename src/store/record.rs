@@ -3,9 +3,11 @@
 //! Members that a later version adds are optional here (`#[serde(default)]`), so that records without them stay
 //! readable. A record of a newer version is read as far as its members are known and never written again.
 
+mod continuation;
+
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{Continuation, Limit, Parent, Settings};
+use bridge_protocol::conversation::{Limit, Parent, Settings};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
@@ -14,6 +16,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Chain;
+
+pub use continuation::{LaterText, PendingContinuation};
 
 /// The version of the records that this program writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -187,43 +191,6 @@ pub struct OpenRequest {
     pub id: RequestId,
     /// The digest of its content.
     pub fingerprint: String,
-}
-
-/// What goes out by itself at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PendingContinuation {
-    /// When.
-    pub at: Timestamp,
-    /// When that was reckoned, where nobody named the time: it is as long to wait from then, whatever becomes of the clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Timestamp>,
-    /// How often it has been sent, or its session was not to be had.
-    #[serde(default)]
-    pub attempts: u32,
-    /// Whether it has been sent since it was made.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub sent: bool,
-    /// Whether its agent ended with turns of several conversations under way, any of which may be the cause: it goes out in
-    /// a process of its own, and not again where that one ends too.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub apart: bool,
-    /// What is said where the prompt that was cut short is in the transcript, or where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<PromptContent>,
-    /// What somebody wants to be said later, before whose time this came up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub later: Option<LaterText>,
-}
-
-/// A text for a time of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LaterText {
-    /// When.
-    pub at: Timestamp,
-    /// What is said then.
-    pub text: PromptContent,
 }
 
 /// How far a pending turn is known to have come.
@@ -466,56 +433,6 @@ impl From<&PendingTurn> for CutPrompt {
             arrived: turn.taken.then_some(true),
             open_request: None,
             min_fidelity: turn.min_fidelity,
-        }
-    }
-}
-
-impl LaterText {
-    /// It comes up now, and its time may be over.
-    #[must_use]
-    pub fn come_up(self, now: Timestamp) -> PendingContinuation {
-        PendingContinuation {
-            at: self.at.max(now),
-            since: None,
-            attempts: 0,
-            sent: false,
-            apart: false,
-            text: Some(self.text),
-            later: None,
-        }
-    }
-}
-
-impl PendingContinuation {
-    /// Its text, and the time of that, where this is to come behind what is gone on with first.
-    #[must_use]
-    pub fn put_off(self) -> Option<LaterText> {
-        let at = self.at;
-        self.text.map(|text| LaterText { at, text }).or(self.later)
-    }
-
-    /// Whether the clock has been set back behind the moment at which the wait was reckoned.
-    #[must_use]
-    pub fn is_of_another_clock(&self, now: Timestamp) -> bool {
-        self.since.is_some_and(|since| since > now)
-    }
-
-    /// When its conversation is woken: at its time, or at once to reckon that anew.
-    #[must_use]
-    pub fn wakes_at(&self, now: Timestamp) -> Timestamp {
-        if self.is_of_another_clock(now) {
-            now
-        } else {
-            self.at
-        }
-    }
-}
-
-impl From<&PendingContinuation> for Continuation {
-    fn from(pending: &PendingContinuation) -> Self {
-        Self {
-            at: pending.at,
-            attempts: pending.attempts,
         }
     }
 }
