@@ -131,7 +131,7 @@ impl PromptContent {
         self.0.iter().filter_map(text).collect()
     }
 
-    /// Whether this is another one with nothing behind it.
+    /// Whether its last content blocks are those of another.
     #[must_use]
     pub fn ends_with(&self, other: &Self) -> bool {
         self.0.ends_with(&other.0)

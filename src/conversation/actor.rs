@@ -39,7 +39,8 @@ use super::state::{Model, Session, view_of_record};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
 
-/// How often a process that is to be left is asked whether it still runs something in the background.
+/// How often is looked whether what an agent runs in the background has ended, before its session is closed without anybody
+/// having asked for that.
 const BACKGROUND_LOOK: Duration = Duration::from_secs(5);
 
 /// How many lines of the agent are taken before everything else is looked at again.
@@ -47,9 +48,6 @@ const LINES_A_ROUND: usize = 64;
 
 /// How many calls may wait for one conversation. A desktop app has a handful; more is a loop gone wrong.
 pub const MAILBOX: usize = 256;
-
-/// How often is looked, at most, whether what an agent runs in the background has ended.
-const LOOK_FOR_WORK_EVERY: Duration = Duration::from_millis(100);
 
 /// For how long a conversation that does nothing and that nobody listens to keeps its task, and with it the events
 /// that a client which reconnects may have missed.
@@ -475,7 +473,11 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.agent_works_on() {
-                let idle = Duration::from_millis(self.model.rules.idle_ms).max(LOOK_FOR_WORK_EVERY);
+                let idle = match self.model.rules.idle_ms {
+                    // One that went on in a process of its own gives that up all the same.
+                    0 => BACKGROUND_LOOK,
+                    milliseconds => Duration::from_millis(milliseconds),
+                };
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;
             }

@@ -111,11 +111,11 @@ struct Asked {
 
 impl Asked {
     fn of(prompt: &PromptContent) -> Self {
-        let texts: Vec<String> = prompt.texts().iter().map(|text| squeezed(text)).collect();
-        let first = prompt.texts().into_iter().find(|text| !text.trim().is_empty());
+        let mut texts = prompt.texts();
+        texts.retain(|text| !text.trim().is_empty());
         Self {
-            texts: texts.into_iter().filter(|text| !text.is_empty()).collect(),
-            is_command: first.is_some_and(|text| is_command(&text)),
+            is_command: texts.first().is_some_and(|text| is_command(text)),
+            texts: texts.iter().map(|text| squeezed(text)).collect(),
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::effects::Effects;
+use crate::ledger::text;
 use crate::promises::{Follows, Promise};
 use crate::round::{Asked, Round, Sent};
 use crate::verify::history;
@@ -165,16 +166,20 @@ impl Round {
         let params = json!({"conversationId": self.talks[talk].id});
         let view = client.call("conversation/get", &params);
         for question in view["conversation"]["interrupts"].as_array().unwrap() {
-            let question = question["id"].as_str().unwrap().to_owned();
-            let outcome = json!({"outcome": "selected", "optionId": "reject_once"});
-            let params = json!({"interruptId": question, "outcome": outcome});
-            self.ask(
-                Asked::Respond(question),
-                Some(talk),
-                "conversation/respond",
-                params,
-            );
+            self.respond(talk, text(question, "id"), "reject_once");
         }
+    }
+
+    /// Answers a question.
+    pub(crate) fn respond(&mut self, talk: usize, question: String, option: &str) {
+        let outcome = json!({"outcome": "selected", "optionId": option});
+        let params = json!({"interruptId": question, "outcome": outcome});
+        self.ask(
+            Asked::Respond(question),
+            Some(talk),
+            "conversation/respond",
+            params,
+        );
     }
 }
 

@@ -79,7 +79,9 @@ impl Registry {
         let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why);
         record.resting = Resting::Failed;
         record.failure = Some(why.to_owned());
-        record.continuation = record.continuation.filter(|_| !went_out);
+        if went_out {
+            record.continuation = record.continuation.and_then(|over| over.next(now()));
+        }
         let later = now().saturating_add(AFTER_A_FAULT).unwrap_or_else(|_| now());
         if let Some(continuation) = &mut record.continuation {
             continuation.at = continuation.at.max(later);
@@ -141,7 +143,7 @@ impl Registry {
         }
         // It went out by itself, once. What came of it a person has to look at.
         if turn.continues && !is_unsent {
-            record.continuation = None;
+            record.continuation = record.continuation.and_then(|over| over.next(now()));
         }
         let ended = ended.map(|(request, mut result)| {
             if let Some(failure) = &mut result.failure {

@@ -305,7 +305,7 @@ impl<R> Model<R> {
         let Some(turn) = self.turn.take() else { return };
         let before = self.record.clone();
         if turn.asked.continues {
-            self.record.continuation = None;
+            self.end_continuation(now);
             self.note_change();
         }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());

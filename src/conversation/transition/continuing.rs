@@ -219,7 +219,7 @@ impl<R> Model<R> {
         if arrival == Arrival::Answered && text.is_none() && before.is_none() {
             // Another program has gone on with it meanwhile, or the agent by itself.
             self.record.cut = None;
-            self.record.continuation = None;
+            self.end_continuation(now);
             self.rest(Resting::Idle);
             self.note_change();
             return;
@@ -240,6 +240,7 @@ impl<R> Model<R> {
                 self.give_up(
                     "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
                      it was sent once and not again",
+                    now,
                 );
                 return;
             }
@@ -284,9 +285,15 @@ impl<R> Model<R> {
         }
     }
 
-    /// Nothing goes out by itself any more; a person has to look.
-    fn give_up(&mut self, why: &str) {
-        self.record.continuation = None;
+    /// What was to go out by itself is done, or not to go out any more.
+    pub(super) fn end_continuation(&mut self, now: Now) {
+        let over = self.record.continuation.take();
+        self.record.continuation = over.and_then(|over| over.next(now));
+    }
+
+    /// It does not go out by itself; a person has to look.
+    fn give_up(&mut self, why: &str, now: Now) {
+        self.end_continuation(now);
         self.record.resting = Resting::Failed;
         self.record.failure = Some(format!("it did not go on by itself: {why}"));
         self.note_change();
@@ -318,7 +325,7 @@ impl<R> Model<R> {
             (continuation.at, continuation.since) = (due.at, due.since);
             self.note_change();
         } else {
-            self.give_up(&error.to_string());
+            self.give_up(&error.to_string(), now);
         }
     }
 
@@ -371,8 +378,10 @@ impl<R> Model<R> {
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
-                let later = self.record.continuation.take().and_then(|earlier| earlier.later);
-                self.record.continuation = later.filter(|_| continues).map(|later| later.come_up(now));
+                match continues {
+                    true => self.end_continuation(now),
+                    false => self.record.continuation = None,
+                }
             }
             return None;
         };
@@ -384,7 +393,7 @@ impl<R> Model<R> {
             // The same would fail again, or a person is done with it, whatever the agent says last.
             if continues {
                 self.record.cut = None;
-                self.record.continuation = None;
+                self.end_continuation(now);
             }
             return None;
         }
@@ -449,10 +458,13 @@ impl<R> Model<R> {
             let goes_on =
                 (is_limited || is_passing || failure.retryable) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
             let due = next_try(failure.resets_at, attempts, now);
-            self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {
-                at: due.at,
-                since: due.since,
-                ..earlier
+            self.record.continuation = earlier.and_then(|earlier| match goes_on {
+                true => Some(PendingContinuation {
+                    at: due.at,
+                    since: due.since,
+                    ..earlier
+                }),
+                false => earlier.next(now),
             });
         } else if waits && is_limited {
             let due = next_try(failure.resets_at, attempts, now);

@@ -44,23 +44,22 @@ pub struct LaterText {
     pub text: PromptContent,
 }
 
-impl LaterText {
-    /// It comes up now, and its time may be over.
+impl PendingContinuation {
+    /// What comes up once this is done, or given up: what somebody wants to be said later, whose time may be over by now.
     #[must_use]
-    pub fn come_up(self, now: Timestamp) -> PendingContinuation {
-        PendingContinuation {
-            at: self.at.max(now),
+    pub fn next(self, now: Timestamp) -> Option<Self> {
+        let later = self.later?;
+        Some(Self {
+            at: later.at.max(now),
             since: None,
             attempts: 0,
             sent: false,
             apart: false,
-            text: Some(self.text),
+            text: Some(later.text),
             later: None,
-        }
+        })
     }
-}
 
-impl PendingContinuation {
     /// Its text, and the time of that, where this is to come behind what is gone on with first.
     #[must_use]
     pub fn put_off(self) -> Option<LaterText> {

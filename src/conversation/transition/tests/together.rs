@@ -104,6 +104,25 @@ fn what_is_wanted_later_waits_for_its_time() {
     }
 }
 
+/// Whoever cancels what comes first does not call off what was wanted later.
+#[test]
+fn what_is_wanted_later_outlives_what_came_first() {
+    let mut world = World::live();
+    let later = "2036-11-03T15:00:00Z";
+    world.anchor = anchor();
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("deploy"));
+    world.prompt_and_wait("second");
+    world.says_something();
+    world.dies_with_others();
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.cancel();
+    assert_eq!(due_at(&world).as_deref(), Some(later));
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    world.do_not_continue();
+    assert_eq!(due_at(&world), None);
+}
+
 /// One that was opened again beside others leaves them first.
 #[test]
 fn a_session_that_was_opened_meanwhile_is_moved() {
