@@ -95,7 +95,12 @@ pub enum Input<R> {
     /// The time has come for the conversation to go on by itself, with this turn.
     Due(TurnId),
     /// The agent answered the prompt.
-    PromptAnswered(Result<RawJson, RawJson>),
+    PromptAnswered {
+        /// Its result, or its error.
+        answer: Result<RawJson, RawJson>,
+        /// Whether prompts of other conversations in its process failed with it.
+        in_company: bool,
+    },
     /// The prompt did not leave the daemon, so no agent has it.
     PromptNotSent {
         /// Why.

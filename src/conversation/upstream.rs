@@ -540,6 +540,7 @@ async fn await_answer(
                     request: answered,
                     outcome,
                     attachment,
+                    ..
                 } if answered == request => {
                     return outcome.map(|raw| (raw, attachment));
                 }

@@ -227,6 +227,16 @@ impl<R> Model<R> {
         self.close_by_force(effects);
     }
 
+    /// Takes note of what the turn had to do with the end of its agent, and says so where it may be the cause.
+    pub(super) fn note_part(&mut self, part: Part, failure: &mut Failure) {
+        if part == Part::Suspect {
+            failure.message += "; turns of several conversations were under way in it";
+        }
+        if let Some(turn) = &mut self.turn {
+            turn.part = part;
+        }
+    }
+
     /// The agent's process ended.
     pub(super) fn agent_died(
         &mut self,
@@ -240,9 +250,7 @@ impl<R> Model<R> {
         self.orphan_questions();
         self.lose_session(effects);
         let mut failure = failure::agent_died(status, stderr_tail);
-        if part == Part::Suspect {
-            failure.message += "; turns of several conversations were under way in it";
-        }
+        self.note_part(part, &mut failure);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if was_open && phase.is_none() {
             // There is no turn whose end would tell that the session is gone.
@@ -250,9 +258,6 @@ impl<R> Model<R> {
         }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
-                if let Some(turn) = &mut self.turn {
-                    turn.part = part;
-                }
                 if self.may_send_again() {
                     self.ascertain_prompt(failure, effects);
                     return;
