@@ -116,17 +116,31 @@ impl PromptContent {
     /// The text of all text blocks, one after another with a line break between.
     #[must_use]
     pub fn to_text(&self) -> String {
+        self.texts().join("\n")
+    }
+
+    /// The text of each text block.
+    #[must_use]
+    pub fn texts(&self) -> Vec<String> {
         #[derive(Deserialize)]
         struct Block {
             #[serde(default)]
             text: Option<String>,
         }
-        let texts: Vec<String> = self
-            .0
-            .iter()
-            .filter_map(|block| block.read::<Block>().ok().and_then(|block| block.text))
-            .collect();
-        texts.join("\n")
+        let text = |block: &RawJson| block.read::<Block>().ok().and_then(|block| block.text);
+        self.0.iter().filter_map(text).collect()
+    }
+
+    /// Whether its last content blocks are those of another.
+    #[must_use]
+    pub fn ends_with(&self, other: &Self) -> bool {
+        self.0.ends_with(&other.0)
+    }
+
+    /// This one and another behind it, as one.
+    #[must_use]
+    pub fn followed_by(&self, other: &Self) -> Self {
+        Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 }
 

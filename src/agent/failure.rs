@@ -9,6 +9,7 @@
 //! that of one turn, so one conversation's failure never classifies another's), or the wire names of the
 //! bridge's own protocol. Pure: the time comes in as a parameter.
 
+mod plain;
 mod reset_time;
 mod signs;
 mod tables;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use crate::agent::profile::AgentKind;
 
+pub use plain::plain;
 use signs::CodexRetry;
 pub use signs::{RateLimitNotice, RateLimitStatus, TurnSigns};
 
@@ -66,7 +68,7 @@ impl FailureKind {
 pub struct Failure {
     /// What kind it is.
     pub kind: FailureKind,
-    /// The agent's own words, without its wrapping. Never empty.
+    /// The agent's own words, without its wrapping, and without what steers a terminal. Never empty.
     pub message: String,
     /// When the limit lifts, where that is known. Only with [`FailureKind::RateLimited`].
     pub resets_at: Option<Timestamp>,
@@ -183,6 +185,11 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
     let session_unknown = is_session_unknown(agent, evidence, &joined);
     let verdict = if session_unknown {
         Verdict::of(FailureKind::InvalidRequest)
+    } else if is_session_held(agent, evidence) {
+        Verdict {
+            kind: FailureKind::InvalidRequest,
+            retryable: true,
+        }
     } else {
         verdict
     };
@@ -214,6 +221,7 @@ pub fn failure_of_result(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned)
 
 /// The failure of an agent whose process ended, with the last words of its standard error as the message.
 pub fn agent_died(status: &str, standard_error: &str) -> Failure {
+    let standard_error = plain(standard_error);
     let last_words = standard_error.lines().rev().find(|line| !line.trim().is_empty());
     let message = match last_words {
         Some(line) => format!("the agent's process ended ({status}): {}", line.trim()),
@@ -307,16 +315,14 @@ fn without_wrapping(message: &str) -> &str {
 }
 
 fn message_of(evidence: &Evidence<'_>, texts: &[&str], kind: FailureKind) -> String {
-    if let Some(text) = texts.first() {
-        return (*text).to_owned();
-    }
-    if let Some(message) = evidence.message.filter(|message| !message.trim().is_empty()) {
-        return message.trim().to_owned();
-    }
-    match evidence.code {
+    let said = texts.iter().copied().chain(evidence.message);
+    let told = said
+        .map(|text| plain(text).trim().to_owned())
+        .find(|text| !text.is_empty());
+    told.unwrap_or_else(|| match evidence.code {
         Some(code) => format!("the agent answered with error {code} and no message"),
         None => format!("the agent gave no reason ({})", kind.as_str()),
-    }
+    })
 }
 
 /// Whether the agent says that it does not have the session that it was asked for.
@@ -341,6 +347,21 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
                 || (joined.contains("session ") && joined.contains(" is archived"))
         }
         AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => joined.contains("session not found"),
+    }
+}
+
+/// Whether the agent says that somebody else writes to the session that it was asked for, so that it opens it only when that
+/// one is done. Codex' app-server counts among those for a minute, or to its end, what it has been told to close.
+pub fn is_session_held(agent: AgentKind, evidence: &Evidence<'_>) -> bool {
+    if agent != AgentKind::Codex || evidence.code.is_none() {
+        return false;
+    }
+    let reason = evidence.data.and_then(|data| data.get("reason"));
+    match reason.and_then(Value::as_str) {
+        Some(reason) => reason == "thread_active_writer",
+        None => texts_of(evidence, None)
+            .iter()
+            .any(|text| text.contains("already has an active writer")),
     }
 }
 

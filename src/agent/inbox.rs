@@ -71,6 +71,9 @@ pub enum Incoming {
         outcome: Result<Box<RawValue>, CallError>,
         /// Set for the success of an `open`: the new session is already routed here.
         attachment: Option<Attachment>,
+        /// Whether it is the error of a prompt while others had no answer yet, or behind such a one with the same code: one cause
+        /// may have ended them all.
+        in_company: bool,
     },
     /// Updates are missing here.
     Overflow {

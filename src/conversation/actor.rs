@@ -34,11 +34,14 @@ use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
-use super::reported::shown_settings;
 use super::services::{Services, chain_text, now};
-use super::state::{Model, Session};
+use super::state::{Model, Session, view_of_record};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
+
+/// How often is looked whether what an agent runs in the background has ended, before its session is closed without anybody
+/// having asked for that.
+const BACKGROUND_LOOK: Duration = Duration::from_secs(5);
 
 /// How many lines of the agent are taken before everything else is looked at again.
 const LINES_A_ROUND: usize = 64;
@@ -135,6 +138,8 @@ pub struct Actor {
     given_up: Option<JoinHandle<()>>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
+    /// When to look again whether a process that is to be left still runs something in the background.
+    leaves_at: Option<Instant>,
     is_over: bool,
 }
 
@@ -165,6 +170,7 @@ enum Woken {
     Closed(JobDone),
     Elapsed,
     Lines,
+    SignedOut,
     Rested,
 }
 
@@ -202,6 +208,7 @@ impl Actor {
             given_up: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
+            leaves_at: None,
             is_over: false,
         }
     }
@@ -221,6 +228,7 @@ impl Actor {
             let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(lapse).min();
             let may_rest = self.session.is_none() && !self.works();
             let stopping = self.model.stopping;
+            let leaving = self.leaving();
             let woken = tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if !stopping => Woken::Stop,
@@ -230,6 +238,7 @@ impl Actor {
                 done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
                 () = take_lines(&mut self.session, &mut lines), if self.session.is_some() => Woken::Lines,
+                () = leaving, if !stopping => Woken::SignedOut,
                 () = sleep_until(rest), if may_rest => Woken::Rested,
             };
             rest = Instant::now() + REST;
@@ -254,11 +263,14 @@ impl Actor {
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => {
-                    if let Some(place) = &mut self.place {
+                    if let Some(place) = &mut self.place
+                        && self.model.continues()
+                    {
                         place.heard();
                     }
                     self.hear(&mut lines);
                 }
+                Woken::SignedOut => self.leave(),
                 Woken::Rested => {
                     if self.model.is_at_rest() && !self.stream.has_subscribers() {
                         break;
@@ -275,6 +287,34 @@ impl Actor {
             unread.push(message);
         }
         unread
+    }
+
+    /// Ends when the session rests in a process that has said that nobody is signed in.
+    fn leaving(&self) -> impl Future<Output = ()> + use<> {
+        let session = self.session.as_ref().filter(|_| self.model.can_leave_agent());
+        let signed_out = session.map(|session| session.lease.signed_out());
+        let not_before = self.leaves_at;
+        async move {
+            let Some(signed_out) = signed_out else {
+                return std::future::pending().await;
+            };
+            signed_out.await;
+            if let Some(not_before) = not_before {
+                sleep_until(not_before).await;
+            }
+        }
+    }
+
+    /// Closes the session, so that its process can end: what Codex has closed it holds until then, and nobody else can open
+    /// it. What runs there in the background would end with it, and is waited for.
+    fn leave(&mut self) {
+        self.leaves_at = None;
+        if self.agent_works_on() {
+            self.leaves_at = Some(Instant::now() + BACKGROUND_LOOK);
+            return;
+        }
+        let effects = self.model.leave_retired_agent();
+        self.carry_out(effects, now());
     }
 
     /// Whether something is under way beside the loop.
@@ -319,13 +359,17 @@ impl Actor {
         }
         match self.services.store.conversation(self.model.id()) {
             Ok(Some(durable)) => {
-                view.head = durable.chain.head().map(|link| link.upstream_id.clone());
-                view.chain_length = durable.chain.len();
-                view.settings = shown_settings(&durable);
-                view.title = durable.title;
-                view.cwd = durable.cwd;
-                view.updated_at = durable.updated_at;
-                view.revision = durable.revision;
+                let kept = view_of_record(&durable);
+                view.head = kept.head;
+                view.chain_length = kept.chain_length;
+                view.settings = kept.settings;
+                view.title = kept.title;
+                view.cwd = kept.cwd;
+                view.updated_at = kept.updated_at;
+                view.revision = kept.revision;
+                // Until it is off the disk too it may still go out, in the next life.
+                view.continuation = view.continuation.or(kept.continuation);
+                view.cut_short |= kept.cut_short;
             }
             Ok(None) => {}
             Err(error) => {
@@ -429,7 +473,11 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.agent_works_on() {
-                let idle = Duration::from_millis(self.model.rules.idle_ms);
+                let idle = match self.model.rules.idle_ms {
+                    // One that went on in a process of its own gives that up all the same.
+                    0 => BACKGROUND_LOOK,
+                    milliseconds => Duration::from_millis(milliseconds),
+                };
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;
             }

@@ -74,36 +74,92 @@ pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &S
         .take_while(|prompt| *prompt >= behind)
         .collect();
     // Another program may have asked something there as well, or instead.
-    if !prompts
-        .into_iter()
-        .any(|prompt| holds(&mut opened, prompt, &sent.prompt))
-    {
-        return Arrival::Absent;
-    }
-    match is_answered(services, agent, &mut opened) {
-        true => Arrival::Answered,
-        false => Arrival::Present,
+    let asked = Asked::of(&sent.prompt);
+    let likeness = prompts.into_iter().map(|message| match opened.message(message) {
+        Ok(Some(message)) => asked.likeness(&message.parts),
+        // Whose it is nobody can tell.
+        Ok(None) | Err(_) => Likeness::Possible,
+    });
+    match likeness.max() {
+        None | Some(Likeness::Another) => Arrival::Absent,
+        Some(Likeness::Same) if is_answered(services, agent, &mut opened) => Arrival::Answered,
+        Some(Likeness::Same | Likeness::Possible) => Arrival::Present,
     }
 }
 
-/// Whether a message may be this prompt, by its words: they may stand between others, and be broken otherwise. What has no
-/// words that an agent leaves as they are may be any.
-fn holds(opened: &mut Opened, message: usize, prompt: &PromptContent) -> bool {
-    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
-    let words = squeezed(&prompt.to_text());
-    // A command is written down in the agent's own form.
-    if words.is_empty() || words.starts_with('/') {
-        return true;
+/// Of so few characters, blanks aside, a prompt may stand in another by chance.
+const SHORT_CHARACTERS: usize = 12;
+
+/// How much a message is like a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Likeness {
+    /// It has other words.
+    Another,
+    /// Its words do not tell.
+    Possible,
+    /// It has these words.
+    Same,
+}
+
+/// The words of a prompt, to be looked for. Agents break them otherwise, put others around them, and what a file or a picture
+/// is called between them.
+#[derive(Debug)]
+struct Asked {
+    texts: Vec<String>,
+    is_command: bool,
+}
+
+impl Asked {
+    fn of(prompt: &PromptContent) -> Self {
+        let mut texts = prompt.texts();
+        texts.retain(|text| !text.trim().is_empty());
+        Self {
+            is_command: texts.first().is_some_and(|text| is_command(text)),
+            texts: texts.iter().map(|text| squeezed(text)).collect(),
+        }
     }
-    let Ok(Some(message)) = opened.message(message) else {
-        return true;
-    };
-    let texts = message.parts.iter().filter_map(|part| match part {
-        Part::Text(text) => Some(squeezed(text)),
-        _ => None,
-    });
-    let texts: String = texts.collect();
-    texts.is_empty() || texts.contains(&words)
+
+    fn likeness(&self, parts: &[Part]) -> Likeness {
+        let parts: Vec<String> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text(text) => Some(squeezed(text)),
+                _ => None,
+            })
+            .collect();
+        let whole = parts.concat();
+        // A command is written down in the agent's own form.
+        if self.texts.is_empty() || self.is_command || whole.is_empty() {
+            return Likeness::Possible;
+        }
+        let mut rest = whole.as_str();
+        for text in &self.texts {
+            let Some(place) = rest.find(text.as_str()) else {
+                return Likeness::Another;
+            };
+            rest = &rest[place + text.len()..];
+        }
+        let is_long = self.texts.iter().map(|text| text.chars().count()).sum::<usize>() >= SHORT_CHARACTERS;
+        let stands_alone = self.texts.iter().all(|text| parts.contains(text));
+        match is_long || stands_alone {
+            true => Likeness::Same,
+            false => Likeness::Possible,
+        }
+    }
+}
+
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+/// Whether a text is a command of the agent's: a path is none.
+fn is_command(text: &str) -> bool {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    let name = word.strip_prefix('/').unwrap_or_default();
+    !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '.'))
 }
 
 /// Whether the last turn came to its end there, with the model's own words. Where the file does not say it, it did not.
@@ -140,4 +196,70 @@ fn open(
         }
         Format::Codex => Opened::codex(library, root, id.as_str(), None),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn likeness(prompt: serde_json::Value, parts: &[&str]) -> Likeness {
+        let prompt: PromptContent = serde_json::from_value(prompt).unwrap();
+        let parts: Vec<Part> = parts.iter().map(|text| Part::Text((*text).to_owned())).collect();
+        Asked::of(&prompt).likeness(&parts)
+    }
+
+    #[test]
+    fn a_prompt_is_known_by_its_words() {
+        let text = |text: &str| json!([{"type": "text", "text": text}]);
+        let with_file = json!([
+            {"type": "text", "text": "Look at"},
+            {"type": "resource_link", "name": "a.rs", "uri": "file:///p/a.rs"},
+            {"type": "text", "text": "and mend it"},
+        ]);
+        let picture = json!([{"type": "image", "mimeType": "image/png", "data": "AA=="}]);
+        let long = "mend the file of hosts";
+        let table = [
+            (text(long), &["mend the\nfile of  hosts"][..], Likeness::Same),
+            (
+                text(long),
+                &["Before:\n\nmend the file of hosts\n"],
+                Likeness::Same,
+            ),
+            (text(long), &["Before", "mend the file of hosts"], Likeness::Same),
+            (text(long), &["mend the file"], Likeness::Another),
+            (
+                with_file.clone(),
+                &["Look at", "[@a.rs](file:///p/a.rs)", "and mend it"],
+                Likeness::Same,
+            ),
+            (
+                with_file.clone(),
+                &["Look at[@a.rs](file:///p/a.rs)and mend it"],
+                Likeness::Same,
+            ),
+            (with_file, &["and mend it", "Look at"], Likeness::Another),
+            // Few words may stand in others by chance.
+            (text("ok"), &["look at the book"], Likeness::Possible),
+            (text("ok"), &["ok"], Likeness::Same),
+            (text("ok"), &["no"], Likeness::Another),
+            // A command is written down otherwise, a path is none.
+            (
+                text("/compact now"),
+                &["<command-name>/compact</command-name>"],
+                Likeness::Possible,
+            ),
+            (
+                text("/etc/hosts has a wrong line"),
+                &["elsewhere"],
+                Likeness::Another,
+            ),
+            (picture, &["elsewhere"], Likeness::Possible),
+            (text(long), &[], Likeness::Possible),
+        ];
+        for (prompt, parts, expected) in table {
+            assert_eq!(likeness(prompt.clone(), parts), expected, "{prompt} in {parts:?}");
+        }
+    }
 }

@@ -35,6 +35,10 @@ use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
 /// How long the closing of a session is waited for before its id is opened again. Agents take some milliseconds.
 const CLOSING_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a session is waited for that a process may hold which is about to end. It needs a second once its last session is
+/// closed.
+const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+
 /// What a climb starts from.
 pub struct ClimbRequest {
     /// The conversation as it stands.
@@ -426,7 +430,15 @@ impl Climber {
     ) -> Outcome {
         let generation = lease.generation();
         let (cwd, settings) = (&self.record.cwd, &self.record.settings);
-        let opened = upstream::open(&self.services, &self.entry, lease, opening, cwd, settings).await;
+        let (services, entry) = (&self.services, &self.entry);
+        let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings).await;
+        if let Err(error) = &opened
+            && upstream::is_held(entry, error)
+            && let Ok(true) = timeout(RELEASE_LIMIT, services.pool.retired_ended(&lease)).await
+        {
+            // One of those that have ended has had it: Codex gives no session back before.
+            opened = upstream::open(services, entry, lease, opening, cwd, settings).await;
+        }
         match opened {
             Ok((session, answer)) => {
                 if *opening == Opening::New

@@ -1,5 +1,7 @@
 //! What goes into a conversation and what comes out of it, as values. Pure.
 
+mod cut;
+
 use bridge_protocol::conversation::{
     ContinueAt, Conversation, ForkAnswer, OnBusy, OnLimit, Settings, TranscriptsOnDelete,
 };
@@ -11,12 +13,14 @@ use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::NewLink;
-use crate::store::{Anchor, ConversationRecord, CutPrompt, PendingTurn, RequestRecord};
+use crate::store::{Anchor, ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Request};
 use super::error::{ConversationError, StoreFailure};
 use super::growth::Loaded;
 use super::line::Dropped;
+
+pub use cut::{Arrival, Part, Sent};
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -96,7 +100,12 @@ pub enum Input<R> {
     /// The time has come for the conversation to go on by itself, with this turn.
     Due(TurnId),
     /// The agent answered the prompt.
-    PromptAnswered(Result<RawJson, RawJson>),
+    PromptAnswered {
+        /// Its result, or its error.
+        answer: Result<RawJson, RawJson>,
+        /// Whether prompts of other conversations in its process failed with it.
+        in_company: bool,
+    },
     /// The prompt did not leave the daemon, so no agent has it.
     PromptNotSent {
         /// Why.
@@ -135,62 +144,6 @@ pub enum Input<R> {
         /// How long a running turn gets, in milliseconds.
         grace_ms: u64,
     },
-}
-
-/// What a conversation had to do with the end of its agent's process, as far as anybody can tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
-    /// No other conversation's turn ran in it.
-    #[default]
-    Alone,
-    /// It ended by itself while turns of several conversations ran in it, any of which may be the cause.
-    Suspect,
-    /// None: the daemon ended it for the sake of another conversation.
-    Bystander,
-}
-
-/// Whether a prompt reached the agent, by its transcript.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// It does not stand behind the place where the transcript ended before it was sent.
-    Absent,
-    /// It does.
-    Present,
-    /// It does, and the last turn there came to its end: another program has gone on with it, or the agent by itself.
-    Answered,
-    /// Nobody can tell: the transcript cannot be read, or the place is not in it any more.
-    Unknown,
-}
-
-/// A prompt that was sent, or may have been.
-#[derive(Clone, Debug)]
-pub struct Sent {
-    /// To which session; none when none was open, so that nothing was sent.
-    pub upstream_id: Option<UpstreamId>,
-    /// Where its transcript ended before; none where that could not be read.
-    pub anchor: Option<Anchor>,
-    /// What was sent.
-    pub prompt: PromptContent,
-}
-
-impl From<&CutPrompt> for Sent {
-    fn from(cut: &CutPrompt) -> Self {
-        Self {
-            upstream_id: cut.upstream_id.clone(),
-            anchor: cut.anchor.clone(),
-            prompt: cut.prompt.clone(),
-        }
-    }
-}
-
-impl From<&PendingTurn> for Sent {
-    fn from(turn: &PendingTurn) -> Self {
-        Self {
-            upstream_id: turn.upstream_id.clone(),
-            anchor: turn.anchor.clone(),
-            prompt: turn.prompt.clone(),
-        }
-    }
 }
 
 /// What a caller can ask for.

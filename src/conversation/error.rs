@@ -85,7 +85,8 @@ pub enum ConversationError {
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
     },
-    /// What the agent answered passes by itself: a usage limit, an overloaded server, no network, or no answer in time.
+    /// What the agent answered passes by itself: a usage limit, an overloaded server, no network, a session that another
+    /// program writes to, or no answer in time.
     #[error("{message}")]
     Passing {
         /// The agent's words.

@@ -11,6 +11,7 @@ use bridge_protocol::event::Event;
 use jiff::Timestamp;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::failure::plain;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::Store;
@@ -87,7 +88,7 @@ pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// An error with everything that caused it, in one line.
+/// An error with everything that caused it, in one line. An agent's words are among it, which may be meant for a terminal.
 #[must_use]
 pub fn chain_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -97,5 +98,5 @@ pub fn chain_text(error: &(dyn Error + 'static)) -> String {
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    text
+    plain(&text)
 }

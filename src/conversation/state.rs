@@ -97,6 +97,8 @@ pub struct Turn<R> {
     pub stopped: bool,
     /// What it had to do with the end of its agent, once that has ended.
     pub part: Part,
+    /// Whether it runs in a process of its own, which is given up with it.
+    pub is_apart: bool,
 }
 
 /// The answer to a question whose agent is gone, on its way to the next one.

@@ -7,6 +7,7 @@
 mod branching;
 mod calls;
 mod continuing;
+mod due;
 mod ending;
 mod hearing;
 mod interrupts;
@@ -66,7 +67,9 @@ impl<R> Model<R> {
             }
             Input::Ascertained { job, arrival } => self.ascertained(job, arrival, now, &mut effects),
             Input::Due(turn_id) => self.fall_due(turn_id, now),
-            Input::PromptAnswered(answer) => self.prompt_answered(answer, now, &mut effects),
+            Input::PromptAnswered { answer, in_company } => {
+                self.prompt_answered(answer, in_company, now, &mut effects);
+            }
             Input::PromptNotSent { error, is_ending } => {
                 self.prompt_not_sent(error, is_ending, now, &mut effects);
             }

@@ -402,6 +402,17 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 ),
             };
             let upstream = upstream_json(agent);
+            if is_held(entry, error) {
+                return ConversationError::Passing {
+                    message: format!(
+                        "the agent {} does not open the session while another program, or one of its own processes that has \
+                         not ended yet, writes to it; close it there, or try again in a minute",
+                        entry.name
+                    ),
+                    upstream,
+                    limit: None,
+                };
+            }
             let passes = matches!(
                 failure.kind,
                 FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network
@@ -440,19 +451,34 @@ fn wants_sign_in(entry: &AgentEntry, error: &CallError) -> bool {
     matches!(error, CallError::Agent(agent) if classify(entry, agent).kind == FailureKind::AuthRequired)
 }
 
+/// Whether the agent says that somebody else writes to the session.
+pub(super) fn is_held(entry: &AgentEntry, error: &OpenError) -> bool {
+    let OpenError::Call(CallError::Agent(error)) = error else {
+        return false;
+    };
+    let data = data_of(error);
+    failure::is_session_held(entry.kind, &evidence_of(error, data.as_ref()))
+}
+
+fn data_of(error: &AgentError) -> Option<Value> {
+    let data = error.data.as_ref()?;
+    serde_json::from_str(data.get()).ok()
+}
+
+fn evidence_of<'a>(error: &'a AgentError, data: Option<&'a Value>) -> Evidence<'a> {
+    Evidence {
+        code: Some(error.code),
+        message: Some(&error.message),
+        data,
+        ..Evidence::default()
+    }
+}
+
 /// What kind of failure an agent's error is.
 #[must_use]
 pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
-    let data: Option<Value> = error
-        .data
-        .as_ref()
-        .and_then(|data| serde_json::from_str(data.get()).ok());
-    let evidence = Evidence {
-        code: Some(error.code),
-        message: Some(&error.message),
-        data: data.as_ref(),
-        ..Evidence::default()
-    };
+    let data = data_of(error);
+    let evidence = evidence_of(error, data.as_ref());
     failure::classify(
         entry.kind,
         &evidence,
@@ -514,6 +540,7 @@ async fn await_answer(
                     request: answered,
                     outcome,
                     attachment,
+                    ..
                 } if answered == request => {
                     return outcome.map(|raw| (raw, attachment));
                 }

@@ -191,6 +191,15 @@ impl DaemonLock {
     }
 }
 
+impl Drop for DaemonLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that is just being started has the file open too, until it is another program.
+        if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
+            tracing::warn!(path = %self.path.display(), %error, "the lock was not given back");
+        }
+    }
+}
+
 /// What the lock file `path` shows; none where there is no file. Takes nothing away from a daemon that runs or
 /// starts.
 ///

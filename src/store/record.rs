@@ -3,9 +3,11 @@
 //! Members that a later version adds are optional here (`#[serde(default)]`), so that records without them stay
 //! readable. A record of a newer version is read as far as its members are known and never written again.
 
+mod continuation;
+
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{Continuation, Limit, OnLimit, Parent, Settings};
+use bridge_protocol::conversation::{Limit, OnLimit, Parent, Settings};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
@@ -14,6 +16,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Chain;
+
+pub use continuation::{LaterText, PendingContinuation};
 
 /// The version of the records that this program writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -112,7 +116,7 @@ pub struct Reported {
 pub struct AnsweredInterrupt {
     /// The question.
     pub id: InterruptId,
-    /// Who answered: `client`, `cancel`, `agent` or `policy`.
+    /// Who answered: the client's name, `cancel`, `agent`, `policy` or `reset`.
     pub by: String,
 }
 
@@ -177,6 +181,9 @@ pub struct WaitingPrompt {
 pub struct CutPrompt {
     /// What was asked.
     pub prompt: PromptContent,
+    /// What was asked before and has not reached the agent either: it goes out first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PromptContent>,
     /// The session that it was sent to; absent when none was open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_id: Option<UpstreamId>,
@@ -210,33 +217,6 @@ pub struct OpenRequest {
     pub fingerprint: String,
 }
 
-/// What goes out by itself at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PendingContinuation {
-    /// When.
-    pub at: Timestamp,
-    /// When that was reckoned, where nobody named the time: it is as long to wait from then, whatever becomes of the clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Timestamp>,
-    /// How often it has been sent, or its session was not to be had.
-    #[serde(default)]
-    pub attempts: u32,
-    /// Whether it has been sent since it was made.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub sent: bool,
-    /// Whether its agent ended with turns of several conversations under way, any of which may be the cause: it goes out in
-    /// a process of its own, and not again where that one ends too.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub apart: bool,
-    /// Whether the prompts that are held go out behind it.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub line: bool,
-    /// What is said where the prompt that was cut short is in the transcript, or where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<PromptContent>,
-}
-
 /// How far a pending turn is known to have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -247,7 +227,7 @@ pub enum TurnPhase {
     ToolStarted,
 }
 
-/// The end of a transcript before a prompt was sent: a human record behind it means that the prompt arrived.
+/// The end of a transcript before a prompt was sent: behind it is looked for whether that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Anchor {
@@ -451,6 +431,15 @@ impl ConversationRecord {
 }
 
 impl CutPrompt {
+    /// It and what was asked before it, as one prompt.
+    #[must_use]
+    pub fn whole(&self) -> PromptContent {
+        match &self.before {
+            Some(before) => before.followed_by(&self.prompt),
+            None => self.prompt.clone(),
+        }
+    }
+
     /// Whether the agent is known to have it.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
@@ -462,6 +451,7 @@ impl From<&PendingTurn> for CutPrompt {
     fn from(turn: &PendingTurn) -> Self {
         Self {
             prompt: turn.prompt.clone(),
+            before: None,
             upstream_id: turn.upstream_id.clone(),
             anchor: turn.anchor.clone(),
             tool_started: turn.phase >= TurnPhase::ToolStarted,
@@ -469,33 +459,6 @@ impl From<&PendingTurn> for CutPrompt {
             arrived: turn.taken.then_some(true),
             open_request: None,
             min_fidelity: turn.min_fidelity,
-        }
-    }
-}
-
-impl PendingContinuation {
-    /// Whether the clock has been set back behind the moment at which the wait was reckoned.
-    #[must_use]
-    pub fn is_of_another_clock(&self, now: Timestamp) -> bool {
-        self.since.is_some_and(|since| since > now)
-    }
-
-    /// When its conversation is woken: at its time, or at once to reckon that anew.
-    #[must_use]
-    pub fn wakes_at(&self, now: Timestamp) -> Timestamp {
-        if self.is_of_another_clock(now) {
-            now
-        } else {
-            self.at
-        }
-    }
-}
-
-impl From<&PendingContinuation> for Continuation {
-    fn from(pending: &PendingContinuation) -> Self {
-        Self {
-            at: pending.at,
-            attempts: pending.attempts,
         }
     }
 }

@@ -18,11 +18,34 @@ pub(crate) fn verify_upstream(client: &mut Client, ledger: &mut Ledger) {
     }
 }
 
+/// What is told of one conversation.
+struct Seen {
+    entries: Value,
+    links: Value,
+    view: Value,
+}
+
+impl Seen {
+    /// All of it as it stands together: a conversation may go on by itself between one call and the next.
+    fn at_one_time(client: &mut Client, id: &str) -> Self {
+        let params = json!({"conversationId": id, "limit": 1000});
+        let mut lineage = client.call("conversation/lineage", &params)["entries"].take();
+        loop {
+            let entries = lineage;
+            let links = client.call("conversation/chain", &params)["links"].take();
+            let view = client.call("conversation/get", &params)["conversation"].take();
+            lineage = client.call("conversation/lineage", &params)["entries"].take();
+            if lineage == entries {
+                return Self { entries, links, view };
+            }
+        }
+    }
+}
+
 /// The lineage has every entry that was seen and no hole, and the chain is what it says.
 pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
-    let params = json!({"conversationId": ledger.id, "limit": 1000});
-    let entries = client.call("conversation/lineage", &params)["entries"].take();
-    let entries = entries.as_array().unwrap();
+    let seen_now = Seen::at_one_time(client, &ledger.id);
+    let entries = seen_now.entries.as_array().unwrap();
     for (place, entry) in entries.iter().enumerate() {
         assert_eq!(
             entry["seq"],
@@ -67,10 +90,8 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
         ledger.resets = resets;
     }
 
-    let params = json!({"conversationId": ledger.id});
-    let links = client.call("conversation/chain", &params)["links"].take();
-    let links = links.as_array().unwrap();
-    let view = &client.call("conversation/get", &params)["conversation"];
+    let links = seen_now.links.as_array().unwrap();
+    let view = &seen_now.view;
     assert_eq!(view["chainLength"], links.len());
     let head = links
         .last()

@@ -265,7 +265,9 @@ impl Worker {
     fn cancel_idle(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let params = json!({"conversationId": self.active[index].id});
         let answer = self.ask(client, "conversation/cancel", &params)?;
-        assert_eq!(answer, Ok(json!({"cancelled": false})));
+        // What died together with another turn may be going on by itself.
+        let answer = answer.unwrap();
+        assert!(answer["cancelled"].is_boolean(), "{answer}");
         Ok(())
     }
 

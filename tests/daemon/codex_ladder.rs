@@ -5,15 +5,24 @@ use std::path::PathBuf;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Relation, Resumed, Via};
+use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching::{adopt, home};
+use crate::continuing::go_on;
 use crate::home::Home;
-use crate::scripted::{self, REFUSE_LOAD};
+use crate::scripted::{self, HELD, HELD_BY, REFUSE_LOAD};
+use crate::signs::Watched;
 use crate::support::{App, refused, tried};
+
+/// A prompt that Codex answers with that nobody is signed in.
+const SIGNED_OUT: &str =
+    r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32000,"message":"Authentication required"}}"#;
 
 /// What Codex answers for a session whose file it does not find.
 const UNKNOWN: &str = "no rollout found for thread id 1";
@@ -151,14 +160,14 @@ async fn what_a_person_put_away_is_left_there_and_it_is_said_how_it_comes_back()
     opens_again(&app, &home, id).await;
 }
 
-/// Another Codex writes to it, say: it has all of it, and will give it when that one is done.
+/// It has all of it, and says no more than that it will not.
 #[tokio::test]
 async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     let home = home();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = adopt(&app, &home).await;
-    let data = json!({"reason": "thread_active_writer"});
+    let data = json!({"reason": "thread_of_another_kind"});
     refuse_load_with(
         &home,
         &json!({"code": -32600, "message": "Invalid request", "data": data}),
@@ -167,6 +176,88 @@ async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     assert_eq!(ways(&attempts), ["load", "freshProcess"]);
     assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
     opens_again(&app, &home, id).await;
+}
+
+/// Another Codex has it open, say, and will be done with it: nothing has failed, and nothing is tried past it.
+#[tokio::test]
+async fn a_session_that_another_program_writes_to_is_waited_for() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = adopt(&app, &home).await;
+    let before = app.get(id).await;
+    fs::write(home.path().join(REFUSE_LOAD), HELD).unwrap();
+    let error = app.try_send(id, "go on").await.unwrap_err();
+    assert_eq!((error.kind, error.retryable), (ErrorKind::AgentError, true));
+    assert!(error.message.contains("close it there"), "{error:?}");
+    let after = app.get(id).await;
+    assert_eq!((after.state, &after.head), (before.state, &before.head));
+    assert_eq!(openings(&home), 1);
+
+    // What goes on by itself waits on.
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"text": "go on", "at": Timestamp::now()})).await;
+    let tried_once = |event: &Event| match event {
+        Event::Updated { conversation } => conversation
+            .continuation
+            .as_ref()
+            .filter(|continuation| continuation.attempts == 1)
+            .map(|_| conversation.state),
+        _ => None,
+    };
+    assert_eq!(events.find(tried_once).await, before.state);
+    opens_again(&app, &home, id).await;
+}
+
+/// A sibling's turn keeps a process in which nobody is signed in, and that holds what was closed there.
+#[tokio::test]
+async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, sibling) = (
+        adopt(&app, &home).await,
+        app.make_with(&home.project(), json!({"agent": "codex"})).await.id,
+    );
+    resume(&app, id).await;
+    let head = app.get(id).await.head;
+    let mut raw = daemon.raw().await;
+    let (running, _) = raw.run(sibling, "hold").await;
+    let of_sibling = app.get(sibling).await.head.unwrap();
+    let (pid, _) = of_sibling
+        .as_str()
+        .strip_prefix('s')
+        .unwrap()
+        .split_once('-')
+        .unwrap();
+    fs::write(home.path().join(HELD_BY), pid).unwrap();
+    let turn = app.send(id, SIGNED_OUT).await;
+    assert_eq!(turn.failure.unwrap().kind, FailureKind::AuthRequired);
+
+    let mut waiting = daemon.raw().await;
+    let nothing = r#"{"jsonrpc":"2.0","method":"_nothing/new"}"#;
+    let params = json!({"conversationId": id, "prompt": nothing});
+    let request = waiting.send("conversation/prompt", params).await;
+    Watched::below(home.path()).wait_for("opening that is refused", || (openings(&home) == 2).then_some(()));
+    app.call("conversation/cancel", json!({"conversationId": sibling}))
+        .await
+        .unwrap();
+    assert_eq!(raw.answer(running).await["result"]["stopReason"], "cancelled");
+    let turn = waiting.answer(request).await["result"].take();
+    assert_eq!(
+        (&turn["stopReason"], &turn["resumed"]["fidelity"]),
+        (&json!("end_turn"), &json!("full")),
+        "{turn}"
+    );
+    assert_eq!(app.get(id).await.head, head);
+    assert_eq!(openings(&home), 3);
+}
+
+/// How often a session was to be opened again.
+fn openings(home: &Home) -> usize {
+    let heard = scripted::heard(home, "codex");
+    let openings = heard.iter().filter(|sent| sent["method"] == "session/load");
+    openings.count()
 }
 
 /// Nothing of it can be told, and to begin anew is for a person to say.

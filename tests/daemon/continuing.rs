@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ErrorKind};
@@ -364,17 +364,12 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["before"]).await;
-    let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
     assert!(limited.continuation.is_some());
     append_turn(&home.transcript_of(&app, id).await, "elsewhere");
     go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    let is_idle = |event: &Event| {
-        matches!(event, Event::StateChanged { state } if *state == ConversationState::Idle).then_some(())
-    };
-    events.find(is_idle).await;
-    let shown = app.get(id).await;
-    assert_eq!((shown.continuation, shown.cut_short), (None, false));
+    let is_done = |shown: &Conversation| !shown.cut_short && shown.state == ConversationState::Idle;
+    assert_eq!(app.once(id, is_done).await.continuation, None);
     assert_eq!(
         prompts(&app, &home, id).await,
         ["before", "[[limit 3600]]", "elsewhere"]

@@ -148,6 +148,45 @@ async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
     assert_eq!(app.recall(other).await.len(), 2);
 }
 
+/// A process holds what was open in it until its end, which does not wait for a prompt in each conversation.
+#[tokio::test]
+async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() {
+    let (home, token) = with_accounts();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, resting) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    let (running, asking) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    for id in [id, resting] {
+        app.send(id, "before").await;
+    }
+    let mut raw = daemon.raw().await;
+    let asked = asks(&mut raw, asking).await;
+    let (hanging, _) = raw.hang(running).await;
+    let old_agent = home.only_agent();
+    let (mut left, mut of_running) = (app.events(resting).await, app.events(running).await);
+    fs::remove_file(&token).unwrap();
+    let turn = app.send(id, "signed out").await;
+    assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
+    left.until("closed").await;
+    assert!(!app.get(resting).await.live);
+
+    // Those in which something is under way leave when it has come to its end.
+    assert!(app.get(running).await.live && app.get(asking).await.live);
+    app.call("conversation/cancel", json!({"conversationId": running}))
+        .await
+        .unwrap();
+    assert_eq!(raw.answer(hanging).await["result"]["stopReason"], "cancelled");
+    of_running.until("closed").await;
+    assert!(app.get(asking).await.live);
+    assert_eq!(
+        allow(&app, &mut raw, asking, asked).await["stopReason"],
+        "end_turn"
+    );
+    wait_for_end(old_agent);
+    fs::write(&token, "second").unwrap();
+    assert_eq!(app.remembered(resting).await, ["before"]);
+}
+
 /// An agent that looks at each prompt needs no other process; what it is asked for goes through the same door.
 #[tokio::test]
 async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {

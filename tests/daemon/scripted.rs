@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
+use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 use session_bridge::transcript::preamble::is_preamble;
 
@@ -27,6 +28,14 @@ pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
 
 /// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
 pub(crate) const REFUSE_LOAD: &str = "refuse-load";
+
+/// A file in the home of the test with the id of a process. While that lives the agent opens no session: as Codex does not open
+/// what another process still holds.
+pub(crate) const HELD_BY: &str = "held-by";
+
+/// What Codex answers for a session that somebody else writes to.
+pub(crate) const HELD: &str =
+    r#"{"code":-32600,"message":"Invalid request","data":{"reason":"thread_active_writer"}}"#;
 
 /// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
 pub(crate) const REFUSE_NEW: &str = "refuse-new";
@@ -140,6 +149,9 @@ impl Agent {
                 self.answer(&id, &json!({ "sessionId": session }));
             }
             Some("session/load") => {
+                if fs::read_to_string(HELD_BY).is_ok_and(|pid| is_alive(&pid)) {
+                    return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{HELD}}}"));
+                }
                 if let Ok(error) = fs::read_to_string(REFUSE_LOAD) {
                     return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}"));
                 }
@@ -204,4 +216,9 @@ impl Agent {
     fn send(&mut self, line: &str) {
         self.output.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    test_kill_process(pid).is_ok()
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::effects::Effects;
+use crate::ledger::text;
 use crate::promises::{Follows, Promise};
 use crate::round::{Asked, Round, Sent};
 use crate::verify::history;
@@ -116,6 +117,12 @@ impl Round {
             Follows::Fired => self.figures.fired += 1,
             Follows::CarriedOver => self.figures.carried_over += 1,
             Follows::Never(mark) => self.never.push((talk, mark)),
+            Follows::IsAnswered => {
+                let mut client = Client::connect(&self.home.socket()).unwrap();
+                if history(&mut client, &self.talks[talk].id).is_answered() {
+                    self.promises[talk].is_answered();
+                }
+            }
             Follows::HasGoneOut(mark) => {
                 let mut client = Client::connect(&self.home.socket()).unwrap();
                 let history = history(&mut client, &self.talks[talk].id);
@@ -159,16 +166,20 @@ impl Round {
         let params = json!({"conversationId": self.talks[talk].id});
         let view = client.call("conversation/get", &params);
         for question in view["conversation"]["interrupts"].as_array().unwrap() {
-            let question = question["id"].as_str().unwrap().to_owned();
-            let outcome = json!({"outcome": "selected", "optionId": "reject_once"});
-            let params = json!({"interruptId": question, "outcome": outcome});
-            self.ask(
-                Asked::Respond(question),
-                Some(talk),
-                "conversation/respond",
-                params,
-            );
+            self.respond(talk, text(question, "id"), "reject_once");
         }
+    }
+
+    /// Answers a question.
+    pub(crate) fn respond(&mut self, talk: usize, question: String, option: &str) {
+        let outcome = json!({"outcome": "selected", "optionId": option});
+        let params = json!({"interruptId": question, "outcome": outcome});
+        self.ask(
+            Asked::Respond(question),
+            Some(talk),
+            "conversation/respond",
+            params,
+        );
     }
 }
 

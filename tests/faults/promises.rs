@@ -25,6 +25,8 @@ pub(crate) struct Promise {
     mark: Option<String>,
     /// Whether it went away with nothing that would explain it so far.
     is_unexplained: bool,
+    /// Whether the turn that ended last would explain it, as long as nothing else has happened.
+    is_taken_over: bool,
     /// What the conversation does.
     state: String,
     /// Of the restart whose snapshot is still to come: whether nobody knows what became of the promise.
@@ -47,6 +49,8 @@ pub(crate) enum Follows {
     CarriedOver,
     /// The text with this mark never goes out.
     Never(String),
+    /// Nothing was left to go on with: the history has to hold the agent's answer.
+    IsAnswered,
     /// It went out in the life before, for nothing is left of it: the history has to hold the text with this mark, or the
     /// word to go on.
     HasGoneOut(Option<String>),
@@ -62,6 +66,7 @@ impl Promise {
             turn: None,
             mark: None,
             is_unexplained: false,
+            is_taken_over: false,
             state: String::new(),
             restarted: None,
             heard: Instant::now(),
@@ -113,6 +118,11 @@ impl Promise {
                 drop(self.mark.take_if(|mark| is_sent(mark)));
             }
             "turnEnded" => self.turn_ended(&event["turn"]),
+            // Who refuses what a dead agent asked is done with its turn.
+            "interruptResolved" => {
+                self.is_taken_over = true;
+                self.is_unexplained = false;
+            }
             _ => {}
         }
         Follows::Nothing
@@ -121,6 +131,7 @@ impl Promise {
     fn is_in(&mut self, state: &str) {
         state.clone_into(&mut self.state);
         self.is_cancelled &= self.runs();
+        self.is_taken_over &= !self.runs();
         // Why is told with it, in words.
         self.is_unexplained &= state != "failed";
     }
@@ -130,8 +141,17 @@ impl Promise {
         if self.told.is_some() {
             return Follows::Nothing;
         }
-        self.is_unexplained = std::mem::take(&mut self.is_durable) && self.state != "failed";
+        let is_explained = std::mem::take(&mut self.is_taken_over) || self.state == "failed";
+        self.is_unexplained = std::mem::take(&mut self.is_durable) && !is_explained;
+        if self.is_unexplained && self.state == "idle" && self.mark.is_none() {
+            return Follows::IsAnswered;
+        }
         self.never()
+    }
+
+    /// The history holds the agent's answer to what was cut short.
+    pub(crate) fn is_answered(&mut self) {
+        self.is_unexplained = false;
     }
 
     fn never(&mut self) -> Follows {
@@ -148,7 +168,9 @@ impl Promise {
         );
         // A turn that ended well has taken over.
         let is_its_own = self.turn.as_deref() == turn["turnId"].as_str();
-        if is_its_own || !is_failed {
+        // It is told as gone once that is on disk, with the end of the turn or behind it.
+        self.is_taken_over = is_its_own || !is_failed;
+        if self.is_taken_over {
             self.is_unexplained = false;
         }
         if is_its_own {
@@ -165,6 +187,7 @@ impl Promise {
         // It may have gone out already.
         if self.told.is_some() && self.turn.is_none() {
             self.is_durable = true;
+            self.is_taken_over = false;
             self.mark = mark;
         }
         follows
@@ -201,6 +224,7 @@ impl Promise {
         self.gone_out.clear();
         self.turn = None;
         self.is_unexplained = false;
+        self.is_taken_over = false;
         self.is_cancelled = false;
         self.is_sound = false;
     }
@@ -294,6 +318,17 @@ mod tests {
         promise.hear(&updated(None));
         assert!(fails(|| promise.assert_explained()));
         promise.hear(&json!({"type": "turnEnded", "turn": {"turnId": "2", "stopReason": "end_turn"}}));
+        promise.assert_explained();
+
+        // Somebody answered what it was to go on with, or refused what it had asked.
+        let mut promise = Promise::of("c");
+        promise.hear(&snapshot(None, "limited"));
+        promise.hear(&updated(Some("t")));
+        promise.is_promised(None);
+        promise.hear(&json!({"type": "stateChanged", "state": "idle"}));
+        assert_eq!(promise.hear(&updated(None)), Follows::IsAnswered);
+        assert!(fails(|| promise.assert_explained()));
+        promise.hear(&json!({"type": "interruptResolved"}));
         promise.assert_explained();
 
         let restarted = |at, state| {

@@ -391,14 +391,7 @@ impl Round {
         if event["type"] == "interruptRaised" && self.random.chance(80) {
             let question = text(&event["interrupt"], "id");
             let choice = self.random.pick(&["allow_once", "allow_once", "reject_once"]);
-            let outcome = json!({"outcome": "selected", "optionId": choice});
-            let params = json!({"interruptId": question, "outcome": outcome});
-            self.ask(
-                Asked::Respond(question),
-                Some(talk),
-                "conversation/respond",
-                params,
-            );
+            self.respond(talk, question, choice);
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct History {
     /// What is told of sessions before in words: of one that was branched off such a session nothing else is.
     retold: String,
     gaps: Vec<Value>,
+    /// Whether the agent had the last word.
+    ends_answered: bool,
 }
 
 impl History {
@@ -74,9 +76,15 @@ impl History {
         self.retold.contains(text) || prompts.any(|prompt| prompt.contains(text))
     }
 
+    /// Whether the agent answered what was asked last, as far as the history has it.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.ends_answered || !self.gaps.is_empty()
+    }
+
     /// Whether the conversation has gone on in it, with a text of this mark where there was one.
     pub(crate) fn has_gone_on(&self, mark: Option<&str>) -> bool {
-        !self.gaps.is_empty() || self.holds(GO_ON) || mark.is_some_and(|mark| self.holds(mark))
+        let has_it = mark.map_or(self.ends_answered, |mark| self.holds(mark));
+        !self.gaps.is_empty() || self.holds(GO_ON) || has_it
     }
 }
 
@@ -86,6 +94,7 @@ pub(crate) fn history(client: &mut Client, id: &str) -> History {
     loop {
         let page = client.call("conversation/history", &params);
         for message in page["messages"].as_array().unwrap() {
+            history.ends_answered = message["role"] == "assistant" && message["kind"].is_null();
             if message["role"] != "user" || !message["kind"].is_null() {
                 continue;
             }

@@ -3,15 +3,13 @@
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use bridge_protocol::turn::FailureKind;
 
 use crate::bridge::Bridge;
 use crate::processes::assert_gone;
+use crate::refused::{Case, failed, told_each_for_itself};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
-
-/// A refusal, what it must be taken for, and whether the same prompt may succeed later.
-type Case = (&'static str, FailureKind, bool);
 
 const CASES: [Case; 5] = [
     ("[[err 529 ra=0]]", FailureKind::Overloaded, true),
@@ -35,22 +33,7 @@ fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
     let other = conversed(&bridge);
     let cases = CASES.map(|case| (conversed(&bridge), case));
     let beside = "beside them [[slow 20 0.1]]";
-    let healthy = bridge.begin_prompt(other, beside, None);
-    let running = cases.map(|(id, case)| (id, case, bridge.begin_prompt(id, case.0, None)));
-    for (id, (refused, kind, retryable), turn) in running {
-        let turn = turn.wait().expect("a turn result");
-        assert_eq!(failed(&turn), (kind, retryable), "{refused}: {turn:?}");
-        let expected = match kind {
-            FailureKind::RateLimited => ConversationState::Limited,
-            _ => ConversationState::Idle,
-        };
-        let now = bridge.get(id);
-        assert_eq!((now.state, now.live), (expected, true), "{refused}");
-    }
-    let turn = healthy.wait().expect("a turn result");
-    assert_eq!((turn.stop_reason, turn.failure), (StopReason::EndTurn, None));
-    let now = bridge.get(other);
-    assert_eq!((now.state, now.limit), (ConversationState::Idle, None));
+    told_each_for_itself(&bridge, cases, (other, beside));
 
     for (id, (refused, ..)) in cases {
         let next = format!("after {}", refused.trim_matches(['[', ']']));
@@ -150,11 +133,4 @@ fn conversed(bridge: &Bridge) -> ConversationId {
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     id
-}
-
-/// What a failed turn failed of, and whether the same prompt may succeed later.
-fn failed(turn: &TurnResult) -> (FailureKind, bool) {
-    assert_eq!(turn.stop_reason, StopReason::Failed, "{turn:?}");
-    let failure = turn.failure.as_ref().expect("a failure");
-    (failure.kind, failure.retryable)
 }

@@ -24,12 +24,17 @@ mod failures;
 mod limits;
 #[path = "../support/passing.rs"]
 mod passing;
+#[path = "../support/permitted.rs"]
+mod permitted;
 #[cfg(target_os = "linux")]
 #[path = "../support/processes.rs"]
 mod processes;
 mod questions;
 #[path = "../support/reading.rs"]
 mod reading;
+#[cfg(target_os = "linux")]
+#[path = "../support/refused.rs"]
+mod refused;
 mod sdk;
 mod settings;
 #[cfg(target_os = "linux")]

@@ -1,12 +1,11 @@
 //! Questions of the agent, answered over the socket.
 
-use std::fs;
-
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
-use bridge_protocol::turn::{InterruptKind, StopReason};
+use bridge_protocol::turn::StopReason;
 
 use crate::bridge::Bridge;
+use crate::permitted::asked_and_done;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 
@@ -20,23 +19,7 @@ fn a_permission_is_asked_and_what_is_allowed_is_done() {
         return;
     };
     let id = bridge.conversation(Settings::default());
-    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = bridge.question(id);
-    assert_eq!(
-        (interrupt.kind, interrupt.orphaned),
-        (InterruptKind::Permission, false)
-    );
-    let now = bridge.get(id);
-    assert_eq!(now.state, ConversationState::Awaiting);
-    assert_eq!(now.interrupts, std::slice::from_ref(&interrupt));
-    let made = bridge.lab.project().join("made.txt");
-    assert!(!made.exists());
-
-    bridge.respond(id, &interrupt, "allow_once");
-    let turn = running.wait().expect("a turn result");
-    assert_eq!(turn.stop_reason, StopReason::EndTurn);
-    assert_eq!(fs::read_to_string(made).expect("the file"), "made\n");
-    assert_eq!(bridge.get(id).interrupts, []);
+    asked_and_done(&bridge, id, MAKES_A_FILE);
     bridge.prompted(id, "next");
     let expected = [
         user(MAKES_A_FILE),

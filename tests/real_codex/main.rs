@@ -22,6 +22,8 @@ mod failures;
 mod limits;
 #[path = "../support/passing.rs"]
 mod passing;
+#[path = "../support/permitted.rs"]
+mod permitted;
 #[cfg(target_os = "linux")]
 #[path = "../support/processes.rs"]
 mod processes;
@@ -30,6 +32,9 @@ mod questions;
 
 #[path = "../support/reading.rs"]
 mod reading;
+#[cfg(target_os = "linux")]
+#[path = "../support/refused.rs"]
+mod refused;
 #[cfg(target_os = "linux")]
 mod survival;
 mod transcripts;

@@ -2,14 +2,13 @@
 //!
 //! Codex asks a person only in a mode that says so, and there about what its model wants to run outside of the sandbox.
 
-use std::fs;
-
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
-use bridge_protocol::turn::{FailureKind, InterruptKind, StopReason};
+use bridge_protocol::turn::{FailureKind, StopReason};
 
 use crate::bridge::Bridge;
+use crate::permitted::asked_and_done;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 use crate::survival::{cut_short_in, kill_server};
 use crate::transcripts::asked;
@@ -32,23 +31,7 @@ fn a_permission_is_asked_and_what_is_allowed_is_done() {
         return;
     };
     let id = bridge.conversation(asking());
-    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = bridge.question(id);
-    assert_eq!(
-        (interrupt.kind, interrupt.orphaned),
-        (InterruptKind::Permission, false)
-    );
-    let now = bridge.get(id);
-    assert_eq!(now.state, ConversationState::Awaiting);
-    assert_eq!(now.interrupts, std::slice::from_ref(&interrupt));
-    let made = bridge.lab.project().join("made.txt");
-    assert!(!made.exists());
-
-    bridge.respond(id, &interrupt, "allow_once");
-    let turn = running.wait().expect("a turn result");
-    assert_eq!(turn.stop_reason, StopReason::EndTurn);
-    assert_eq!(fs::read_to_string(made).expect("the file"), "made\n");
-    assert_eq!(bridge.get(id).interrupts, []);
+    asked_and_done(&bridge, id, MAKES_A_FILE);
     bridge.prompted(id, "next");
     let expected = [
         user(MAKES_A_FILE),

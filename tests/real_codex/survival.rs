@@ -9,6 +9,7 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use serde_json::json;
 
 use crate::bridge::Bridge;
+use crate::limits::{GO_ON, went_on};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;
@@ -101,6 +102,47 @@ fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was
     bridge.prompted(other, "beside it");
     let expected = [&echoed("first")[..], &[user("beside it")]].concat();
     assert_eq!(asked(&bridge, "beside it"), expected);
+}
+
+/// F23: the turns of several conversations end with the server that they share, and nobody knows of which. Each goes on by
+/// itself, with an adapter and a server of its own.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f23_turns_that_died_with_their_server_go_on_apart() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let ids = [conversed(&bridge).0, conversed(&bridge).0];
+    let prompts = ["one [[slow 50 0.5]]", "two [[slow 50 0.5]]"];
+    let running = [0, 1].map(|which| {
+        let running = bridge.begin_prompt(ids[which], prompts[which], None);
+        bridge.wait_written(ids[which], prompts[which]);
+        bridge.lab.model.wait_for(prompts[which]);
+        running
+    });
+    kill_server(&bridge);
+    for turn in running {
+        let turn = turn.wait().expect("a turn result");
+        let failure = turn.failure.expect("a failure");
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (FailureKind::AgentDied, false),
+            "{failure:?}"
+        );
+        assert!(failure.message.contains("several conversations"), "{failure:?}");
+        assert!(turn.continuation.is_some(), "it goes on");
+    }
+    for (id, prompt) in ids.into_iter().zip(prompts) {
+        assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
+        let next = format!("after {prompt}").replace("[[slow 50 0.5]]", "");
+        bridge.prompted(id, next.trim());
+        let said = asked(&bridge, next.trim());
+        assert!(
+            said.contains(&user(prompt)) && said.contains(&user(GO_ON)),
+            "{said:?}"
+        );
+        assert_eq!(bridge.lab.model.times_asked(prompt), 1);
+    }
 }
 
 /// What was opened and not prompted yet is not on disk, and is gone with the server: nothing is lost, and nobody is told so.

@@ -449,3 +449,50 @@ fn names_are_those_of_the_wire() {
     assert_eq!(RateLimited.as_str(), "rateLimited");
     assert_eq!(FailureKind::DaemonRestarted.as_str(), "daemonRestarted");
 }
+
+#[test]
+fn what_an_agent_prints_for_a_terminal_is_told_without_that() {
+    let printed = "\u{1b}[2m22:00\u{1b}[0m \u{1b}[31mERROR\u{1b}[0m no room\n\u{1b}[0m\n";
+    let error = json!({"code": 1001, "message": printed, "data": {"restartable": true}});
+    let failure = of_error(Codex, &error);
+    assert_eq!(
+        (failure.kind, failure.message.as_str()),
+        (AgentDied, "22:00 ERROR no room")
+    );
+    let died = agent_died("exit status: 1", printed);
+    assert_eq!(
+        died.message,
+        "the agent's process ended (exit status: 1): 22:00 ERROR no room"
+    );
+    let nothing = json!({"code": 1001, "message": "\u{1b}[0m"});
+    assert_eq!(
+        of_error(Codex, &nothing).message,
+        "the agent answered with error 1001 and no message"
+    );
+}
+
+#[test]
+fn a_session_that_somebody_else_writes_to_is_told_by_data_or_else_by_words() {
+    let words = "thread 1 already has an active writer";
+    let table = [
+        (Codex, json!({"reason": "thread_active_writer"}), true),
+        (Codex, json!({"details": words}), true),
+        (Codex, json!({"reason": "other", "details": words}), false),
+        (Codex, json!(null), false),
+        (Claude, json!({"reason": "thread_active_writer"}), false),
+    ];
+    for (agent, data, expected) in table {
+        let error = json!({"code": -32600, "message": "Invalid request", "data": data});
+        assert_eq!(
+            is_session_held(agent, &Evidence::of_error(&error)),
+            expected,
+            "{data}"
+        );
+        let failure = of_error(agent, &error);
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (InvalidRequest, expected),
+            "{data}"
+        );
+    }
+}

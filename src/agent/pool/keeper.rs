@@ -80,6 +80,17 @@ impl Agent {
         self.leases.usage.borrow().is_signed_out
     }
 
+    /// Waits until it says that nobody is signed in. Cancel safe.
+    pub fn signed_out(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut usage = self.leases.usage.subscribe();
+        async move {
+            if usage.wait_for(|usage| usage.is_signed_out).await.is_err() {
+                // It is gone without having said so.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Whether it gets no new leases.
     #[must_use]
     pub(super) fn is_retired(&self) -> bool {

@@ -147,10 +147,9 @@ async fn f20_failures_back_off_but_a_person_may_try() {
     assert_eq!(begun.elapsed().as_millis(), 0);
 }
 
-/// A conversation that left a shared process which died starts its own only when nothing of that one writes any more.
+/// An agent each of which has a child that heeds no request to end, and a pool that does not wait for that for long.
 #[cfg(target_os = "linux")]
-#[tokio::test]
-async fn what_is_apart_shares_with_nobody_and_comes_behind_the_dead() {
+fn with_children_that_stay() -> (Launch, Pool) {
     let agent = launch(&format!(
         "(trap '' TERM; exec sleep 1000) </dev/null >/dev/null & {AGENT}"
     ));
@@ -162,14 +161,27 @@ async fn what_is_apart_shares_with_nobody_and_comes_behind_the_dead() {
         ..PoolSettings::default()
     };
     let pool = pool_with(settings, Arc::new(NoRecorder));
+    (agent, pool)
+}
+
+/// Kills a process and waits until that is known.
+async fn kill(agent: &Lease) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(agent.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    soon(agent.connection().died()).await;
+}
+
+/// A conversation that left a shared process which died starts its own only when nothing of that one writes any more.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_is_apart_shares_with_nobody_and_comes_behind_the_dead() {
+    let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
     let apart = [1, 2].map(|whom| key.clone().apart(&whom));
     let shared = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     let own = soon(pool.acquire(&apart[0], &agent, Urgency::Now)).await.unwrap();
     assert_ne!(shared.generation(), own.generation());
-    let pid = rustix::process::Pid::from_raw(i32::try_from(shared.pid()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    soon(shared.connection().died()).await;
+    kill(&shared).await;
     let other = soon(pool.acquire(&apart[1], &agent, Urgency::Now)).await.unwrap();
     assert!(shared.stopped().now_or_never().is_some(), "its child still runs");
     assert!(own.connection().death().is_none());
@@ -226,9 +238,7 @@ async fn f31_a_death_makes_room_for_the_next() {
     let pool = pool();
     let key = PoolKey::new("a", &agent);
     let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(first.pid()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    soon(first.connection().died()).await;
+    kill(&first).await;
     // Also before its keeper has noticed.
     let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     assert!(second.generation() > first.generation());
@@ -248,24 +258,11 @@ async fn f31_a_death_makes_room_for_the_next() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_a_dead_agent_has_left_behind_ends_before_its_successor_is_handed_out() {
-    // A child of the first that heeds no request to end.
-    let agent = launch(&format!(
-        "(trap '' TERM; exec sleep 1000) </dev/null >/dev/null & {AGENT}"
-    ));
-    let settings = PoolSettings {
-        stop: StopDeadlines {
-            term: Duration::from_millis(500),
-            ..StopDeadlines::default()
-        },
-        ..PoolSettings::default()
-    };
-    let pool = pool_with(settings, Arc::new(NoRecorder));
+    let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
     let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     assert_eq!(crate::agent::sweep::descendants(first.pid()).len(), 1);
-    let pid = rustix::process::Pid::from_raw(i32::try_from(first.pid()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    soon(first.connection().died()).await;
+    kill(&first).await;
     let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     assert!(second.generation() > first.generation());
     assert!(first.stopped().now_or_never().is_some(), "its child still runs");

@@ -77,6 +77,8 @@ pub(super) struct Routes {
     death: Option<Arc<Death>>,
     /// How many prompts had no answer then.
     prompts_at_death: usize,
+    /// The code of the error with which the last prompt that was answered failed, as long as others may follow.
+    failing: Option<i64>,
 }
 
 impl Routes {
@@ -286,10 +288,31 @@ impl Routes {
         if let (Pending::Inbox { opens: true, .. }, Some(handle)) = (&pending, &opened)
             && let Some(detail) = self.unfit(handle)
         {
-            outcome = Err(CallError::BadAnswer { method, detail });
+            outcome = Err(CallError::BadAnswer {
+                method: method.clone(),
+                detail,
+            });
         }
         let opened = opened.filter(|_| outcome.is_ok());
-        self.answer(request, pending, outcome, opened);
+        let in_company = method.as_str() == method::SESSION_PROMPT && self.fails_in_company(&outcome);
+        self.answer(request, pending, outcome, opened, in_company);
+    }
+
+    /// See [`Incoming::Response`].
+    fn fails_in_company(&mut self, outcome: &Result<Box<RawValue>, CallError>) -> bool {
+        let code = match outcome {
+            Err(CallError::Agent(error)) => Some(error.code),
+            _ => None,
+        };
+        let others = self.prompts() > 0;
+        let follows = code.is_some() && self.failing == code;
+        self.failing = code.filter(|_| others);
+        code.is_some() && others || follows
+    }
+
+    fn prompts(&self) -> usize {
+        let is_prompt = |waiter: &&Waiter| waiter.method.as_str() == method::SESSION_PROMPT;
+        self.waiters.values().filter(is_prompt).count()
     }
 
     /// Why a new session cannot go by this handle, if so. A route is never taken over: its owner would go deaf.
@@ -327,6 +350,7 @@ impl Routes {
             waiter.pending,
             Err(CallError::TooLong { limit_bytes }),
             None,
+            false,
         );
     }
 
@@ -336,8 +360,7 @@ impl Routes {
             return;
         }
         self.death = Some(Arc::clone(death));
-        let is_prompt = |waiter: &&Waiter| waiter.method.as_str() == method::SESSION_PROMPT;
-        self.prompts_at_death = self.waiters.values().filter(is_prompt).count();
+        self.prompts_at_death = self.prompts();
         let mut inboxes = self.inboxes();
         for (_, waiter) in self.waiters.drain() {
             match waiter.pending {
@@ -376,6 +399,7 @@ impl Routes {
         pending: Pending,
         outcome: Result<Box<RawValue>, CallError>,
         opened: Option<Handle>,
+        in_company: bool,
     ) {
         match pending {
             Pending::Call(caller) => {
@@ -391,6 +415,7 @@ impl Routes {
                     request,
                     outcome,
                     attachment,
+                    in_company,
                 });
             }
         }

@@ -43,10 +43,15 @@ impl Actor {
                     method: name,
                     line,
                 } => self.hear_request(id, name.as_str(), &line, at),
-                Incoming::Response { request, outcome, .. } => {
+                Incoming::Response {
+                    request,
+                    outcome,
+                    in_company,
+                    ..
+                } => {
                     if self.prompt == Some(request) {
                         self.prompt = None;
-                        self.hear_answer(outcome, at);
+                        self.hear_answer(outcome, in_company, at);
                     }
                 }
                 Incoming::Overflow { dropped } => {
@@ -173,7 +178,12 @@ impl Actor {
         self.input_at(question, at);
     }
 
-    fn hear_answer(&mut self, outcome: Result<Box<serde_json::value::RawValue>, CallError>, at: Timestamp) {
+    fn hear_answer(
+        &mut self,
+        outcome: Result<Box<serde_json::value::RawValue>, CallError>,
+        in_company: bool,
+        at: Timestamp,
+    ) {
         let answer = match outcome {
             Ok(raw) => Ok(RawJson::new(raw)),
             // The death itself comes behind it and says more.
@@ -183,7 +193,7 @@ impl Actor {
         };
         let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
         let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
-        self.input_at(Input::PromptAnswered(answer), at);
+        self.input_at(Input::PromptAnswered { answer, in_company }, at);
     }
 
     /// A transcript has grown, whoever wrote to it. What was read of one that left the chain comes too late.

@@ -79,7 +79,9 @@ impl Registry {
         let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why);
         record.resting = Resting::Failed;
         record.failure = Some(why.to_owned());
-        record.continuation = record.continuation.filter(|_| !went_out);
+        if went_out {
+            record.continuation = record.continuation.and_then(|over| over.next(now()));
+        }
         let later = now().saturating_add(AFTER_A_FAULT).unwrap_or_else(|_| now());
         if let Some(continuation) = &mut record.continuation {
             continuation.at = continuation.at.max(later);
@@ -133,12 +135,15 @@ impl Registry {
             record.resting = Resting::Idle;
         }
         let open_request = turn.request_id.clone().zip(turn.fingerprint.clone());
-        if let Some(cut) = record.cut.as_mut().filter(|_| is_unsent) {
+        // One that was promised before this turn has a name of its own.
+        let is_this =
+            |cut: &&mut CutPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
+        if let Some(cut) = record.cut.as_mut().filter(is_this) {
             cut.open_request = open_request.map(|(id, fingerprint)| OpenRequest { id, fingerprint });
         }
         // It went out by itself, once. What came of it a person has to look at.
         if turn.continues && !is_unsent {
-            record.continuation = None;
+            record.continuation = record.continuation.and_then(|over| over.next(now()));
         }
         let ended = ended.map(|(request, mut result)| {
             if let Some(failure) = &mut result.failure {

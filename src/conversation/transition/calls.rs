@@ -184,6 +184,7 @@ impl<R> Model<R> {
             deaths: Vec::new(),
             stopped: false,
             part: Part::default(),
+            is_apart: false,
         });
     }
 
@@ -231,8 +232,9 @@ impl<R> Model<R> {
             return;
         }
         let Some(turn) = self.turn.take() else { return };
+        let before = self.record.clone();
         if turn.asked.continues {
-            self.record.continuation = None;
+            self.end_continuation(now);
             self.note_change();
         }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
@@ -242,8 +244,23 @@ impl<R> Model<R> {
             let error = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
             self.answer(answer.reply, answer.request.as_ref(), Err(error), effects);
         }
+        let (durably, cancels) = match turn.asked.continues {
+            true => (turn.cancel_replies, Vec::new()),
+            false => (Vec::new(), turn.cancel_replies),
+        };
         let result = Ok(Answer::Turn(Box::new(result)));
-        self.drop_unsent(turn.asked, result, turn.cancel_replies, now, effects);
+        self.drop_unsent(turn.asked, result, cancels, now, effects);
+        for reply in durably {
+            // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
+            let milestone = Milestone::Answer {
+                reply,
+                request: None,
+                answer: Box::new(Answer::Cancelled(true)),
+                events: Vec::new(),
+                before: Some(Box::new(before.clone())),
+            };
+            self.write(Ledger::default(), milestone, effects);
+        }
         self.arm_idle(effects);
     }
 

@@ -5,8 +5,8 @@ use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{self, FailureKind, StopReason};
-use jiff::{SignedDuration, Timestamp};
 
+use super::due::{Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part, Sent};
@@ -14,9 +14,6 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
-
-/// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
-const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
 /// How often one continuation goes out before it is left to a person.
 const ATTEMPTS_LIMIT: u32 = 20;
@@ -136,6 +133,7 @@ impl<R> Model<R> {
             apart: false,
             line,
             text,
+            later: None,
         })
     }
 
@@ -168,11 +166,15 @@ impl<R> Model<R> {
         self.note_change();
     }
 
+    /// Whether the turn that runs is one with which it goes on by itself.
+    pub fn continues(&self) -> bool {
+        let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
+        self.turn.as_ref().is_some_and(is_by_itself)
+    }
+
     /// Whether it goes on by itself, or is about to. Not while a person has to answer first, which may take days.
     pub fn goes_on_by_itself(&self) -> bool {
-        let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
-        (self.due.is_some() || self.turn.as_ref().is_some_and(is_by_itself))
-            && self.record.interrupts.is_empty()
+        (self.due.is_some() || self.continues()) && self.record.interrupts.is_empty()
     }
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
@@ -221,13 +223,14 @@ impl<R> Model<R> {
             return;
         };
         let text = continuation.text.clone();
-        if arrival == Arrival::Answered && text.is_none() {
+        let before = self.record.cut.as_ref().and_then(|cut| cut.before.clone());
+        if arrival == Arrival::Answered && text.is_none() && before.is_none() {
             // Another program has gone on with it meanwhile, or the agent by itself.
             self.record.cut = None;
             self.rest(Resting::Idle);
             self.note_change();
             if !self.begin_line(now, effects) {
-                self.record.continuation = None;
+                self.end_continuation(now);
             }
             return;
         }
@@ -239,18 +242,22 @@ impl<R> Model<R> {
                     id: open.id.clone(),
                     fingerprint: open.fingerprint.clone(),
                 });
-                cut.prompt.clone()
+                cut.whole()
             }
             // Nobody can tell whether it would be there twice: it is tried once.
-            (Arrival::Unknown, Some(cut)) if !continuation.sent => cut.prompt.clone(),
+            (Arrival::Unknown, Some(cut)) if !continuation.sent => cut.whole(),
             (Arrival::Unknown, _) => {
                 self.give_up(
                     "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
                      it was sent once and not again",
+                    now,
                 );
                 return;
             }
-            _ => text.unwrap_or_else(|| PromptContent::text(GO_ON)),
+            _ => {
+                let word = text.unwrap_or_else(|| PromptContent::text(GO_ON));
+                before.map_or_else(|| word.clone(), |before| before.followed_by(&word))
+            }
         };
         let min_fidelity = cut.and_then(|cut| cut.min_fidelity);
         // Whoever asks the same again under the same name waits for this turn.
@@ -280,11 +287,20 @@ impl<R> Model<R> {
             live.is_to_move = true;
         }
         self.start_turn(asked, now, effects);
+        if let Some(turn) = &mut self.turn {
+            turn.is_apart = is_apart;
+        }
     }
 
-    /// Nothing goes out by itself any more; a person has to look.
-    fn give_up(&mut self, why: &str) {
-        self.record.continuation = None;
+    /// What was to go out by itself is done, or not to go out any more.
+    pub(super) fn end_continuation(&mut self, now: Now) {
+        let over = self.record.continuation.take();
+        self.record.continuation = over.and_then(|over| over.next(now));
+    }
+
+    /// It does not go out by itself; a person has to look.
+    fn give_up(&mut self, why: &str, now: Now) {
+        self.end_continuation(now);
         self.record.resting = Resting::Failed;
         self.record.failure = Some(format!("it did not go on by itself: {why}"));
         self.note_change();
@@ -316,7 +332,7 @@ impl<R> Model<R> {
             (continuation.at, continuation.since) = (due.at, due.since);
             self.note_change();
         } else {
-            self.give_up(&error.to_string());
+            self.give_up(&error.to_string(), now);
         }
     }
 
@@ -369,7 +385,7 @@ impl<R> Model<R> {
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
-                self.settle_line(continues, stop_reason);
+                self.settle_line(continues, stop_reason, now);
             }
             return None;
         };
@@ -381,7 +397,7 @@ impl<R> Model<R> {
             // The same would fail again, or a person is done with it, whatever the agent says last.
             if continues {
                 self.record.cut = None;
-                self.record.continuation = None;
+                self.end_continuation(now);
             }
             return None;
         }
@@ -395,42 +411,66 @@ impl<R> Model<R> {
                 | FailureKind::DaemonRestarted
         );
         // A text that has gone out is what was cut short now, and no text for the next time as well.
+        let sent = self.record.turn.as_ref().map(|pending| pending.prompt.clone());
         let earlier = self.record.continuation.take();
         let earlier = earlier.map(|earlier| PendingContinuation {
-            text: earlier.text.filter(|_| !continues),
+            text: earlier
+                .text
+                .filter(|text| !continues || !sent.as_ref().is_some_and(|sent| sent.ends_with(text))),
             ..earlier
         });
+        // What somebody wants at a time of its own is none of this turn's business.
+        let is_later = |earlier: &PendingContinuation| !continues && earlier.at > now;
+        let is_kept = earlier.as_ref().is_some_and(is_later);
+        let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let has_died = failure.kind == FailureKind::AgentDied;
         let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
-        let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
         let is_anothers = match part {
             Part::Bystander => true,
             // Told from the one that is the cause by what becomes of it in a process of its own.
             Part::Suspect => !was_apart,
             Part::Alone => false,
         };
-        if has_died && is_anothers && attempts < ATTEMPTS_LIMIT {
+        let is_promised = has_died && is_anothers && (!is_kept || has_text) && attempts < ATTEMPTS_LIMIT;
+        // A text for later stays that.
+        let (earlier, later) = match earlier {
+            Some(earlier) if is_kept && has_text && (is_promised || waits && is_limited) => {
+                (None, earlier.put_off())
+            }
+            Some(earlier) => {
+                let later = earlier.later.clone();
+                (Some(earlier), later)
+            }
+            None => (None, None),
+        };
+        let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
+        if is_promised {
             self.record.continuation = Some(PendingContinuation {
                 at: now,
                 since: Some(now),
                 attempts,
-                sent: false,
+                sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
                 apart: was_apart || part == Part::Suspect,
                 line,
                 text: earlier.and_then(|earlier| earlier.text),
+                later,
             });
             self.due = None;
             return self.record.continuation.as_ref().map(Continuation::from);
         }
         if continues {
             let is_the_cause = has_died && was_apart;
-            let goes_on = (is_limited || is_passing) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
+            let goes_on =
+                (is_limited || is_passing || failure.retryable) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
             let due = next_try(failure.resets_at, attempts, now);
-            self.record.continuation = earlier.filter(|_| goes_on).map(|earlier| PendingContinuation {
-                at: due.at,
-                since: due.since,
-                ..earlier
+            self.record.continuation = earlier.and_then(|earlier| match goes_on {
+                true => Some(PendingContinuation {
+                    at: due.at,
+                    since: due.since,
+                    ..earlier
+                }),
+                false => earlier.next(now),
             });
         } else if waits && is_limited {
             let due = next_try(failure.resets_at, attempts, now);
@@ -442,6 +482,7 @@ impl<R> Model<R> {
                 apart: false,
                 line,
                 text: earlier.and_then(|earlier| earlier.text),
+                later,
             });
         } else {
             // What was due just now would meet the same limit.
@@ -483,12 +524,13 @@ impl<R> Model<R> {
         let earlier = self.record.cut.take().filter(|_| is_promised);
         self.record.cut = Some(match earlier {
             // The agent has the earlier one: what becomes of the newer one does for both.
-            Some(earlier) if waits && (newer.tool_started || earlier.has_arrived()) => newer,
+            Some(earlier) if waits && earlier.has_arrived() && earlier.before.is_none() => newer,
             Some(earlier) if waits => CutPrompt {
-                prompt: PromptContent::blocks(
-                    [earlier.prompt.as_blocks(), newer.prompt.as_blocks()].concat(),
-                ),
-                ..earlier
+                before: Some(match earlier.has_arrived() {
+                    true => earlier.before.unwrap_or(earlier.prompt),
+                    false => earlier.whole(),
+                }),
+                ..newer
             },
             Some(earlier) => earlier,
             None => newer,
@@ -543,38 +585,5 @@ impl<R> Model<R> {
         } else {
             self.end_turn_with_failure(death, now, effects);
         }
-    }
-}
-
-/// When something goes out by itself.
-#[derive(Clone, Copy)]
-struct Due {
-    at: Timestamp,
-    /// When that was reckoned, unless somebody named the time.
-    since: Option<Timestamp>,
-}
-
-impl Due {
-    /// At a time that somebody named; at once, where that is over.
-    fn named(at: Timestamp, now: Now) -> Self {
-        let is_over = at <= now;
-        Self {
-            at: at.max(now),
-            since: is_over.then_some(now),
-        }
-    }
-}
-
-/// When the next try is due: at the reset, where one is told that is still to come.
-fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Due {
-    if let Some(at) = resets_at.filter(|at| *at > now) {
-        return Due { at, since: None };
-    }
-    let step = usize::try_from(attempts).unwrap_or(usize::MAX);
-    let minutes = BACKOFF_MINUTES[step.min(BACKOFF_MINUTES.len() - 1)];
-    let at = now.saturating_add(SignedDuration::from_mins(minutes));
-    Due {
-        at: at.unwrap_or(now),
-        since: Some(now),
     }
 }

@@ -137,11 +137,16 @@ impl<R> Model<R> {
         if self.session != Session::Closed {
             self.cancel_questions(effects);
         }
-        self.leave_line();
+        self.leave_line(now);
         if failure.is_some() {
             self.hold_line();
         }
         let continuation = self.settle_cut(&stop_reason, failure.as_ref(), now);
+        // Whoever sent it again would have it done twice.
+        let failure = failure.map(|failure| turn::Failure {
+            retryable: failure.retryable && continuation.is_none(),
+            ..failure
+        });
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
         let result = TurnResult {
@@ -193,7 +198,11 @@ impl<R> Model<R> {
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
-        self.arm_idle(effects);
+        if turn.is_apart && matches!(self.session, Session::Live(_)) {
+            effects.push(Effect::Arm(Deadline::Idle, 0));
+        } else {
+            self.arm_idle(effects);
+        }
     }
 
     /// A deadline passed.
@@ -222,6 +231,16 @@ impl<R> Model<R> {
         self.close_by_force(effects);
     }
 
+    /// Takes note of what the turn had to do with the end of its agent, and says so where it may be the cause.
+    pub(super) fn note_part(&mut self, part: Part, failure: &mut Failure) {
+        if part == Part::Suspect {
+            failure.message += "; turns of several conversations were under way in it";
+        }
+        if let Some(turn) = &mut self.turn {
+            turn.part = part;
+        }
+    }
+
     /// The agent's process ended.
     pub(super) fn agent_died(
         &mut self,
@@ -235,9 +254,7 @@ impl<R> Model<R> {
         self.orphan_questions();
         self.lose_session(effects);
         let mut failure = failure::agent_died(status, stderr_tail);
-        if part == Part::Suspect {
-            failure.message += "; turns of several conversations were under way in it";
-        }
+        self.note_part(part, &mut failure);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if was_open && phase.is_none() {
             // There is no turn whose end would tell that the session is gone.
@@ -245,9 +262,6 @@ impl<R> Model<R> {
         }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
-                if let Some(turn) = &mut self.turn {
-                    turn.part = part;
-                }
                 if self.may_send_again() {
                     self.ascertain_prompt(failure, effects);
                     return;

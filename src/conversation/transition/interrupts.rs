@@ -13,7 +13,7 @@ use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OrphanAnswer};
-use crate::store::{AnsweredInterrupt, PendingContinuation, RequestRecord, Resting};
+use crate::store::{AnsweredInterrupt, RequestRecord, Resting};
 
 /// How many answered questions are remembered, so that a late answer is told who was first.
 const REMEMBERED_ANSWERS: usize = 64;
@@ -166,7 +166,7 @@ impl<R> Model<R> {
             // On disk together: who asks again after a crash in between is not told that somebody else was first.
             let kept = self.done_request(request.as_ref(), &Answer::Responded(None), now);
             if interrupt.orphaned && self.record.interrupts.len() == 1 {
-                self.drop_what_asked();
+                self.drop_what_asked(now);
             }
             self.resolve(id, &by, outcome, Some((reply, request)), kept, effects);
             return;
@@ -203,12 +203,14 @@ impl<R> Model<R> {
     }
 
     /// The turn whose last question was refused is done with, as one that a person cancelled.
-    fn drop_what_asked(&mut self) {
+    fn drop_what_asked(&mut self, now: Now) {
         if self.record.cut.take_if(|cut| cut.asks).is_none() {
             return;
         }
-        let text = |continuation: &PendingContinuation| continuation.text.is_some();
-        self.record.continuation = self.record.continuation.take().filter(text);
+        let continuation = self.record.continuation.as_ref();
+        if continuation.is_some_and(|it| it.text.is_none() && !it.line) {
+            self.end_continuation(now);
+        }
         if self.turn.is_none() && self.record.resting == Resting::Interrupted {
             self.record.resting = Resting::Idle;
         }

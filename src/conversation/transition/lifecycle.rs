@@ -145,9 +145,38 @@ impl<R> Model<R> {
             .as_ref()
             .is_none_or(|turn| turn.phase == TurnPhase::Waiting);
         // A tool in the background may ask between turns.
-        let asks = self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned);
+        let asks = self.asks();
         // What was retold in words has not been said yet, and would be lost with the session.
         live.is_to_move && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
+    }
+
+    /// Whether the session can be closed although nobody asked for that: nothing is under way or waits, and it can be brought
+    /// back as it is.
+    pub fn can_leave_agent(&self) -> bool {
+        let Session::Live(live) = &self.session else {
+            return false;
+        };
+        live.can_reopen && live.preamble.is_none() && self.is_quiet() && !self.asks()
+    }
+
+    /// Leaves a process that gets no new work, so that it ends and gives back what it holds. The next prompt brings the
+    /// session back in another one.
+    pub fn leave_retired_agent(&mut self) -> Effects<R> {
+        let mut effects = Effects::default();
+        if self.can_leave_agent() {
+            self.leave_agent(&mut effects);
+        }
+        effects
+    }
+
+    fn is_quiet(&self) -> bool {
+        let idle = self.turn.is_none() && self.queue.is_empty();
+        idle && self.job.is_none() && self.closing.is_none() && self.due.is_none()
+    }
+
+    /// Whether a question waits in the open session.
+    fn asks(&self) -> bool {
+        self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
     /// Closes a session so that it is opened in another process, once it is closed.
@@ -271,10 +300,7 @@ impl<R> Model<R> {
     /// Nobody asked for anything in a while. A session that could not be brought back stays, and so does one with an
     /// open question.
     pub(super) fn hibernate(&mut self, effects: &mut Effects<R>) {
-        let idle = self.turn.is_none() && self.queue.is_empty();
-        let quiet = idle && self.job.is_none() && self.closing.is_none() && self.due.is_none();
-        let asks = self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned);
-        if self.can_reopen() && quiet && !asks {
+        if self.can_reopen() && self.is_quiet() && !self.asks() {
             self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
         } else {
             self.arm_idle(effects);

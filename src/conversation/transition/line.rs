@@ -120,7 +120,7 @@ impl<R> Model<R> {
     }
 
     /// The running turn stands on the record itself now, or has ended.
-    pub(super) fn leave_line(&mut self) {
+    pub(super) fn leave_line(&mut self, now: Now) {
         let Some(turn) = &self.turn else { return };
         let is_held = turn.asked.is_held;
         if let Some(place) = turn.asked.place {
@@ -128,7 +128,7 @@ impl<R> Model<R> {
         }
         if is_held && self.begins_with_line() {
             // It has begun.
-            self.record.continuation = None;
+            self.end_continuation(now);
             self.due = None;
         }
     }
@@ -233,7 +233,7 @@ impl<R> Model<R> {
         let of_running = if runs { cancels.pop() } else { None };
         if !prompts.is_empty() {
             if self.begins_with_line() && !self.has_held() {
-                self.record.continuation = None;
+                self.end_continuation(now);
             }
             self.touch(now);
             self.drop_prompts(prompts, cancels, now, effects);
@@ -372,7 +372,7 @@ impl<R> Model<R> {
         self.let_line_go();
         if self.queue.is_empty() {
             // All of it was asked for again meanwhile.
-            self.record.continuation = None;
+            self.end_continuation(now);
             self.note_change();
         }
         self.take_from_queue(now, effects);
@@ -380,18 +380,22 @@ impl<R> Model<R> {
     }
 
     /// A turn has made up for what was cut short: what is held comes next, where that was asked for.
-    pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason) {
-        let continuation = self.record.continuation.take();
-        let Some(continuation) = continuation.filter(|it| it.line && self.has_held()) else {
+    pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason, now: Now) {
+        let Some(over) = self.record.continuation.take() else {
             return;
         };
-        if !continues {
+        let is_line_next = over.line && self.has_held();
+        if continues {
+            self.record.continuation = over.next(now);
+            if is_line_next && *stop_reason != StopReason::Cancelled {
+                self.let_line_go();
+            }
+        } else if is_line_next {
             self.record.continuation = Some(PendingContinuation {
                 text: None,
-                ..continuation
+                later: None,
+                ..over
             });
-        } else if *stop_reason != StopReason::Cancelled {
-            self.let_line_go();
         }
     }
 

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::REQUEST_CANCELLED;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::agent::profile::AgentKind;
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
@@ -61,7 +62,7 @@ impl<R> Model<R> {
             ..self.request_record(&request, now)
         });
         let answered = self.settle_orphan(now);
-        self.leave_line();
+        self.leave_line(now);
         self.touch(now);
         let ledger = Ledger::of_request(request.or(answered));
         self.write(ledger, Milestone::PromptRecorded(told), effects);
@@ -180,6 +181,7 @@ impl<R> Model<R> {
     pub(super) fn prompt_answered(
         &mut self,
         answer: Result<bridge_protocol::raw::RawJson, bridge_protocol::raw::RawJson>,
+        in_company: bool,
         now: Now,
         effects: &mut Effects<R>,
     ) {
@@ -210,17 +212,23 @@ impl<R> Model<R> {
             Err(raw) => {
                 let error: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_error(&error).with_signs(&turn.signs);
-                let failure = failure::classify(self.kind, &evidence, &zoned);
+                let mut failure = failure::classify(self.kind, &evidence, &zoned);
                 // However late: what was not taken may go out again.
                 if failure.session_unknown && !turn.taken && !turn.cancelled {
                     self.prompt_refused(failure.message, now, effects);
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
-                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || failure.session_unknown) {
+                let is_gone = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
+                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || is_gone) {
                     self.accept_prompt(effects);
                     self.end_turn_cancelled(now, effects);
                     return;
+                }
+                if failure.kind == failure::FailureKind::AgentDied {
+                    // Sessions of Codex share the server below its adapter, which stays.
+                    let is_shared = self.kind == AgentKind::Codex && in_company;
+                    self.note_part(if is_shared { Part::Suspect } else { Part::Alone }, &mut failure);
                 }
                 // An agent that nobody is signed in to may have written nothing of it.
                 let may_be_unwritten =

@@ -196,13 +196,14 @@ impl<R> Model<R> {
             is_to_move: false,
         });
         // What was cut short still is: only a turn makes up for it.
-        let is_cut = self.record.resting == Resting::Interrupted && self.record.cut.is_some();
-        if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) && !is_cut {
+        let is_cut = self.record.cut.is_some();
+        let is_told_so = self.record.resting == Resting::Interrupted && is_cut;
+        if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) && !is_told_so {
             // A failure can hide a limit, which an open session does not lift.
-            self.record.resting = if self.record.limit.is_some() {
-                Resting::Limited
-            } else {
-                Resting::Idle
+            self.record.resting = match (self.record.limit.is_some(), is_cut) {
+                (true, _) => Resting::Limited,
+                (false, true) => Resting::Interrupted,
+                (false, false) => Resting::Idle,
             };
             self.record.failure = None;
             self.note_change();

@@ -102,6 +102,7 @@ fn a_wait_of_another_clock_is_looked_at_at_once() {
         apart: false,
         line: false,
         text: None,
+        later: None,
     };
     for (since, now, wakes_at) in [
         (None, 10, 1_000),

@@ -99,7 +99,7 @@ const CAPTURES: &[(&str, Expected)] = &[
     ("codex-500", Some((Overloaded, true, None, false))),
     ("codex-503", Some((Overloaded, true, None, false))),
     ("codex-503-air", Some((Overloaded, true, None, false))),
-    ("codex-active-writer", Some((InvalidRequest, false, None, false))),
+    ("codex-active-writer", Some((InvalidRequest, true, None, false))),
     (
         "codex-archived-session",
         Some((InvalidRequest, false, None, true)),

@@ -162,6 +162,7 @@ fn a_page_behind_a_cursor_does_not_go_back() {
 fn cut() -> CutPrompt {
     CutPrompt {
         prompt: PromptContent::text("go"),
+        before: None,
         upstream_id: None,
         anchor: None,
         tool_started: false,

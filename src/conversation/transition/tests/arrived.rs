@@ -55,7 +55,13 @@ fn whether_it_arrived_is_asked_before_a_later_prompt_goes_out() {
         world.expect(&["write prompt", "event state prompting", &format!("send {text}")]);
     }
     // Of one that waits as well only what the agent lacks goes out.
-    for (earlier, text) in [(Arrival::Absent, "second\nthird"), (Arrival::Present, "third")] {
+    let both = format!("second\n{GO_ON}");
+    for (earlier, newer, text) in [
+        (Arrival::Absent, Arrival::Absent, "second\nthird"),
+        (Arrival::Absent, Arrival::Present, &both),
+        (Arrival::Present, Arrival::Absent, "third"),
+        (Arrival::Present, Arrival::Present, GO_ON),
+    ] {
         let mut world = waiting();
         world.earlier = Some(earlier);
         world.prompt_and_wait("third");
@@ -63,7 +69,7 @@ fn whether_it_arrived_is_asked_before_a_later_prompt_goes_out() {
         world.passes_to(&due_at(&world).unwrap());
         world.falls_due();
         world.forget_log();
-        world.ascertains(Arrival::Absent);
+        world.ascertains(newer);
         assert!(world.log().contains(&format!("send {text}")), "{text}");
         let sent = world.model.record.turn.as_ref().unwrap().prompt.to_text();
         assert_eq!(sent, text);

@@ -229,9 +229,10 @@ fn a_result_that_holds_a_failure_is_a_failed_turn() {
     let result = json!({
         "stopReason": "end_turn", "_meta": {"jetbrains": {"air": {"sessionFailure": failure}}}
     });
-    world.apply(crate::conversation::effect::Input::PromptAnswered(Ok(
-        result.into()
-    )));
+    world.apply(crate::conversation::effect::Input::PromptAnswered {
+        answer: Ok(result.into()),
+        in_company: false,
+    });
     assert_eq!(failure_of(&world, 2).0, FailureKind::RateLimited);
     assert_eq!(
         world.model.record.chain.head().unwrap().turns,

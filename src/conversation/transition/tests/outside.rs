@@ -168,13 +168,17 @@ impl World {
     }
 
     pub(super) fn ends(&mut self, stop_reason: &str) {
-        self.apply(Input::PromptAnswered(Ok(RawJson::from(
-            json!({"stopReason": stop_reason}),
-        ))));
+        self.apply(Input::PromptAnswered {
+            answer: Ok(RawJson::from(json!({"stopReason": stop_reason}))),
+            in_company: false,
+        });
     }
 
     pub(super) fn refuses(&mut self, error: Value) {
-        self.apply(Input::PromptAnswered(Err(RawJson::from(error))));
+        self.apply(Input::PromptAnswered {
+            answer: Err(RawJson::from(error)),
+            in_company: false,
+        });
     }
 
     pub(super) fn does_not_know_the_session(&mut self) {

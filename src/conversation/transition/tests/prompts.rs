@@ -335,7 +335,10 @@ fn the_usage_of_the_answer_is_passed_on_unread() {
     let usage = r#"{"inputTokens":1,"cost":0.10000000000000000001,"new":[ ]}"#;
     let text = format!(r#"{{"stopReason":"end_turn","usage":{usage}}}"#);
     let raw = bridge_protocol::raw::RawJson::from_text(text).unwrap();
-    world.apply(crate::conversation::effect::Input::PromptAnswered(Ok(raw)));
+    world.apply(crate::conversation::effect::Input::PromptAnswered {
+        answer: Ok(raw),
+        in_company: false,
+    });
     let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
         panic!("no turn")
     };

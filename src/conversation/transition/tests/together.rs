@@ -1,9 +1,10 @@
 //! Turns of several conversations in one process that ends.
 
+use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::link::Fidelity;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::Arrival;
+use crate::conversation::effect::{Arrival, Deadline};
 
 use super::continuing::{GO_ON, anchor, due_at, limit};
 use super::world::World;
@@ -39,6 +40,7 @@ fn f23_a_turn_that_died_with_others_goes_on_apart_and_once() {
     assert!(turn.continuation.is_some(), "told");
     let failure = turn.failure.as_ref().unwrap();
     assert!(failure.message.contains("several conversations"), "{failure:?}");
+    assert!(!failure.retryable, "it would run twice");
     world.falls_due();
     world.ascertains(Arrival::Present);
     assert!(world.log().contains(&"open text by itself apart".to_owned()));
@@ -51,6 +53,74 @@ fn f23_a_turn_that_died_with_others_goes_on_apart_and_once() {
         world.model.record.cut.is_some(),
         "a person can have it gone on with"
     );
+}
+
+/// Its process is given up with the turn.
+#[test]
+fn what_went_on_apart_comes_back_to_the_others() {
+    let mut world = World::running();
+    world.dies_with_others();
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.reopens();
+    world.ends("end_turn");
+    assert!(world.log().contains(&"arm Idle 0".to_owned()));
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.forget_log();
+    world.prompt("third");
+    world.expect(&["open text", "event state prompting"]);
+}
+
+/// A text that is to be said at a time of its own is not said now for another turn's sake.
+#[test]
+fn what_is_wanted_later_waits_for_its_time() {
+    for is_limited in [false, true] {
+        let mut world = World::live();
+        let later = "2036-11-03T15:00:00Z";
+        world.anchor = anchor();
+        world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("deploy"));
+        let call = world.prompt_and_wait("second");
+        world.says_something();
+        match is_limited {
+            true => world.refuses(limit()),
+            false => world.dies_with_others(),
+        }
+        let Ok(Answer::Turn(turn)) = &world.answers[&call] else {
+            panic!("no turn")
+        };
+        assert!(turn.continuation.is_some());
+        world.passes_to(&due_at(&world).unwrap());
+        world.falls_due();
+        world.ascertains(Arrival::Present);
+        if !is_limited {
+            world.reopens();
+        }
+        assert!(world.log().contains(&format!("send {GO_ON}")));
+        world.ends("end_turn");
+        assert_eq!(due_at(&world).as_deref(), Some(later));
+        let kept = world.model.record.continuation.as_ref().unwrap();
+        assert_eq!(kept.text.as_ref().unwrap().to_text(), "deploy");
+    }
+}
+
+/// Whoever cancels what comes first does not call off what was wanted later.
+#[test]
+fn what_is_wanted_later_outlives_what_came_first() {
+    let mut world = World::live();
+    let later = "2036-11-03T15:00:00Z";
+    world.anchor = anchor();
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("deploy"));
+    world.prompt_and_wait("second");
+    world.says_something();
+    world.dies_with_others();
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.cancel();
+    assert_eq!(due_at(&world).as_deref(), Some(later));
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    world.do_not_continue();
+    assert_eq!(due_at(&world), None);
 }
 
 /// One that was opened again beside others leaves them first.

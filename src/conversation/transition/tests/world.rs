@@ -342,10 +342,13 @@ impl World {
                 let chosen = outcome.get("optionId").or(outcome.get("outcome")).unwrap();
                 format!("tell agent {id} {}", chosen.as_str().unwrap())
             }
-            Effect::Arm(deadline, _) => {
+            Effect::Arm(deadline, milliseconds) => {
                 self.armed.retain(|armed| *armed != deadline);
                 self.armed.push(deadline);
-                return;
+                if milliseconds > 0 {
+                    return;
+                }
+                format!("arm {deadline:?} 0")
             }
             Effect::Disarm(deadline) => {
                 self.armed.retain(|armed| *armed != deadline);
