@@ -249,7 +249,7 @@ pub(super) enum OnQuestion {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Where the agent has the prompt that was cut short, a word that it go on is sent, or TEXT; where it has \
-    not, the prompt is. That outlives the daemon. A prompt of your own that is answered before takes its place.\n\n\
+    not, the prompt is, with TEXT behind it. That outlives the daemon. A prompt of your own that is answered before takes its place.\n\n\
     Examples:\n  \
     sessionctl continue . --at-reset\n  \
     sessionctl continue . --at 06:30 'Now run the long tests'\n  \

@@ -236,16 +236,21 @@ impl<R> Model<R> {
         }
         let cut = self.record.cut.as_ref();
         let mut request = None;
+        // What somebody wants to be said is said, be it behind the prompt.
+        let with_text = |prompt: PromptContent| match &text {
+            Some(text) => prompt.followed_by(text),
+            None => prompt,
+        };
         let prompt = match (arrival, cut) {
             (Arrival::Absent, Some(cut)) if !cut.tool_started => {
                 request = cut.open_request.as_ref().map(|open| Request {
                     id: open.id.clone(),
                     fingerprint: open.fingerprint.clone(),
                 });
-                cut.whole()
+                with_text(cut.whole())
             }
             // Nobody can tell whether it would be there twice: it is tried once.
-            (Arrival::Unknown, Some(cut)) if !continuation.sent => cut.whole(),
+            (Arrival::Unknown, Some(cut)) if !continuation.sent => with_text(cut.whole()),
             (Arrival::Unknown, _) => {
                 self.give_up(
                     "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
@@ -255,7 +260,7 @@ impl<R> Model<R> {
                 return;
             }
             _ => {
-                let word = text.unwrap_or_else(|| PromptContent::text(GO_ON));
+                let word = text.clone().unwrap_or_else(|| PromptContent::text(GO_ON));
                 before.map_or_else(|| word.clone(), |before| before.followed_by(&word))
             }
         };

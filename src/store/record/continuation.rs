@@ -29,7 +29,8 @@ pub struct PendingContinuation {
     /// Whether the prompts that are held go out behind it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub line: bool,
-    /// What is said where the prompt that was cut short is in the transcript, or where there is none.
+    /// What is said where the prompt that was cut short is in the transcript, or where there is none; behind that prompt,
+    /// where it goes out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,
     /// What somebody wants to be said later, before whose time this came up.

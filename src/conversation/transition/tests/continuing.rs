@@ -371,6 +371,25 @@ fn a_person_may_ask_for_it_later_and_is_told_why_not() {
     world.expect(&["write prompt", "event state prompting", "send good morning"]);
 }
 
+/// Neither the prompt nor the text is dropped for the other, and neither is said twice.
+#[test]
+fn a_text_goes_out_behind_a_prompt_that_never_arrived() {
+    for arrival in [Arrival::Absent, Arrival::Unknown] {
+        let mut world = waiting();
+        world.continue_at(ContinueAt::Reset, Some("now, please"));
+        world.passes_to(RESET);
+        for arrival in [arrival, Arrival::Absent] {
+            world.falls_due();
+            world.forget_log();
+            world.ascertains(arrival);
+            let log = world.log();
+            assert!(log.contains(&"send second\nnow, please".to_owned()), "{log:?}");
+            world.refuses(limit());
+            world.passes_to(&due_at(&world).unwrap());
+        }
+    }
+}
+
 #[test]
 fn a_prompt_whose_agent_died_goes_out_once_more_if_it_is_nowhere() {
     for (arrival, goes_out) in [
