@@ -359,23 +359,23 @@ impl Pool {
         running.collect()
     }
 
-    /// Waits for the ends of those processes of an agent that were started before this one and get no new leases; tells
-    /// whether there were any. Each serves its users until then. Cancel safe.
-    pub async fn retired_ended(&self, newer: &Agent) -> bool {
-        let earlier: Vec<Arc<Agent>> = {
+    /// Waits for the ends of those other processes of an agent that get no new leases; tells whether there were any. Each
+    /// serves its users until then. Cancel safe.
+    pub async fn retired_ended(&self, own: &Agent) -> bool {
+        let others: Vec<Arc<Agent>> = {
             let state = self.inner.lock();
             let slots = state.slots.iter();
-            let of_agent = slots.filter(|(key, _)| key.agent() == newer.key.agent());
+            let of_agent = slots.filter(|(key, _)| key.agent() == own.key.agent());
             let all = of_agent.flat_map(|(_, slot)| slot.earlier.iter().filter_map(Weak::upgrade));
             all.filter(|agent| {
-                agent.generation < newer.generation && (agent.is_retired() || agent.is_ending())
+                agent.generation != own.generation && (agent.is_retired() || agent.is_ending())
             })
             .collect()
         };
-        for agent in &earlier {
+        for agent in &others {
             agent.stopped().await;
         }
-        !earlier.is_empty()
+        !others.is_empty()
     }
 
     /// Stops all agents at once and waits until they and all their descendants have ended. Nothing is started

@@ -104,7 +104,12 @@ pub async fn climb(
         failed: None,
         last_error: None,
     };
-    climber.run(Climb::new(goal), lease).await
+    let climbed = climber.run(Climb::new(goal), lease).await;
+    if apart && let Ok((_, session)) = &climbed {
+        // Nobody else comes to it: it ends with this session, which some agents give back only then.
+        session.lease.retire();
+    }
+    climbed
 }
 
 /// Checks that a conversation's folder can be used.

@@ -134,6 +134,8 @@ fn f23_turns_that_died_with_their_server_go_on_apart() {
     }
     for (id, prompt) in ids.into_iter().zip(prompts) {
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
+        // Codex gives a session back when its server ends.
+        wait_left(&bridge, id);
         let next = format!("after {prompt}").replace("[[slow 50 0.5]]", "");
         bridge.prompted(id, next.trim());
         let said = asked(&bridge, next.trim());
@@ -167,6 +169,18 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     let expected = [&echoed("first")[..], &[user("again")]].concat();
     assert_eq!(asked(&bridge, "again"), expected);
     assert_eq!(bridge.lab.model.times_asked("first"), 1);
+}
+
+/// Waits until a conversation that went on by itself has no session in a process any more.
+fn wait_left(bridge: &Bridge, id: ConversationId) {
+    let went_on = bridge.wait_event("that it goes on", |event| {
+        let is_it = matches!(event.event, Event::Continued { .. }) && event.conversation_id == id;
+        is_it.then(|| event.at.clone())
+    });
+    bridge.wait_event("that it left its process", |event| {
+        let is_it = matches!(event.event, Event::Closed {}) && event.conversation_id == id;
+        (is_it && event.at > went_on).then_some(())
+    });
 }
 
 /// A conversation that has had a turn, and its session.
