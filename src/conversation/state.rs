@@ -95,6 +95,8 @@ pub struct Turn<R> {
     pub deaths: Vec<String>,
     /// Whether the daemon's stop cut it short.
     pub stopped: bool,
+    /// The question that the agent took back, as long as it has not gone on since.
+    pub withdrawn: Option<Interrupt>,
     /// What it had to do with the end of its agent, once that has ended.
     pub part: Part,
     /// Whether it runs in a process of its own, which is given up with it.

@@ -181,6 +181,7 @@ impl<R> Model<R> {
             refused: Vec::new(),
             answers: None,
             sent_again: false,
+            withdrawn: None,
             deaths: Vec::new(),
             stopped: false,
             part: Part::default(),

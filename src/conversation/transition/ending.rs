@@ -81,6 +81,7 @@ impl<R> Model<R> {
                 if self.session != Session::Closed {
                     self.orphan_questions_of_the_dead(effects);
                 }
+                self.raise_withdrawn();
                 self.rest(Resting::Interrupted);
             }
             FailureKind::AuthRequired => {

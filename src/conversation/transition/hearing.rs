@@ -25,6 +25,11 @@ impl<R> Model<R> {
             turn.cleared = false;
             self.prompt_taken(&mut effects);
         }
+        if let Some(turn) = &mut self.turn
+            && shows_work(kind)
+        {
+            turn.withdrawn = None;
+        }
         match kind {
             "tool_call" | "tool_call_update" => self.tool_started(),
             "plan" => self.info.plan = raw(update),
@@ -152,6 +157,11 @@ fn speaks_of_turn(kind: &str) -> bool {
             | "usage_update"
             | "notice"
     )
+}
+
+/// Whether an update of this kind shows that the agent has gone on to something new.
+fn shows_work(kind: &str) -> bool {
+    speaks_of_turn(kind) && kind != "tool_call_update"
 }
 
 fn raw(text: &str) -> Option<RawJson> {

@@ -109,13 +109,14 @@ impl<R> Model<R> {
 
     /// The agent took its question back.
     pub(super) fn question_withdrawn(&mut self, id: &InterruptId, effects: &mut Effects<R>) {
-        let kind = self
-            .record
-            .interrupts
-            .iter()
-            .find(|interrupt| interrupt.id == *id)
-            .map(|found| found.kind);
-        let outcome = cancelled_outcome(kind.unwrap_or(InterruptKind::Permission));
+        let mut open = self.record.interrupts.iter();
+        let Some(question) = open.find(|interrupt| interrupt.id == *id).cloned() else {
+            return;
+        };
+        let outcome = cancelled_outcome(question.kind);
+        if let Some(turn) = &mut self.turn {
+            turn.withdrawn = Some(question);
+        }
         self.resolve(id, "agent", outcome, None, None, effects);
     }
 
@@ -319,6 +320,23 @@ impl<R> Model<R> {
             ));
         }
         self.orphan_questions();
+    }
+
+    /// What ended the turn had taken its question back for the same reason: nobody has answered it, and it is open again,
+    /// for the agent's successor.
+    pub(super) fn raise_withdrawn(&mut self) {
+        let withdrawn = self.turn.as_mut().and_then(|turn| turn.withdrawn.take());
+        let Some(question) = withdrawn else { return };
+        self.record.answered.retain(|answered| answered.id != question.id);
+        let interrupt = Interrupt {
+            orphaned: true,
+            ..question
+        };
+        self.record.interrupts.push(interrupt.clone());
+        self.unsaved.append(Ledger {
+            events: vec![Event::InterruptRaised { interrupt }],
+            ..Ledger::default()
+        });
     }
 
     /// Takes a question off the record; everyone is told once that is on disk.

@@ -200,6 +200,35 @@ fn d15_a_question_is_orphaned_too_when_the_agent_says_that_its_own_process_died(
     assert_eq!((interrupts.len(), interrupts[0].orphaned), (1, true));
 }
 
+/// Codex' adapter outlives its server, takes the question of that back, and tells the end of the turn.
+#[test]
+fn d15_a_question_that_went_with_what_died_is_open_again() {
+    for goes_on in [false, true] {
+        let mut world = World::running();
+        world.asks("q1");
+        world.withdraws("q1");
+        if goes_on {
+            // It knows why it took the question back.
+            world.says_something();
+        }
+        world.forget_log();
+        world.refuses(json!({"code": -32603, "message": "gone", "data": {"errorKind": "transport_lost"}}));
+        let raised = world.log().contains(&"event raised q1".to_owned());
+        assert_eq!(raised, !goes_on);
+        let interrupts = &world.disk.record.as_ref().unwrap().interrupts;
+        assert_eq!(interrupts.len(), usize::from(!goes_on));
+        if !goes_on {
+            assert!(interrupts[0].orphaned);
+            world.allow("q1");
+            let sent = world.log().pop().unwrap();
+            assert!(
+                sent.starts_with("send Before the session was interrupted"),
+                "{sent}"
+            );
+        }
+    }
+}
+
 #[test]
 fn an_orphan_that_is_allowed_starts_one_turn() {
     let mut world = orphaned();
