@@ -359,23 +359,19 @@ impl Pool {
         running.collect()
     }
 
-    /// Waits for the ends of those other processes of an agent that get no new leases; tells whether there were any. Each
-    /// serves its users until then. Cancel safe.
-    pub async fn retired_ended(&self, own: &Agent) -> bool {
-        let others: Vec<Arc<Agent>> = {
-            let state = self.inner.lock();
-            let slots = state.slots.iter();
-            let of_agent = slots.filter(|(key, _)| key.agent() == own.key.agent());
-            let all = of_agent.flat_map(|(_, slot)| slot.earlier.iter().filter_map(Weak::upgrade));
-            all.filter(|agent| {
-                agent.generation != own.generation && (agent.is_retired() || agent.is_ending())
-            })
-            .collect()
+    /// The other processes of an agent that get no new leases and have not come to their ends. Each serves its users until
+    /// then.
+    #[must_use]
+    pub fn leaving(&self, own: &Agent) -> Vec<Arc<Agent>> {
+        let state = self.inner.lock();
+        let slots = state.slots.iter();
+        let of_agent = slots.filter(|(key, _)| key.agent() == own.key.agent());
+        let all = of_agent.flat_map(|(_, slot)| slot.earlier.iter().filter_map(Weak::upgrade));
+        let leaves = |agent: &Arc<Agent>| {
+            let is_leaving = agent.is_retired() || agent.is_ending();
+            agent.generation != own.generation && is_leaving && !*agent.stopped.borrow()
         };
-        for agent in &others {
-            agent.stopped().await;
-        }
-        !others.is_empty()
+        all.filter(leaves).collect()
     }
 
     /// Stops all agents at once and waits until they and all their descendants have ended. Nothing is started

@@ -243,15 +243,11 @@ impl Actor {
             };
             rest = Instant::now() + REST;
             match woken {
-                Woken::Stop => self.input(Input::Stop {
-                    grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
-                }),
+                Woken::Stop => self.stop(),
                 Woken::Message(Some(message)) => self.message(message),
                 // The registry is gone: nobody can ask anything any more.
                 Woken::Message(None) if self.model.is_at_rest() => break,
-                Woken::Message(None) => self.input(Input::Stop {
-                    grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
-                }),
+                Woken::Message(None) => self.stop(),
                 Woken::Written(input) => self.input(*input),
                 Woken::Job(done) => {
                     self.job = None;
@@ -369,7 +365,7 @@ impl Actor {
                 view.revision = kept.revision;
                 // Until it is off the disk too it may still go out, in the next life.
                 view.continuation = view.continuation.or(kept.continuation);
-                view.cut_short |= kept.cut_short;
+                view.cut_short |= durable.cut.is_some();
             }
             Ok(None) => {}
             Err(error) => {
@@ -399,6 +395,13 @@ impl Actor {
             self.stream
                 .emit(&Event::Updated { conversation }, &now().to_string());
         }
+    }
+
+    fn stop(&mut self) {
+        self.model.hold_for_those_gone(Reply::is_closed);
+        self.input(Input::Stop {
+            grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
+        });
     }
 
     fn message(&mut self, message: Message) {

@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+use futures_util::future::select_all;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
-use crate::agent::pool::{AcquireError, Generation, Lease, PoolKey, Urgency};
+use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
@@ -110,6 +111,22 @@ pub async fn climb(
         session.lease.retire();
     }
     climbed
+}
+
+/// Waits until one of these processes has ended, and takes it out; tells whether one has.
+async fn an_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> bool {
+    if leaving.is_empty() {
+        return false;
+    }
+    let ends = leaving.iter().map(|agent| Box::pin(agent.stopped()));
+    let ended = timeout_at(deadline, select_all(ends))
+        .await
+        .map(|((), index, _)| index);
+    match ended {
+        Ok(index) => drop(leaving.swap_remove(index)),
+        Err(_) => return false,
+    }
+    true
 }
 
 /// Checks that a conversation's folder can be used.
@@ -436,13 +453,15 @@ impl Climber {
         let generation = lease.generation();
         let (cwd, settings) = (&self.record.cwd, &self.record.settings);
         let (services, entry) = (&self.services, &self.entry);
+        let mut leaving = services.pool.leaving(&lease);
         let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings).await;
-        if let Err(error) = &opened
+        let deadline = Instant::now() + RELEASE_LIMIT;
+        while let Err(error) = &opened
             && upstream::is_held(entry, error)
-            && let Ok(true) = timeout(RELEASE_LIMIT, services.pool.retired_ended(&lease)).await
+            && an_end(&mut leaving, deadline).await
         {
-            // One of those that have ended has had it: Codex gives no session back before.
-            opened = upstream::open(services, entry, lease, opening, cwd, settings).await;
+            // It may have had the session: Codex gives none back before.
+            opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings).await;
         }
         match opened {
             Ok((session, answer)) => {

@@ -40,6 +40,9 @@ pub struct Waiting<R> {
     pub is_kept: bool,
     /// Whether it waited in an earlier life of the daemon and nobody in this one has asked for it by itself.
     pub is_held: bool,
+    /// Whether the conversation goes on with it, and behind it with what else is held: until it is written down as a turn,
+    /// the continuation on the record is for it.
+    pub leads: bool,
 }
 
 impl<R> Waiting<R> {
@@ -58,6 +61,7 @@ impl<R> Waiting<R> {
             place: None,
             is_kept: false,
             is_held: false,
+            leads: false,
         }
     }
 

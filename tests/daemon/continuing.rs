@@ -567,7 +567,7 @@ async fn ended(events: &mut Events) -> TurnResult {
     turn
 }
 
-fn stop_process(pid: u32) {
+pub(crate) fn stop_process(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
 }

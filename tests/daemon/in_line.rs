@@ -3,6 +3,7 @@
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use jiff::Timestamp;
 use rustix::process::Signal;
@@ -99,6 +100,29 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
         (conversation.state, conversation.cut_short, conversation.queue),
         (ConversationState::Idle, false, Vec::new())
     );
+}
+
+/// Apps look for `cutShort` to find what a person has to see to.
+#[tokio::test]
+async fn what_waits_behind_a_turn_is_not_told_as_cut_short() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let mut events = app.events(id).await;
+    let mut raw = daemon.raw().await;
+    raw.hang(id).await;
+    for index in 0..4 {
+        raw.send("conversation/prompt", params(id, "one", index)).await;
+    }
+    let all = |event: &Event| match event {
+        Event::Updated { conversation } => {
+            assert!(!conversation.cut_short, "{conversation:?}");
+            (conversation.queue.len() == 4).then_some(())
+        }
+        _ => None,
+    };
+    events.find(all).await;
 }
 
 /// It does not keep a person waiting, nor does it go out behind what that one says.
@@ -254,6 +278,47 @@ async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
     let app = daemon.app().await;
     let conversation = app.get(id).await;
     assert!(conversation.queue.is_empty() && conversation.cut_short);
+}
+
+/// Nobody could tell those who hung up: their prompts are not lost with a reboot.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut other = daemon.raw().await;
+    other.ask("daemon/status", json!({})).await;
+    let connections = sockets(daemon.pid());
+    let (id, raw, _) = waits(&daemon, &["one"]).await;
+    other.send("conversation/prompt", params(id, "two", 1)).await;
+    app.once(id, |conversation| conversation.queue.len() == 2).await;
+    drop(raw);
+    while sockets(daemon.pid()) > connections {
+        // It has not been heard yet.
+        app.call("daemon/status", json!({})).await.unwrap();
+    }
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().await.success());
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(held(&app, id).await, 1);
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    continued(&mut events).await;
+    continued(&mut events).await;
+    let asked = asked_since(&app, &home, id).await;
+    assert_eq!(asked[1..], ["one"], "{asked:?}");
+}
+
+/// How many sockets a process has open.
+#[cfg(target_os = "linux")]
+fn sockets(pid: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    targets
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .count()
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ mod portable;
 mod prompts;
 mod repeats;
 #[cfg(target_os = "linux")]
+mod said_once;
 mod scene;
 mod scripted;
 mod settings;

@@ -175,7 +175,7 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
 fn wait_left(bridge: &Bridge, id: ConversationId) {
     let went_on = bridge.wait_event("that it goes on", |event| {
         let is_it = matches!(event.event, Event::Continued { .. }) && event.conversation_id == id;
-        is_it.then(|| event.at.clone())
+        is_it.then_some(event.at)
     });
     bridge.wait_event("that it left its process", |event| {
         let is_it = matches!(event.event, Event::Closed {}) && event.conversation_id == id;

@@ -141,9 +141,13 @@ impl Registry {
         if let Some(cut) = record.cut.as_mut().filter(is_this) {
             cut.open_request = open_request.map(|(id, fingerprint)| OpenRequest { id, fingerprint });
         }
-        // It went out by itself, once. What came of it a person has to look at.
-        if turn.continues && !is_unsent {
-            record.continuation = record.continuation.and_then(|over| over.next(now()));
+        if turn.continues {
+            let continuation = record.continuation.take();
+            record.continuation = continuation.and_then(|over| match is_unsent {
+                true => Some(over.having_sent(&turn.prompt)),
+                // It went out by itself, once. What came of it a person has to look at.
+                false => over.next(now()),
+            });
         }
         let ended = ended.map(|(request, mut result)| {
             if let Some(failure) = &mut result.failure {

@@ -120,6 +120,13 @@ impl<R> Model<R> {
             ));
         }
         let line = self.has_held();
+        if let Some(kept) = &self.record.continuation
+            && kept.at == due.at
+            && text.is_none()
+        {
+            // It is asked for once more, and what is held goes out behind it.
+            return Ok(PendingContinuation { line, ..kept.clone() });
+        }
         if self.record.cut.is_none() && text.is_none() && !line {
             return Err(ConversationError::Conflict(
                 "no turn of this conversation was cut short; give a text to be sent".to_owned(),
@@ -387,6 +394,7 @@ impl<R> Model<R> {
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
                 self.note_cut();
+                self.note_said();
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
@@ -415,15 +423,8 @@ impl<R> Model<R> {
                 | FailureKind::AgentDied
                 | FailureKind::DaemonRestarted
         );
-        // A text that has gone out is what was cut short now, and no text for the next time as well.
-        let sent = self.record.turn.as_ref().map(|pending| pending.prompt.clone());
+        self.note_said();
         let earlier = self.record.continuation.take();
-        let earlier = earlier.map(|earlier| PendingContinuation {
-            text: earlier
-                .text
-                .filter(|text| !continues || !sent.as_ref().is_some_and(|sent| sent.ends_with(text))),
-            ..earlier
-        });
         // What somebody wants at a time of its own is none of this turn's business.
         let is_later = |earlier: &PendingContinuation| !continues && earlier.at > now;
         let is_kept = earlier.as_ref().is_some_and(is_later);
@@ -509,6 +510,15 @@ impl<R> Model<R> {
         }
         let told = self.record.continuation.as_ref().filter(|_| waits);
         told.map(Continuation::from)
+    }
+
+    /// What went out by itself is what is cut short now.
+    fn note_said(&mut self) {
+        let Some(pending) = self.record.turn.as_ref().filter(|pending| pending.continues) else {
+            return;
+        };
+        let earlier = self.record.continuation.take();
+        self.record.continuation = earlier.map(|earlier| earlier.having_sent(&pending.prompt));
     }
 
     /// Keeps the prompt of the turn that is cut short, so that it can be gone on with. One that was to go out by itself

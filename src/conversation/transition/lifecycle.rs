@@ -208,7 +208,7 @@ impl<R> Model<R> {
                 self.record.failure = None;
                 self.record.cut = None;
                 self.record.continuation = None;
-                self.forget_held();
+                ledger.requests.extend(self.forget_held(now));
                 self.due = None;
                 let mut events = self.drop_questions();
                 events.push(Event::Reset {});
@@ -235,7 +235,7 @@ impl<R> Model<R> {
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;
-                self.forget_held();
+                ledger.requests.extend(self.forget_held(now));
                 self.due = None;
                 self.touch(now);
                 ledger

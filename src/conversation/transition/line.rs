@@ -12,7 +12,7 @@ use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::line::{Dropped, Waiting};
 use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
-use crate::store::PendingContinuation;
+use crate::store::{PendingContinuation, RequestRecord, Resting};
 
 impl<R> Model<R> {
     /// Begins a turn, or has its prompt wait in line.
@@ -122,11 +122,11 @@ impl<R> Model<R> {
     /// The running turn stands on the record itself now, or has ended.
     pub(super) fn leave_line(&mut self, now: Now) {
         let Some(turn) = &self.turn else { return };
-        let is_held = turn.asked.is_held;
+        let leads = turn.asked.leads;
         if let Some(place) = turn.asked.place {
             self.record.waiting.remove(&place);
         }
-        if is_held && self.begins_with_line() {
+        if leads && self.begins_with_line() {
             // It has begun.
             self.end_continuation(now);
             self.due = None;
@@ -134,10 +134,19 @@ impl<R> Model<R> {
     }
 
     /// The running turn does not stand on the record any more: what waited in line does so again.
-    pub(super) fn return_to_line(&mut self) {
+    pub(super) fn return_to_line(&mut self, now: Now) {
         let Some(turn) = &self.turn else { return };
+        let leads = turn.asked.leads;
         if let Some(place) = turn.asked.place {
             self.record.waiting.insert(place, turn.asked.listed());
+        }
+        if leads && !self.begins_with_line() {
+            let later = self.record.continuation.take();
+            self.record.continuation = Some(PendingContinuation {
+                line: true,
+                later: later.and_then(PendingContinuation::put_off),
+                ..PendingContinuation::at_once(now)
+            });
         }
     }
 
@@ -232,9 +241,7 @@ impl<R> Model<R> {
         let mut cancels = vec![reply];
         let of_running = if runs { cancels.pop() } else { None };
         if !prompts.is_empty() {
-            if self.begins_with_line() && !self.has_held() {
-                self.end_continuation(now);
-            }
+            self.end_empty_line(now);
             self.touch(now);
             self.drop_prompts(prompts, cancels, now, effects);
         } else {
@@ -290,8 +297,12 @@ impl<R> Model<R> {
             let answer = prompt.result.as_ref().ok()?;
             self.done_request(prompt.request.as_ref(), answer, now)
         };
+        let requests: Vec<RequestRecord> = prompts.iter().filter_map(done).collect();
+        for request in &requests {
+            self.note_heard(request);
+        }
         let ledger = Ledger {
-            requests: prompts.iter().filter_map(done).collect(),
+            requests,
             ..Ledger::default()
         };
         self.write(ledger, Milestone::PromptsDropped { prompts, cancels }, effects);
@@ -317,6 +328,25 @@ impl<R> Model<R> {
         }
     }
 
+    /// Holds the prompts of callers that have hung up, whom nobody can tell that the daemon stops.
+    pub fn hold_for_those_gone(&mut self, is_gone: impl Fn(&R) -> bool) {
+        for waiting in &mut self.queue {
+            let same = |open: &&OpenRequest<R>| {
+                let own = waiting.request.as_ref();
+                own.is_some_and(|own| own.id == open.request.id)
+            };
+            let mut followers = self
+                .open_requests
+                .iter()
+                .find(same)
+                .into_iter()
+                .flat_map(|open| &open.followers);
+            if waiting.reply.as_ref().is_none_or(&is_gone) && followers.all(&is_gone) {
+                waiting.is_held = true;
+            }
+        }
+    }
+
     /// The daemon stops: who waits is told so, and asks again. What is held stays.
     pub(super) fn refuse_line(&mut self, now: Now, effects: &mut Effects<R>) {
         self.hold_line();
@@ -337,11 +367,18 @@ impl<R> Model<R> {
         }
     }
 
-    /// Strikes what is held from the record.
-    pub(super) fn forget_held(&mut self) {
+    /// Strikes what is held from the record; what is told to those who ask for it by its name.
+    pub(super) fn forget_held(&mut self, now: Now) -> Vec<RequestRecord> {
+        let mut told = Vec::new();
         for place in self.held().map(|(place, _)| place).collect::<Vec<_>>() {
-            self.record.waiting.remove(&place);
+            let Some(prompt) = self.record.waiting.remove(&place) else {
+                continue;
+            };
+            let result = Answer::Turn(Box::new(self.cancelled_before_start(prompt.turn_id)));
+            let request = prompt.request.as_ref().map(Request::from);
+            told.extend(self.done_request(request.as_ref(), &result, now));
         }
+        told
     }
 
     /// Has the prompts that are held go out, before those that wait already: they were asked for earlier.
@@ -363,6 +400,30 @@ impl<R> Model<R> {
         self.record.cut.is_none() && continuation.is_some_and(|it| it.line && it.text.is_none())
     }
 
+    /// One that was let out behind another did not get to its agent: it is held again, and why is told.
+    pub(super) fn line_unsent(&mut self, error: &ConversationError) {
+        let is_told = matches!(error, ConversationError::ShuttingDown)
+            || matches!(self.record.resting, Resting::Limited | Resting::Failed);
+        if !is_told {
+            self.record.resting = Resting::Failed;
+            self.record.failure = Some(format!("a prompt that waited in line did not go out: {error}"));
+            self.note_change();
+        }
+    }
+
+    /// Nothing is left with which the conversation would go on.
+    pub(super) fn end_empty_line(&mut self, now: Now) {
+        if self.begins_with_line() && !self.is_led() && !self.has_held() {
+            self.end_continuation(now);
+            self.note_change();
+        }
+    }
+
+    /// Whether the line has been let out, and the continuation is for the first of it.
+    fn is_led(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.asked.leads)
+    }
+
     /// Goes on with what is held, where there is nothing before it; says whether that is so.
     pub(super) fn begin_line(&mut self, now: Now, effects: &mut Effects<R>) -> bool {
         if !self.begins_with_line() {
@@ -370,7 +431,9 @@ impl<R> Model<R> {
         }
         self.due = None;
         self.let_line_go();
-        if self.queue.is_empty() {
+        if let Some(first) = self.queue.front_mut().filter(|first| first.is_held) {
+            first.leads = true;
+        } else {
             // All of it was asked for again meanwhile.
             self.end_continuation(now);
             self.note_change();
@@ -396,12 +459,18 @@ impl<R> Model<R> {
                 later: None,
                 ..over
             });
+        } else if over.later.as_ref().is_some_and(|later| later.line) && self.has_held() {
+            let later = over.next(now);
+            self.record.continuation = later.map(|later| PendingContinuation { text: None, ..later });
         }
     }
 
     /// Somebody does not want the line to go on: what no agent has is held again.
     pub(super) fn call_line_off(&mut self, effects: &mut Effects<R>) {
         self.hold_line();
+        if let Some(turn) = &mut self.turn {
+            turn.asked.leads = false;
+        }
         let is_unsent =
             |turn: &mut Turn<R>| turn.asked.is_held && turn.phase == TurnPhase::Waiting && !turn.announced;
         if let Some(turn) = self.turn.take_if(is_unsent) {

@@ -346,13 +346,16 @@ impl<R> Model<R> {
         }
         let Some(turn) = self.turn.take() else { return };
         self.hold_line();
-        if turn.asked.continues || turn.asked.is_held && self.begins_with_line() {
+        if turn.asked.continues || turn.asked.leads {
             self.continuation_unsent(error, now);
+        } else if turn.asked.is_held {
+            self.line_unsent(error);
         }
         if let Some(answer) = turn.answers {
             self.answer(answer.reply, answer.request.as_ref(), Err(error.clone()), effects);
         }
         self.drop_unsent(turn.asked, Err(error.clone()), turn.cancel_replies, now, effects);
+        self.end_empty_line(now);
         self.arm_idle(effects);
     }
 

@@ -11,6 +11,7 @@ mod continuing;
 mod durability;
 mod failures;
 mod late;
+mod let_out;
 mod line;
 mod opening;
 mod outside;

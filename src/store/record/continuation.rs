@@ -52,6 +52,21 @@ pub struct LaterText {
 }
 
 impl PendingContinuation {
+    /// One that goes out at once.
+    #[must_use]
+    pub fn at_once(now: Timestamp) -> Self {
+        Self {
+            at: now,
+            since: Some(now),
+            attempts: 0,
+            sent: false,
+            apart: false,
+            line: false,
+            text: None,
+            later: None,
+        }
+    }
+
     /// What comes up once this is done, or given up: what somebody wants to be said later, whose time may be over by now.
     #[must_use]
     pub fn next(self, now: Timestamp) -> Option<Self> {
@@ -66,6 +81,16 @@ impl PendingContinuation {
             text: Some(later.text),
             later: None,
         })
+    }
+
+    /// It once this prompt has gone out for it: a text that the prompt ends with has been said, or is cut short with it, and
+    /// is no text for the next time as well.
+    #[must_use]
+    pub fn having_sent(self, prompt: &PromptContent) -> Self {
+        Self {
+            text: self.text.filter(|text| !prompt.ends_with(text)),
+            ..self
+        }
     }
 
     /// Its text, and the time of that, where this is to come behind what is gone on with first.

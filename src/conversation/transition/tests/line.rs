@@ -10,7 +10,7 @@ use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Arrival, Deadline};
 
 /// What is shown of the line: each turn, with a `+` when it is held.
-fn line(world: &World) -> Vec<String> {
+pub(super) fn line(world: &World) -> Vec<String> {
     let view = world.model.view();
     let shown = view.queue.iter();
     shown
@@ -19,14 +19,14 @@ fn line(world: &World) -> Vec<String> {
 }
 
 /// The places in the line that are on disk.
-fn on_disk(world: &World) -> Vec<String> {
+pub(super) fn on_disk(world: &World) -> Vec<String> {
     let record = world.disk.record.as_ref().expect("nothing is on disk");
     let waiting = record.waiting.values();
     waiting.map(|waiting| waiting.turn_id.to_string()).collect()
 }
 
 /// What was sent since the log was forgotten last.
-fn sent(world: &mut World) -> Vec<String> {
+pub(super) fn sent(world: &mut World) -> Vec<String> {
     let log = world.log();
     let sent = log.iter().filter_map(|line| line.strip_prefix("send "));
     sent.map(str::to_owned).collect()
@@ -42,7 +42,7 @@ fn running() -> World {
 }
 
 /// A conversation with `third` and `fourth` in line behind `second`, which runs.
-fn waiting() -> World {
+pub(super) fn waiting() -> World {
     let mut world = running();
     world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
     world.queue("fourth");
@@ -51,7 +51,7 @@ fn waiting() -> World {
 }
 
 /// The same in the next life of a daemon that was killed at rest of `second`: nothing but the line is unfinished.
-fn held() -> World {
+pub(super) fn held() -> World {
     let mut world = waiting();
     world.is_killed();
     world.prompt("made up for it");
@@ -62,7 +62,7 @@ fn held() -> World {
     world
 }
 
-fn goes_on(world: &mut World) {
+pub(super) fn goes_on(world: &mut World) {
     world.continue_at(ContinueAt::Time(world.now()), None);
     world.falls_due();
 }

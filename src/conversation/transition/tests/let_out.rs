@@ -1,0 +1,189 @@
+//! The line as it is let out: the continuation that is for its first prompt, and what becomes of that.
+
+use bridge_protocol::conversation::{ContinueAt, OnBusy};
+use bridge_protocol::link::Fidelity;
+
+use super::continuing::due_at;
+use super::line::{goes_on, held, line, on_disk, sent, waiting};
+use super::outside::agent_error;
+use super::world::World;
+use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::error::ConversationError;
+
+/// `third` and `fourth` are held, the session is closed, and it goes on with them: `third` waits for its session.
+fn opening() -> World {
+    let mut world = held();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    goes_on(&mut world);
+    world.forget_log();
+    world
+}
+
+/// The next life must not go on by itself with what somebody asked for and got.
+#[test]
+fn a_caller_who_joins_the_first_prompt_leaves_no_continuation_behind() {
+    let mut world = opening();
+    world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.reopens();
+    assert_eq!(sent(&mut world), ["third"]);
+    let on_disk = world.disk.record.as_ref().unwrap();
+    assert_eq!(on_disk.continuation, None);
+
+    // Nor where it finds no session, and it was the last.
+    let mut world = held();
+    world.cancel_turn("t4");
+    world.elapses(Deadline::Idle);
+    world.closes();
+    goes_on(&mut world);
+    world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.climb_fails(agent_error());
+    assert!(line(&world).is_empty());
+    assert_eq!(due_at(&world), None);
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+#[test]
+fn a_first_prompt_that_is_cancelled_leaves_no_continuation_behind() {
+    let mut world = opening();
+    world.cancel();
+    assert_eq!(due_at(&world), None);
+    world.reopens();
+    assert_eq!(sent(&mut world), ["fourth"], "the others go on");
+}
+
+#[test]
+fn a_prompt_behind_the_line_is_cancelled_without_harm_to_the_line() {
+    let mut world = opening();
+    world.queue("fifth");
+    let fifth = line(&world).pop().unwrap();
+    world.cancel_turn(&fifth);
+    assert_eq!(line(&world), ["t4"]);
+    world.climb_fails(ConversationError::AgentUnavailable("not now".to_owned()));
+    assert!(due_at(&world).is_some(), "it is tried again");
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+}
+
+/// Its agent died while it was written down: that the line goes on is on disk again with its place.
+#[test]
+fn what_is_taken_back_is_gone_on_with_also_in_the_next_life() {
+    let mut world = held();
+    world.hold_writes = true;
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.write_ends();
+    world.falls_due();
+    world.dies();
+    world.release_writes();
+    assert!(sent(&mut world).is_empty());
+    assert_eq!(on_disk(&world), ["t3", "t4"]);
+    world.is_killed();
+    assert!(due_at(&world).is_some());
+    world.falls_due();
+    world.reopens();
+    assert_eq!(sent(&mut world), ["third"]);
+    assert_eq!(due_at(&world), None);
+}
+
+#[test]
+fn what_is_called_off_while_it_is_taken_back_stays_called_off() {
+    let mut world = held();
+    world.hold_writes = true;
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.write_ends();
+    world.falls_due();
+    world.do_not_continue();
+    world.dies();
+    world.release_writes();
+    assert_eq!(due_at(&world), None);
+}
+
+/// Nobody waits for it, so that only the conversation can tell.
+#[test]
+fn why_a_later_prompt_of_the_line_did_not_go_out_is_told() {
+    let mut world = held();
+    goes_on(&mut world);
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["third", "fourth"]);
+    world.does_not_know_the_session();
+    world.climb_fails(agent_error());
+    assert_eq!(line(&world), ["t4+"]);
+    let view = world.model.view();
+    let why = format!("a prompt that waited in line did not go out: {}", agent_error());
+    assert_eq!(view.failure, Some(why));
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+}
+
+/// Its result is told from the moment at which it is cancelled, and after a reset too.
+#[test]
+fn the_same_call_does_not_start_what_was_cancelled_or_reset() {
+    for reset in [false, true] {
+        let mut world = held();
+        world.hold_writes = !reset;
+        if reset {
+            world.reset();
+            world.closes();
+        } else {
+            world.cancel_all();
+        }
+        let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+        assert!(world.answers[&again].is_ok(), "{:?}", world.answers[&again]);
+        assert!(sent(&mut world).is_empty());
+    }
+}
+
+/// A person who asks for the same time again, or for everything, loses nothing of what was asked for before.
+#[test]
+fn the_same_time_once_more_keeps_the_text_and_takes_what_is_held_along() {
+    let mut world = waiting();
+    world.is_killed();
+    let later = "2026-11-20T23:59:00Z";
+    let at = || ContinueAt::Time(later.parse().unwrap());
+    world.continue_at(at(), Some("run the long tests"));
+    world.continue_at(at(), None);
+    world.passes_to(later);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.reopens();
+    for _ in 0..3 {
+        world.ends("end_turn");
+    }
+    assert_eq!(sent(&mut world), ["run the long tests", "third", "fourth"]);
+}
+
+/// Those who hung up cannot be told that the daemon stops.
+#[test]
+fn a_stop_holds_what_nobody_waits_for_any_more() {
+    let mut world = waiting();
+    let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    let last = again - 1;
+    // The first caller of `third` is gone, another one asked the same; that of `fourth` is gone.
+    world.model.hold_for_those_gone(|reply| *reply != again);
+    world.stop();
+    assert_eq!(on_disk(&world), ["t4"]);
+    assert!(world.answers[&again].is_err());
+    assert!(!world.answers.contains_key(&last));
+    world.ends("cancelled");
+    world.is_killed();
+    assert_eq!(line(&world), ["t4+"]);
+}
+
+/// What a text was put off behind is made up for by a prompt of somebody's: what is held goes out at its time all the same.
+#[test]
+fn what_is_held_goes_out_at_its_time_behind_what_came_up_before() {
+    let mut world = held();
+    let later = "2026-11-20T23:59:00Z";
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
+    world.prompt("fifth");
+    world.says_something();
+    world.dies_with_others();
+    assert!(due_at(&world).is_some_and(|at| at != later));
+    world.prompt("made up for it");
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(due_at(&world).as_deref(), Some(later));
+    world.passes_to(later);
+    world.forget_log();
+    world.falls_due();
+    assert_eq!(sent(&mut world), ["third"]);
+}

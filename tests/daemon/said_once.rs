@@ -1,0 +1,86 @@
+//! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends meanwhile.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use jiff::Timestamp;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::continuing::{GO_ON, go_on, prompts, stop_process};
+use crate::home::{Home, kill_now};
+use crate::support::App;
+
+/// The text.
+const TEXT: &str = "[[say on it]][[hang]] run the long tests";
+
+/// Has the daemon say it at once; gives the events back from there.
+async fn says(app: &App, id: ConversationId, until: &str) {
+    let mut events = app.events(id).await;
+    go_on(app, id, json!({"at": Timestamp::now(), "text": TEXT})).await;
+    events.until(until).await;
+}
+
+/// A later life goes on by itself: waits until the agent has `count` prompts, and tells them.
+async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<String> {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut events = app.events(id).await;
+    loop {
+        let prompts = prompts(&app, home, id).await;
+        if prompts.len() >= count {
+            return prompts;
+        }
+        events.find(|_| Some(())).await;
+    }
+}
+
+/// Daemon and agent are killed before the agent has read it.
+#[tokio::test]
+async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let agent = home.only_agent();
+    stop_process(agent);
+    says(&app, id, "continued").await;
+    daemon.kill();
+    kill_now(agent);
+    assert_eq!(prompts_later(&home, id, 2).await, ["before", TEXT]);
+}
+
+/// The agent has it, and the daemon is stopped: the next life has it gone on with, and does not say it again.
+#[tokio::test]
+async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    says(&app, id, "update").await;
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().await.success());
+    let prompts = prompts_later(&home, id, 3).await;
+    assert_eq!(prompts[..2], ["before", TEXT]);
+    assert!(prompts[2].starts_with(GO_ON), "{prompts:?}");
+}
+
+/// What is recovered a second time, or as a whole, keeps what was asked for.
+#[tokio::test]
+async fn the_same_time_again_keeps_the_text() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "[[limit 1]]").await;
+    let mut events = app.events(id).await;
+    let promised = go_on(&app, id, json!({"at": "reset", "text": "now, please"})).await;
+    let again = go_on(&app, id, json!({"at": "reset"})).await;
+    assert_eq!(promised, again);
+    let idle = |event: &Event| match event {
+        Event::StateChanged { state } => (*state == ConversationState::Idle).then_some(()),
+        _ => None,
+    };
+    events.find(idle).await;
+    assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "now, please"]);
+}
