@@ -15,6 +15,7 @@ mod lifecycle;
 mod line;
 mod prompting;
 mod session;
+mod settling;
 
 #[cfg(test)]
 mod tests;

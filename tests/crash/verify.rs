@@ -95,7 +95,9 @@ impl Worker {
                 .map(|(turn, _)| turn.clone());
             match self.prompt_to_its_end(client, index, &call.params, &text)? {
                 Ok(turn) => {
-                    if let Some(known) = known {
+                    // Of one whose agent throws the transcript away in the moment of the kill nothing may be left to tell
+                    // that it had arrived: the daemon writes that down a moment after it has told it.
+                    if let Some(known) = known.filter(|_| !text.contains("[[lose]]")) {
                         assert_eq!(turn["turnId"], known.as_str(), "{text} was run again: {turn}");
                     }
                     self.turn_ended(index, &text, &call.params, &turn);

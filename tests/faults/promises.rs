@@ -23,6 +23,8 @@ pub(crate) struct Promise {
     turn: Option<String>,
     /// The mark of the text that is to be sent.
     mark: Option<String>,
+    /// The time at which it is to be.
+    mark_at: Option<String>,
     /// Whether it went away with nothing that would explain it so far.
     is_unexplained: bool,
     /// Whether the turn that ended last would explain it, as long as nothing else has happened.
@@ -65,6 +67,7 @@ impl Promise {
             gone_out: BTreeSet::new(),
             turn: None,
             mark: None,
+            mark_at: None,
             is_unexplained: false,
             is_taken_over: false,
             state: String::new(),
@@ -183,7 +186,13 @@ impl Promise {
 
     /// A call has it go on by itself, with a text of this mark.
     pub(crate) fn is_promised(&mut self, mark: Option<String>) -> Follows {
+        let at = self.at().map(ToOwned::to_owned);
+        if mark.is_none() && self.mark.is_some() && at == self.mark_at {
+            // The same once more keeps the text.
+            return Follows::Nothing;
+        }
         let follows = self.never();
+        self.mark_at = at;
         // It may have gone out already.
         if self.told.is_some() && self.turn.is_none() {
             self.is_durable = true;
@@ -310,6 +319,14 @@ mod tests {
         promise.is_called_off(true);
         assert!(fails(|| drop(promise.clone().hear(&continued))), "called off");
         assert!(fails(|| drop(promised().is_called_off(true))), "not called off");
+    }
+
+    #[test]
+    fn a_text_is_kept_by_the_same_time_once_more_and_by_no_other() {
+        let mut promise = promised();
+        assert_eq!(promise.is_promised(None), Follows::Nothing);
+        promise.hear(&updated(Some("u")));
+        assert_eq!(promise.is_promised(None), Follows::Never("mark".to_owned()));
     }
 
     #[test]

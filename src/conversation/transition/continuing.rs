@@ -4,19 +4,15 @@ use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Li
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::turn::{self, FailureKind, StopReason};
 
-use super::due::{Due, next_try};
+use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Part, Sent};
+use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
-use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
-
-/// How often one continuation goes out before it is left to a person.
-const ATTEMPTS_LIMIT: u32 = 20;
+use crate::store::{PendingContinuation, Resting, TurnPhase as Progress};
 
 /// What is said where the agent has the prompt already: a limited prompt stays in the history that the model is sent.
 const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
@@ -71,7 +67,10 @@ impl<R> Model<R> {
             return Ok(());
         };
         match turn.phase {
-            TurnPhase::Waiting => self.drop_turn_unsent(now, effects),
+            TurnPhase::Waiting => {
+                self.drop_turn_unsent(now, effects);
+                self.spare_climb(effects);
+            }
             // It is dropped when that is done.
             TurnPhase::Recording => turn.cancelled = true,
             TurnPhase::Sent | TurnPhase::Accepted | TurnPhase::Ending => {
@@ -203,8 +202,8 @@ impl<R> Model<R> {
     pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
         match self.finish_job(job) {
             Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival, now, effects),
-            // Who came meanwhile goes first.
-            Some(JobKind::Ascertaining(None)) if self.turn.is_none() => {
+            // Who came meanwhile goes first; at a stop the next life goes on with it.
+            Some(JobKind::Ascertaining(None)) if self.turn.is_none() && !self.stopping => {
                 let arrival = self.as_known(arrival);
                 self.go_on(arrival, now, effects);
             }
@@ -377,189 +376,6 @@ impl<R> Model<R> {
             session_unknown: false,
         };
         self.end_turn_with_failure(failure, now, effects);
-    }
-
-    /// What a turn's end means for what was cut short, itself or an earlier one, and for what goes out by itself. Tells the
-    /// continuation of a turn that waits for the end of its limit.
-    pub(super) fn settle_cut(
-        &mut self,
-        stop_reason: &StopReason,
-        failure: Option<&turn::Failure>,
-        now: Now,
-    ) -> Option<Continuation> {
-        let turn = self.turn.as_ref()?;
-        let (continues, waits) = (turn.asked.continues, turn.asked.on_limit == OnLimit::Wait);
-        let part = turn.part;
-        let is_cancelled = turn.cancelled && !turn.stopped;
-        let Some(failure) = failure else {
-            if self.was_cut_by_stop(stop_reason) {
-                self.note_cut();
-                self.note_said();
-            } else if continues || *stop_reason != StopReason::Cancelled {
-                // Whoever got an answer has taken over.
-                self.record.cut = None;
-                self.settle_line(continues, stop_reason, now);
-            }
-            return None;
-        };
-        let is_hopeless = matches!(
-            failure.kind,
-            FailureKind::ContextOverflow | FailureKind::InvalidRequest
-        );
-        if is_hopeless || is_cancelled {
-            // The same would fail again, or a person is done with it, whatever the agent says last.
-            if continues {
-                self.record.cut = None;
-                self.end_continuation(now);
-            }
-            return None;
-        }
-        self.note_cut();
-        let is_limited = failure.kind == FailureKind::RateLimited;
-        let is_passing = matches!(
-            failure.kind,
-            FailureKind::Overloaded
-                | FailureKind::Network
-                | FailureKind::AgentDied
-                | FailureKind::DaemonRestarted
-        );
-        self.note_said();
-        let earlier = self.record.continuation.take();
-        // What somebody wants at a time of its own is none of this turn's business.
-        let is_later = |earlier: &PendingContinuation| !continues && earlier.at > now;
-        let is_kept = earlier.as_ref().is_some_and(is_later);
-        let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
-        let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
-        let has_died = failure.kind == FailureKind::AgentDied;
-        let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
-        let is_anothers = match part {
-            Part::Bystander => true,
-            // Told from the one that is the cause by what becomes of it in a process of its own.
-            Part::Suspect => !was_apart,
-            Part::Alone => false,
-        };
-        let is_promised = has_died && is_anothers && (!is_kept || has_text) && attempts < ATTEMPTS_LIMIT;
-        // A text for later stays that.
-        let (earlier, later) = match earlier {
-            Some(earlier) if is_kept && has_text && (is_promised || waits && is_limited) => {
-                (None, earlier.put_off())
-            }
-            Some(earlier) => {
-                let later = earlier.later.clone();
-                (Some(earlier), later)
-            }
-            None => (None, None),
-        };
-        let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
-        if is_promised {
-            self.record.continuation = Some(PendingContinuation {
-                at: now,
-                since: Some(now),
-                attempts,
-                sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
-                apart: was_apart || part == Part::Suspect,
-                line,
-                text: earlier.and_then(|earlier| earlier.text),
-                later,
-            });
-            self.due = None;
-            return self.record.continuation.as_ref().map(Continuation::from);
-        }
-        if continues {
-            let is_the_cause = has_died && was_apart;
-            let goes_on =
-                (is_limited || is_passing || failure.retryable) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
-            let due = next_try(failure.resets_at, attempts, now);
-            self.record.continuation = earlier.and_then(|earlier| match goes_on {
-                true => Some(PendingContinuation {
-                    at: due.at,
-                    since: due.since,
-                    ..earlier
-                }),
-                false => earlier.next(now),
-            });
-        } else if waits && is_limited {
-            let due = next_try(failure.resets_at, attempts, now);
-            self.record.continuation = Some(PendingContinuation {
-                at: due.at,
-                since: due.since,
-                attempts,
-                sent: false,
-                apart: false,
-                line,
-                text: earlier.and_then(|earlier| earlier.text),
-                later,
-            });
-        } else {
-            // What was due just now would meet the same limit.
-            self.record.continuation = earlier.map(|earlier| {
-                if !is_limited || earlier.at > now {
-                    return earlier;
-                }
-                let due = next_try(failure.resets_at, attempts, now);
-                PendingContinuation {
-                    at: due.at,
-                    since: due.since,
-                    ..earlier
-                }
-            });
-        }
-        let continuation = self.record.continuation.as_ref();
-        if continuation.is_none_or(|continuation| continuation.at > now) {
-            self.due = None;
-        }
-        let told = self.record.continuation.as_ref().filter(|_| waits);
-        told.map(Continuation::from)
-    }
-
-    /// What went out by itself is what is cut short now.
-    fn note_said(&mut self) {
-        let Some(pending) = self.record.turn.as_ref().filter(|pending| pending.continues) else {
-            return;
-        };
-        let earlier = self.record.continuation.take();
-        self.record.continuation = earlier.map(|earlier| earlier.having_sent(&pending.prompt));
-    }
-
-    /// Keeps the prompt of the turn that is cut short, so that it can be gone on with. One that was to go out by itself
-    /// already comes first.
-    fn note_cut(&mut self) {
-        let (Some(turn), Some(pending)) = (&self.turn, &self.record.turn) else {
-            return;
-        };
-        let interrupts = &self.record.interrupts;
-        let newer = CutPrompt {
-            asks: interrupts
-                .iter()
-                .any(|interrupt| interrupt.raised_at >= turn.started_at),
-            ..CutPrompt::from(pending)
-        };
-        let is_promised = self.record.continuation.is_some() && !turn.asked.continues;
-        let waits = turn.asked.on_limit == OnLimit::Wait;
-        let earlier = self.record.cut.take().filter(|_| is_promised);
-        self.record.cut = Some(match earlier {
-            // The agent has the earlier one: what becomes of the newer one does for both.
-            Some(earlier) if waits && earlier.has_arrived() && earlier.before.is_none() => newer,
-            Some(earlier) if waits => CutPrompt {
-                before: Some(match earlier.has_arrived() {
-                    true => earlier.before.unwrap_or(earlier.prompt),
-                    false => earlier.whole(),
-                }),
-                ..newer
-            },
-            Some(earlier) => earlier,
-            None => newer,
-        });
-    }
-
-    /// Takes note of whether the transcript has the prompt that was cut short, before another one goes out behind it.
-    pub(super) fn note_arrival(&mut self, arrival: Option<Arrival>) {
-        let Some(cut) = &mut self.record.cut else { return };
-        cut.arrived = match arrival {
-            Some(Arrival::Absent) => Some(false),
-            Some(Arrival::Present | Arrival::Answered) => Some(true),
-            Some(Arrival::Unknown) | None => cut.arrived,
-        };
     }
 
     /// Whether a prompt whose agent died may go out once more: the agent showed nothing of it, and its transcript can be

@@ -4,6 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::conversation::effect::Now;
 
+/// How often one continuation goes out before it is left to a person.
+pub(super) const ATTEMPTS_LIMIT: u32 = 20;
+
 /// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
 const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 

@@ -3,7 +3,7 @@
 use bridge_protocol::conversation::{ContinueAt, OnBusy};
 use bridge_protocol::link::Fidelity;
 
-use super::continuing::due_at;
+use super::continuing::{self, due_at};
 use super::line::{goes_on, held, line, on_disk, sent, waiting};
 use super::outside::agent_error;
 use super::world::World;
@@ -165,6 +165,33 @@ fn a_stop_holds_what_nobody_waits_for_any_more() {
     world.ends("cancelled");
     world.is_killed();
     assert_eq!(line(&world), ["t4+"]);
+}
+
+/// Its transcript is read while the daemon is told to stop: nothing goes out any more, and it stays to be gone on with.
+#[test]
+fn nothing_goes_out_at_a_stop_that_comes_before_what_the_transcript_says() {
+    let mut world = waiting();
+    world.is_killed();
+    goes_on(&mut world);
+    world.stop();
+    world.ascertains(Arrival::Present);
+    assert!(world.model.turn.is_none() && sent(&mut world).is_empty());
+    world.is_killed();
+    assert!(due_at(&world).is_some());
+}
+
+/// The climb of what was called off is given up when it does not end.
+#[test]
+fn what_is_called_off_does_not_climb_for_ever() {
+    let mut world = continuing::waiting();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.passes_to(continuing::RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    assert!(world.job.is_some());
+    world.do_not_continue();
+    assert!(world.is_armed(Deadline::Climb));
 }
 
 /// What a text was put off behind is made up for by a prompt of somebody's: what is held goes out at its time all the same.
