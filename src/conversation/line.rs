@@ -9,7 +9,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
-use crate::store::{OpenRequest, PendingTurn, TurnPhase as Progress, WaitingPrompt};
+use crate::store::{OpenRequest, PendingContinuation, PendingTurn, TurnPhase as Progress, WaitingPrompt};
 
 use super::answer::{Answer, Request};
 use super::error::ConversationError;
@@ -40,9 +40,13 @@ pub struct Waiting<R> {
     pub is_kept: bool,
     /// Whether it waited in an earlier life of the daemon and nobody in this one has asked for it by itself.
     pub is_held: bool,
+    /// Whether it goes out because the conversation goes on, whoever has asked for it since.
+    pub is_let_out: bool,
     /// Whether the conversation goes on with it, and behind it with what else is held: until it is written down as a turn,
     /// the continuation on the record is for it.
     pub leads: bool,
+    /// That continuation, once it is written down.
+    pub led_by: Option<PendingContinuation>,
 }
 
 impl<R> Waiting<R> {
@@ -61,7 +65,9 @@ impl<R> Waiting<R> {
             place: None,
             is_kept: false,
             is_held: false,
+            is_let_out: false,
             leads: false,
+            led_by: None,
         }
     }
 
@@ -75,6 +81,7 @@ impl<R> Waiting<R> {
             place: Some(place),
             is_kept: true,
             is_held: true,
+            is_let_out: true,
             ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, None)
         }
     }

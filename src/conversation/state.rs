@@ -95,11 +95,11 @@ pub struct Turn<R> {
     pub deaths: Vec<String>,
     /// Whether the daemon's stop cut it short.
     pub stopped: bool,
-    /// The question that the agent took back, as long as it has not gone on since.
-    pub withdrawn: Option<Interrupt>,
+    /// The questions that the agent took back, as long as it has not gone on since.
+    pub withdrawn: Vec<Interrupt>,
     /// What it had to do with the end of its agent, once that has ended.
     pub part: Part,
-    /// Whether it runs in a process of its own, which is given up with it.
+    /// Whether its session is to be opened in a process of its own.
     pub is_apart: bool,
 }
 
@@ -146,6 +146,8 @@ pub struct LiveSession {
     pub can_reopen: bool,
     /// Whether its process is to be left: the next turn opens the session in another one.
     pub is_to_move: bool,
+    /// Whether its process is shared with no other conversation, and given up when nothing runs in it.
+    pub is_apart: bool,
 }
 
 /// The session of a conversation.

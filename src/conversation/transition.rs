@@ -112,6 +112,11 @@ impl<R> Model<R> {
         if self.turn.is_none() && !self.stopping {
             self.take_from_queue(now, effects);
         }
+        let continuation = self.record.continuation.as_ref();
+        if continuation.is_some_and(|continuation| continuation.at > now) {
+            // Another has taken the place of the one that was due.
+            self.due = None;
+        }
         if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {
             self.begin_continuation(now, effects);
         }
@@ -394,6 +399,14 @@ impl<R> Model<R> {
         let Some(before) = before.filter(|before| before.revision + 1 == self.record.revision) else {
             return;
         };
+        let waiting: Vec<_> = before
+            .waiting
+            .values()
+            .filter_map(|it| it.request.as_ref())
+            .collect();
+        ledger
+            .requests
+            .retain(|kept| waiting.iter().all(|request| request.id != kept.request_id));
         let last = before.chain.last_lineage_seq();
         ledger.lineage.retain(|entry| entry.seq <= last);
         let lineage = &ledger.lineage;

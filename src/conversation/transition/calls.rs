@@ -181,7 +181,7 @@ impl<R> Model<R> {
             refused: Vec::new(),
             answers: None,
             sent_again: false,
-            withdrawn: None,
+            withdrawn: Vec::new(),
             deaths: Vec::new(),
             stopped: false,
             part: Part::default(),
@@ -251,6 +251,7 @@ impl<R> Model<R> {
         };
         let result = Ok(Answer::Turn(Box::new(result)));
         self.drop_unsent(turn.asked, result, cancels, now, effects);
+        self.end_empty_line(now);
         for reply in durably {
             // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
             let milestone = Milestone::Answer {

@@ -118,29 +118,27 @@ impl<R> Model<R> {
                     .to_owned(),
             ));
         }
-        let line = self.has_held();
-        if let Some(kept) = &self.record.continuation
-            && kept.at == due.at
-            && text.is_none()
-        {
-            // It is asked for once more, and what is held goes out behind it.
-            return Ok(PendingContinuation { line, ..kept.clone() });
-        }
-        if self.record.cut.is_none() && text.is_none() && !line {
-            return Err(ConversationError::Conflict(
-                "no turn of this conversation was cut short; give a text to be sent".to_owned(),
-            ));
-        }
-        Ok(PendingContinuation {
+        // What is asked for once more for the same time, or is due all the same, is what it was; what is held goes behind it.
+        let same = |kept: &&PendingContinuation| kept.at == due.at || kept.at.max(due.at) <= now;
+        let kept = self.record.continuation.as_ref().filter(same);
+        let kept = kept.filter(|_| text.is_none()).cloned();
+        let wanted = PendingContinuation {
             at: due.at,
             since: due.since,
             attempts: 0,
             sent: false,
-            apart: false,
-            line,
-            text,
-            later: None,
-        })
+            line: self.has_held(),
+            ..kept.unwrap_or_else(|| PendingContinuation {
+                text,
+                ..PendingContinuation::at_once(now)
+            })
+        };
+        if self.record.cut.is_none() && wanted.text.is_none() && !wanted.line {
+            return Err(ConversationError::Conflict(
+                "no turn of this conversation was cut short; give a text to be sent".to_owned(),
+            ));
+        }
+        Ok(wanted)
     }
 
     /// The time has come.

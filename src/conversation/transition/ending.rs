@@ -143,6 +143,7 @@ impl<R> Model<R> {
             self.hold_line();
         }
         let continuation = self.settle_cut(&stop_reason, failure.as_ref(), now);
+        self.end_empty_line(now);
         // Whoever sent it again would have it done twice.
         let failure = failure.map(|failure| turn::Failure {
             retryable: failure.retryable && continuation.is_none(),
@@ -199,10 +200,10 @@ impl<R> Model<R> {
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
-        if turn.is_apart && matches!(self.session, Session::Live(_)) {
-            effects.push(Effect::Arm(Deadline::Idle, 0));
-        } else {
-            self.arm_idle(effects);
+        match &self.session {
+            // Its process is given up with it.
+            Session::Live(live) if live.is_apart => effects.push(Effect::Arm(Deadline::Idle, 0)),
+            _ => self.arm_idle(effects),
         }
     }
 

@@ -26,9 +26,10 @@ impl<R> Model<R> {
             self.prompt_taken(&mut effects);
         }
         if let Some(turn) = &mut self.turn
-            && shows_work(kind)
+            && !turn.withdrawn.is_empty()
+            && shows_work(kind, update)
         {
-            turn.withdrawn = None;
+            turn.withdrawn.clear();
         }
         match kind {
             "tool_call" | "tool_call_update" => self.tool_started(),
@@ -159,9 +160,18 @@ fn speaks_of_turn(kind: &str) -> bool {
     )
 }
 
-/// Whether an update of this kind shows that the agent has gone on to something new.
-fn shows_work(kind: &str) -> bool {
-    speaks_of_turn(kind) && kind != "tool_call_update"
+/// Whether an update shows that the agent has gone on, and not only that a call ended with what ended the turn.
+fn shows_work(kind: &str, update: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Update<'a> {
+        #[serde(default, borrow)]
+        status: Option<std::borrow::Cow<'a, str>>,
+    }
+    match kind {
+        "tool_call_update" => serde_json::from_str::<Update<'_>>(update)
+            .is_ok_and(|update| matches!(update.status.as_deref(), Some("in_progress" | "completed"))),
+        _ => speaks_of_turn(kind),
+    }
 }
 
 fn raw(text: &str) -> Option<RawJson> {

@@ -45,6 +45,9 @@ impl<R> Model<R> {
             return;
         }
         self.prompt_taken(effects);
+        if let Some(turn) = &mut self.turn {
+            turn.withdrawn.clear();
+        }
         let owned = |raw: Option<&RawValue>| raw.map(|raw| RawJson::new(raw.to_owned()));
         let (tool_call, options) = match params.read::<Params<'_>>() {
             Ok(members) => (owned(members.tool_call), owned(members.options)),
@@ -115,7 +118,7 @@ impl<R> Model<R> {
         };
         let outcome = cancelled_outcome(question.kind);
         if let Some(turn) = &mut self.turn {
-            turn.withdrawn = Some(question);
+            turn.withdrawn.push(question);
         }
         self.resolve(id, "agent", outcome, None, None, effects);
     }
@@ -325,18 +328,19 @@ impl<R> Model<R> {
     /// What ended the turn had taken its question back for the same reason: nobody has answered it, and it is open again,
     /// for the agent's successor.
     pub(super) fn raise_withdrawn(&mut self) {
-        let withdrawn = self.turn.as_mut().and_then(|turn| turn.withdrawn.take());
-        let Some(question) = withdrawn else { return };
-        self.record.answered.retain(|answered| answered.id != question.id);
-        let interrupt = Interrupt {
-            orphaned: true,
-            ..question
-        };
-        self.record.interrupts.push(interrupt.clone());
-        self.unsaved.append(Ledger {
-            events: vec![Event::InterruptRaised { interrupt }],
-            ..Ledger::default()
-        });
+        let withdrawn = self.turn.as_mut().map(|turn| std::mem::take(&mut turn.withdrawn));
+        for question in withdrawn.unwrap_or_default() {
+            self.record.answered.retain(|answered| answered.id != question.id);
+            let interrupt = Interrupt {
+                orphaned: true,
+                ..question
+            };
+            self.record.interrupts.push(interrupt.clone());
+            self.unsaved.append(Ledger {
+                events: vec![Event::InterruptRaised { interrupt }],
+                ..Ledger::default()
+            });
+        }
     }
 
     /// Takes a question off the record; everyone is told once that is on disk.

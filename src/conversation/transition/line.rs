@@ -121,31 +121,30 @@ impl<R> Model<R> {
 
     /// The running turn stands on the record itself now, or has ended.
     pub(super) fn leave_line(&mut self, now: Now) {
-        let Some(turn) = &self.turn else { return };
-        let leads = turn.asked.leads;
+        let leads_line = self.is_led() && self.begins_with_line();
+        let Some(turn) = &mut self.turn else { return };
         if let Some(place) = turn.asked.place {
             self.record.waiting.remove(&place);
         }
-        if leads && self.begins_with_line() {
+        if leads_line {
             // It has begun.
+            turn.asked.led_by.clone_from(&self.record.continuation);
             self.end_continuation(now);
             self.due = None;
         }
     }
 
     /// The running turn does not stand on the record any more: what waited in line does so again.
-    pub(super) fn return_to_line(&mut self, now: Now) {
-        let Some(turn) = &self.turn else { return };
-        let leads = turn.asked.leads;
+    pub(super) fn return_to_line(&mut self) {
+        let Some(turn) = &mut self.turn else { return };
         if let Some(place) = turn.asked.place {
             self.record.waiting.insert(place, turn.asked.listed());
         }
-        if leads && !self.begins_with_line() {
+        if let Some(led_by) = turn.asked.led_by.take() {
             let later = self.record.continuation.take();
             self.record.continuation = Some(PendingContinuation {
-                line: true,
                 later: later.and_then(PendingContinuation::put_off),
-                ..PendingContinuation::at_once(now)
+                ..led_by
             });
         }
     }
@@ -330,7 +329,12 @@ impl<R> Model<R> {
 
     /// Holds the prompts of callers that have hung up, whom nobody can tell that the daemon stops.
     pub fn hold_for_those_gone(&mut self, is_gone: impl Fn(&R) -> bool) {
-        for waiting in &mut self.queue {
+        let is_unsent = |turn: &&mut Turn<R>| {
+            let is_out = matches!(turn.phase, TurnPhase::Waiting | TurnPhase::Recording);
+            is_out && !turn.announced && turn.asked.place.is_some()
+        };
+        let next = self.turn.as_mut().filter(is_unsent).map(|turn| &mut turn.asked);
+        for waiting in next.into_iter().chain(&mut self.queue) {
             let same = |open: &&OpenRequest<R>| {
                 let own = waiting.request.as_ref();
                 own.is_some_and(|own| own.id == open.request.id)
@@ -444,6 +448,10 @@ impl<R> Model<R> {
 
     /// A turn has made up for what was cut short: what is held comes next, where that was asked for.
     pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason, now: Now) {
+        if self.turn.as_ref().is_some_and(|turn| turn.asked.is_let_out) {
+            // What comes up next has its own time.
+            return;
+        }
         let Some(over) = self.record.continuation.take() else {
             return;
         };
@@ -470,6 +478,7 @@ impl<R> Model<R> {
         self.hold_line();
         if let Some(turn) = &mut self.turn {
             turn.asked.leads = false;
+            turn.asked.led_by = None;
         }
         let is_unsent =
             |turn: &mut Turn<R>| turn.asked.is_held && turn.phase == TurnPhase::Waiting && !turn.announced;

@@ -122,7 +122,7 @@ impl<R> Model<R> {
         }
         if !turn.announced {
             self.record.turn = None;
-            self.return_to_line(now);
+            self.return_to_line();
         }
         self.unsettle_orphan(now);
         self.note_change();

@@ -194,6 +194,7 @@ impl<R> Model<R> {
             preamble: opened.preamble,
             can_reopen: opened.can_reopen,
             is_to_move: false,
+            is_apart: self.turn.as_ref().is_some_and(|turn| turn.is_apart),
         });
         // What was cut short still is: only a turn makes up for it.
         let is_cut = self.record.cut.is_some();

@@ -4,7 +4,7 @@ use bridge_protocol::conversation::{ContinueAt, OnBusy};
 use bridge_protocol::link::Fidelity;
 
 use super::continuing::{self, due_at};
-use super::line::{goes_on, held, line, on_disk, sent, waiting};
+use super::line::{goes_on, held, line, on_disk, running, sent, waiting};
 use super::outside::agent_error;
 use super::world::World;
 use crate::conversation::effect::{Arrival, Deadline};
@@ -213,4 +213,130 @@ fn what_is_held_goes_out_at_its_time_behind_what_came_up_before() {
     world.forget_log();
     world.falls_due();
     assert_eq!(sent(&mut world), ["third"]);
+}
+
+/// Its time has passed while the daemon did not run, or while others had the places: `recover` must not drop what is due.
+#[test]
+fn what_is_due_keeps_its_text_when_it_is_asked_for_at_once() {
+    let mut world = continuing::waiting();
+    world.continue_at(ContinueAt::Reset, Some("run the long tests"));
+    world.passes_to("2026-11-20T23:30:00Z");
+    world.continue_at(ContinueAt::Time(world.now()), None);
+    world.falls_due();
+    world.forget_log();
+    world.ascertains(Arrival::Present);
+    assert_eq!(sent(&mut world), ["run the long tests"]);
+}
+
+/// What was due was waited with for a question, and is no more when that is answered: what comes up next has its own time.
+#[test]
+fn what_has_its_own_time_does_not_go_out_in_the_place_of_what_was_due() {
+    let mut world = World::live();
+    let later = "2026-11-20T23:59:00Z";
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
+    world.prompt("second");
+    world.asks("q1");
+    world.dies_with_others();
+    world.falls_due();
+    world.forget_log();
+    world.deny("q1");
+    world.falls_due();
+    assert!(sent(&mut world).is_empty() && world.job.is_none());
+    assert_eq!(due_at(&world).as_deref(), Some(later));
+}
+
+#[test]
+fn the_line_takes_no_text_away_that_has_its_own_time() {
+    let mut world = held();
+    let later = "2026-11-20T23:59:00Z";
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
+    world.anchor = continuing::anchor();
+    world.prompt_and_wait("fifth");
+    world.refuses(continuing::limit());
+    let reset = due_at(&world).unwrap();
+    assert_ne!(reset, later);
+    // As `recover` does, since something is held.
+    world.continue_at(ContinueAt::Time(reset.parse().unwrap()), None);
+    world.passes_to(&reset);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.forget_log();
+    for _ in 0..3 {
+        world.ends("end_turn");
+    }
+    assert_eq!(sent(&mut world), ["third", "fourth"]);
+    assert_eq!(due_at(&world).as_deref(), Some(later));
+}
+
+/// It has just left the line, and waits for its session.
+#[test]
+fn a_stop_holds_also_the_next_of_the_line_that_nobody_waits_for() {
+    for is_being_written in [false, true] {
+        let mut world = running();
+        world.queue("third");
+        if is_being_written {
+            world.hold_writes = true;
+            world.ends("end_turn");
+            world.write_ends();
+        } else {
+            world.says_something();
+            world.dies();
+            assert!(world.job.is_some(), "it waits for its session");
+        }
+        world.model.hold_for_those_gone(|_| true);
+        world.stop();
+        world.release_writes();
+        world.is_killed();
+        assert_eq!(line(&world), ["t3+"], "{is_being_written}");
+    }
+}
+
+#[test]
+fn who_leads_the_line_is_not_tried_for_ever() {
+    let mut world = opening();
+    world.climb_fails(ConversationError::AgentUnavailable("not now".to_owned()));
+    let attempts = |world: &World| world.model.record.continuation.as_ref().unwrap().attempts;
+    assert_eq!(attempts(&world), 1);
+    world.passes_to(&due_at(&world).unwrap());
+    world.falls_due();
+    world.hold_writes = true;
+    world.reopens();
+    world.dies();
+    world.release_writes();
+    assert_eq!(attempts(&world), 1, "it is taken back");
+    world.climb_fails(ConversationError::AgentUnavailable("not now".to_owned()));
+    assert_eq!(attempts(&world), 2);
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+}
+
+/// The write fails: what was to be dropped is held as before, and nobody is told otherwise.
+#[test]
+fn a_reset_that_is_not_written_cancels_nothing() {
+    let mut world = held();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.hold_writes = true;
+    world.reset();
+    world.write_fails();
+    assert_eq!(line(&world), ["t3+", "t4+"]);
+    world.release_writes();
+    world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.reopens();
+    assert_eq!(sent(&mut world), ["third"]);
+}
+
+/// What was to go on was asked for by itself, and cancelled: no word goes out that it be gone on with.
+#[test]
+fn what_was_cancelled_in_another_way_leaves_no_continuation_behind() {
+    let mut world = held();
+    world.cancel_turn("t4");
+    let later = "2026-11-20T23:59:00Z";
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), None);
+    world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
+    world.says_something();
+    world.cancel();
+    world.ends("cancelled");
+    assert_eq!(due_at(&world), None);
+    let again = world.continue_at(ContinueAt::Time(later.parse().unwrap()), None);
+    assert!(world.answers[&again].is_err());
 }

@@ -33,7 +33,7 @@ pub(super) fn sent(world: &mut World) -> Vec<String> {
 }
 
 /// A conversation whose turn `second` runs on a transcript that can be asked.
-fn running() -> World {
+pub(super) fn running() -> World {
     let mut world = World::live();
     world.anchor = anchor();
     world.prompt("second");
