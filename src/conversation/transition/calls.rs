@@ -234,7 +234,7 @@ impl<R> Model<R> {
         }
         let Some(turn) = self.turn.take() else { return };
         let before = self.record.clone();
-        if turn.asked.continues || turn.asked.leads && self.begins_with_line() {
+        if turn.asked.continues {
             self.end_continuation(now);
             self.note_change();
         }
