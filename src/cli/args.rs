@@ -307,7 +307,9 @@ pub(super) struct Cancel {
 /// `fork`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'")]
+    sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'\n  \
+    sessionctl checkpoints .\n  \
+    sessionctl fork . --at CHECKPOINT")]
 pub(super) struct Fork {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -315,6 +317,9 @@ pub(super) struct Fork {
     /// Make the branch the head of the same conversation
     #[arg(long)]
     pub(super) in_place: bool,
+    /// Behind this turn, as `checkpoints` tells its id, and not behind the last
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(super) at: Option<String>,
     /// What to call the new conversation
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(super) title: Option<String>,

@@ -28,6 +28,8 @@ pub(super) struct BranchRequest {
     pub record: ConversationRecord,
     /// The session to branch off.
     pub from: UpstreamId,
+    /// The place in it, where somebody named one.
+    pub at: Option<CheckpointId>,
     /// The branch's folder.
     pub cwd: String,
     /// Whether a turn runs in it, so that what is not finished has to be left out.
@@ -120,8 +122,9 @@ pub(super) async fn branch(
     check_folder(&request.cwd)?;
     refuse_too_little(&services, &entry, &request).await?;
     let mut native_error = None;
-    // A fork while a turn runs takes the unanswered prompt along: the copy can leave it out.
-    if !request.busy {
+    // A fork while a turn runs takes the unanswered prompt along, and one of the whole session takes all: the copy can leave
+    // that out.
+    if !request.busy && request.at.is_none() {
         match native(&services, &entry, &request).await {
             Ok(made) => return Ok(made),
             Err(error) => native_error = Some(error),
@@ -265,14 +268,18 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
     }
 }
 
-/// A copy of the transcript under a new id, up to the turn before the one that is running.
+/// A copy of the transcript under a new id, up to the place that was named, or the turn before the one that is running.
 async fn copy(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
 ) -> Result<Branched, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
-        let when = if request.busy { " while a turn runs" } else { "" };
+        let when = match (&request.at, request.busy) {
+            (Some(_), _) => " at a checkpoint",
+            (None, true) => " while a turn runs",
+            (None, false) => "",
+        };
         return Err(ConversationError::Unsupported(format!(
             "the agent {} offers no fork{when} and its transcripts cannot be cut",
             entry.name
@@ -286,7 +293,10 @@ async fn copy(
             Some(since) => disk::last_before(library, root, cwd, agent, id, since),
             None => disk::last_checkpoint(library, root, cwd, agent, id),
         };
-    let place = on_disk(services, entry, &request.record.cwd, &request.from, pick).await?;
+    let place = match &request.at {
+        Some(at) => Some(at.clone()),
+        None => on_disk(services, entry, &request.record.cwd, &request.from, pick).await?,
+    };
     let Some(place) = place else {
         return Err(ConversationError::Busy(
             "the conversation has no finished turn to branch from yet; wait for the first one to end"
@@ -299,24 +309,34 @@ async fn copy(
         request.from.clone(),
     );
     let until = place.clone();
+    let is_named = request.at.is_some();
     let services = Arc::clone(services);
     let task = tokio::task::spawn_blocking(move || {
         let library = &services.library;
         // Before the copy is made, which would else be left behind.
         let whole = of_source(library, &root, &cwd, &from, carried)?;
         let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until))?;
+        // Where somebody named the place, what stands behind it is not owed; what the source has lost may be from before.
+        let owed = match (is_named, &whole, &up_to_cut) {
+            (true, Some(whole), Some(kept)) => kept.turns + whole.missing_turns(acknowledged),
+            _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
+        };
         let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
         services.old_bytes.note_copied(&new_id, &path);
-        let expected = expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged);
         let file = disk::on_disk(library, &root, &cwd, &new_id, None);
-        Ok((new_id, Look::at(file, expected)))
+        Ok((new_id, Look::at(file, owed)))
     });
     let copied = task
         .await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
-    let (upstream_id, look) = copied.map_err(|error: TranscriptError| ConversationError::AgentError {
-        message: format!("the branch could not be cut: {}", chain_text(&error)),
-        upstream: None,
+    let (upstream_id, look) = copied.map_err(|error: TranscriptError| match error {
+        TranscriptError::RecordNotFound { .. } => ConversationError::NotFound {
+            what: format!("the session {} has no checkpoint {place}", request.from),
+        },
+        error => ConversationError::AgentError {
+            message: format!("the branch could not be cut: {}", chain_text(&error)),
+            upstream: None,
+        },
     })?;
     Ok(Branched {
         upstream_id,

@@ -196,6 +196,8 @@ pub enum Call {
     Fork {
         /// Whether the branch becomes the head of this conversation.
         in_place: bool,
+        /// Where; the head where none is given.
+        at: Option<CheckpointId>,
         /// The branch's folder, already checked.
         cwd: Option<String>,
         /// The new conversation's title.
@@ -432,12 +434,14 @@ pub enum Effect<R> {
         /// Whether its process is to be shared with no other conversation.
         apart: bool,
     },
-    /// Make a branch of the head.
+    /// Make a branch.
     Branch {
         /// The job's number.
         job: u64,
         /// The session to branch off.
         from: UpstreamId,
+        /// The place in it; its end where none is given.
+        at: Option<CheckpointId>,
         /// The branch's folder.
         cwd: String,
         /// Whether a turn runs, so that the branch has to leave out what is not finished.

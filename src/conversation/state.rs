@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bridge_protocol::conversation::{
     Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings,
 };
-use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
@@ -220,7 +220,9 @@ pub struct Branching<R> {
     pub cwd: String,
     /// The title of the new conversation.
     pub title: Option<String>,
-    /// The session that it branches off.
+    /// The place at which it branches off, where somebody named one.
+    pub at: Option<CheckpointId>,
+    /// The session that it branches off, once that is known.
     pub from: UpstreamId,
 }
 

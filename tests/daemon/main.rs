@@ -36,6 +36,7 @@ mod damaged;
 #[cfg(target_os = "linux")]
 mod deaths;
 mod events;
+mod fork_places;
 mod forks;
 #[cfg(target_os = "linux")]
 mod gate;

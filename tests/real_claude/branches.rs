@@ -6,6 +6,7 @@ use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::bridge::Bridge;
+use crate::carrying::PARALLEL;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, model, user};
 
@@ -96,6 +97,40 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
         let expected = [&echoed("first")[..], &echoed(own), &[user(&text)]].concat();
         assert_eq!(bridge.lab.model.asked(&text), expected);
     }
+}
+
+/// What the model is sent behind each checkpoint is what it would have been sent there: tools that ran side by side, thinking
+/// and a turn that was broken off stand in it as they were, and nothing of what came later.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_at_a_checkpoint_has_exactly_what_stands_before_it() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    let prompts = ["first", PARALLEL, "broken off [[err 500]]", "last"];
+    for prompt in prompts {
+        bridge.prompt(id, prompt).expect("a turn");
+    }
+    let source = bridge.head(id);
+    let checkpoints = bridge.checkpoints(id);
+    bridge.prompted(id, "at the end");
+    let whole = bridge.lab.model.asked("at the end");
+    let path = bridge.lab.transcript(&source).expect("the source");
+    let before = fs::read(&path).expect("the source");
+    for (index, checkpoint) in checkpoints.iter().enumerate() {
+        let at = Some(checkpoint.id.as_str().to_owned());
+        let fork = bridge.fork_at(id, false, at).expect("conversation/fork");
+        assert_eq!(fork.fidelity, Fidelity::Full);
+        let text = format!("behind {index}");
+        bridge.prompted(fork.conversation.id, &text);
+        let next = prompts.get(index + 1).copied().unwrap_or("at the end");
+        let kept = whole.iter().take_while(|said| **said != user(next)).cloned();
+        let expected: Vec<Said> = kept.chain([user(&text)]).collect();
+        assert_eq!(bridge.lab.model.asked(&text), expected, "{index}");
+    }
+    assert_eq!(checkpoints.len(), prompts.len());
+    assert_eq!(fs::read(&path).expect("the source"), before);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 
-const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
+pub(crate) const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
 
 const LONG: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
 

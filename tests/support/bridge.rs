@@ -267,13 +267,22 @@ impl<L: Lab> Bridge<L> {
 
     /// Branches off at the head.
     pub(crate) fn fork(&self, id: ConversationId, in_place: bool) -> ForkAnswer {
+        self.fork_at(id, in_place, None).expect("conversation/fork")
+    }
+
+    /// Branches off behind a checkpoint, or at the head.
+    pub(crate) fn fork_at(
+        &self,
+        id: ConversationId,
+        in_place: bool,
+        at: Option<String>,
+    ) -> Result<ForkAnswer, BridgeError> {
         let client = self.app().client.clone();
-        let answer = self.call(async move {
+        self.call(async move {
             client
-                .fork(id.into(), Some(in_place), None, None, None, None, None)
+                .fork(id.into(), Some(in_place), at, None, None, None, None)
                 .await
-        });
-        answer.expect("conversation/fork")
+        })
     }
 
     /// Closes the session.

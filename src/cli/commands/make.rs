@@ -56,7 +56,7 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
         .fork(
             conversation,
             options.in_place.then_some(true),
-            None,
+            options.at,
             None,
             options.title,
             None,

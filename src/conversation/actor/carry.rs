@@ -87,6 +87,7 @@ impl Actor {
             Effect::Branch {
                 job,
                 from,
+                at,
                 cwd,
                 busy,
                 min_fidelity,
@@ -94,6 +95,7 @@ impl Actor {
                 let request = BranchRequest {
                     record: self.model.record.clone(),
                     from,
+                    at,
                     cwd,
                     busy,
                     min_fidelity,

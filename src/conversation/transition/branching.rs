@@ -1,8 +1,8 @@
-//! Forks at the head, in place and side by side.
+//! Forks at the head or at a checkpoint, in place and side by side.
 
 use bridge_protocol::conversation::{Conversation, ForkAnswer, Parent};
 use bridge_protocol::event::Event;
-use bridge_protocol::id::ConversationId;
+use bridge_protocol::id::{CheckpointId, ConversationId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
@@ -12,93 +12,101 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
+use crate::transcript::checkpoint::CheckpointRef;
 
 impl<R> Model<R> {
-    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     pub(super) fn fork(
         &mut self,
-        in_place: bool,
-        cwd: Option<String>,
-        title: Option<String>,
+        branching: Branching<R>,
         min_fidelity: Fidelity,
-        request: Option<Request>,
-        reply: R,
         now: Now,
         effects: &mut Effects<R>,
     ) {
         let busy = self.turn.is_some();
-        let refusal = if in_place && busy {
+        let refusal = if branching.in_place && busy {
             Some(
                 "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
             )
-        } else if self.job.is_some() || (self.closing.is_some() && in_place) {
+        } else if self.job.is_some() || (self.closing.is_some() && branching.in_place) {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None
         };
-        if let Some(refusal) = refusal {
-            self.answer(
-                reply,
-                request.as_ref(),
-                Err(ConversationError::Busy(refusal.to_owned())),
-                effects,
-            );
-            return;
-        }
-        if let Some(head) = self.record.chain.head()
-            && head.relation == Relation::Follows
-            && !head.written
-        {
-            // The agent has nothing of it yet, and the session that it follows is the one that could not be resumed.
-            let error = ConversationError::Conflict(
-                "the history was told in words to a new session that has not been prompted yet: there is nothing to branch \
-                 from; send a prompt first"
-                    .to_owned(),
-            );
-            self.answer(reply, request.as_ref(), Err(error), effects);
-            return;
-        }
-        let cwd = cwd.unwrap_or_else(|| self.record.cwd.clone());
-        let head = self
-            .record
-            .chain
-            .head()
-            .filter(|head| head.written || head.relation != Relation::Fresh);
-        let Some(head) = head else {
-            self.fork_unprompted(in_place, cwd, title, request, reply, now, effects);
-            return;
+        let from = match (refusal, &branching.at) {
+            (Some(refusal), _) => Err(ConversationError::Busy(refusal.to_owned())),
+            (None, Some(at)) => self.session_of(at).map(Some),
+            (None, None) => self.head_to_branch(),
         };
-        let from = head.upstream_id.clone();
+        let from = match from {
+            Ok(Some(from)) => from,
+            Ok(None) => {
+                self.fork_unprompted(branching, now, effects);
+                return;
+            }
+            Err(error) => {
+                self.answer(branching.reply, branching.request.as_ref(), Err(error), effects);
+                return;
+            }
+        };
+        let (at, cwd) = (branching.at.clone(), branching.cwd.clone());
         let branching = Branching {
-            reply,
-            request,
-            in_place,
-            cwd: cwd.clone(),
-            title,
             from: from.clone(),
+            ..branching
         };
         let job = self.start_job(JobKind::Branching(branching));
         effects.push(Effect::Branch {
             job,
             from,
+            at,
             cwd,
             busy,
             min_fidelity,
         });
     }
 
+    /// The session of the head; none where the agent has never been sent anything.
+    fn head_to_branch(&self) -> Result<Option<UpstreamId>, ConversationError> {
+        let Some(head) = self.record.chain.head() else {
+            return Ok(None);
+        };
+        match head.relation {
+            // The agent has nothing of it yet, and the session that it follows is the one that could not be resumed.
+            Relation::Follows if !head.written => Err(ConversationError::Conflict(
+                "the history was told in words to a new session that has not been prompted yet: there is nothing to branch \
+                 from; send a prompt first"
+                    .to_owned(),
+            )),
+            Relation::Fresh if !head.written => Ok(None),
+            _ => Ok(Some(head.upstream_id.clone())),
+        }
+    }
+
+    /// The session in which a checkpoint stands: one of this conversation's.
+    fn session_of(&self, at: &CheckpointId) -> Result<UpstreamId, ConversationError> {
+        let place: Result<CheckpointRef, _> = at.as_str().parse();
+        let mut links = self.record.chain.links().iter();
+        let link = place
+            .ok()
+            .and_then(|place| links.find(|link| link.upstream_id.as_str() == place.upstream_id));
+        link.map(|link| link.upstream_id.clone())
+            .ok_or_else(|| ConversationError::NotFound {
+                what: format!(
+                    "{at} is no checkpoint of a session in the conversation's chain; conversation/checkpoints tells \
+                     which there are"
+                ),
+            })
+    }
+
     /// There is nothing to branch from yet: a new conversation with the same settings.
-    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
-    fn fork_unprompted(
-        &mut self,
-        in_place: bool,
-        cwd: String,
-        title: Option<String>,
-        request: Option<Request>,
-        reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn fork_unprompted(&mut self, branching: Branching<R>, now: Now, effects: &mut Effects<R>) {
+        let Branching {
+            reply,
+            request,
+            in_place,
+            cwd,
+            title,
+            ..
+        } = branching;
         if in_place {
             let error = ConversationError::Conflict(
                 "the conversation has never been prompted: there is nothing to branch from".to_owned(),
@@ -188,6 +196,10 @@ impl<R> Model<R> {
     ) {
         self.lose_session(effects);
         let before = Some(Box::new(self.record.clone()));
+        let events = match branching.at {
+            Some(_) => self.leave_history(now),
+            None => Vec::new(),
+        };
         let upstream = vec![link.upstream_id.clone()];
         let appended = self.record.chain.append(link, branched.fidelity, now);
         self.record.cwd.clone_from(&branching.cwd);
@@ -220,9 +232,20 @@ impl<R> Model<R> {
             lineage: appended.entries,
             upstream,
             requests: kept.into_iter().collect(),
-            ..Ledger::default()
+            events,
         };
         self.write(ledger, milestone, effects);
+    }
+
+    /// What belongs to turns that are left is no more: what was cut short there, what was asked there. What somebody wants
+    /// said at a time is said all the same. Tells what to announce.
+    fn leave_history(&mut self, now: Now) -> Vec<Event> {
+        self.record.cut = None;
+        let continuation = self.record.continuation.as_ref();
+        if continuation.is_some_and(|it| it.text.is_none() && !it.line) {
+            self.end_continuation(now);
+        }
+        self.drop_questions("fork")
     }
 
     fn branch_side_by_side(

@@ -1,7 +1,7 @@
 //! What callers ask for: admission, idempotency, and the calls that take no work outside.
 
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::id::TurnId;
+use bridge_protocol::id::{TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{StopReason, TurnResult};
@@ -11,7 +11,9 @@ use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{AfterClose, JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
+use crate::conversation::state::{
+    AfterClose, Branching, JobKind, Model, OpenRequest, Session, Turn, TurnPhase,
+};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -81,11 +83,21 @@ impl<R> Model<R> {
             }
             Call::Fork {
                 in_place,
+                at,
                 cwd,
                 title,
                 min_fidelity,
             } => {
-                self.fork(in_place, cwd, title, min_fidelity, request, reply, now, effects);
+                let branching = Branching {
+                    reply,
+                    request,
+                    in_place,
+                    cwd: cwd.unwrap_or_else(|| self.record.cwd.clone()),
+                    title,
+                    at,
+                    from: UpstreamId::default(),
+                };
+                self.fork(branching, min_fidelity, now, effects);
             }
             Call::Respond {
                 interrupt_id,

@@ -369,15 +369,16 @@ impl<R> Model<R> {
         self.write(Ledger::of_request(kept), milestone, effects);
     }
 
-    /// Takes every question off the record because the history that it belongs to is left; tells what to announce.
-    pub(super) fn drop_questions(&mut self) -> Vec<Event> {
+    /// Takes every question off the record because the history that it belongs to is left; tells what to announce. `by` says
+    /// what leaves it.
+    pub(super) fn drop_questions(&mut self, by: &str) -> Vec<Event> {
         let dropped = std::mem::take(&mut self.record.interrupts);
         let mut events = Vec::new();
         for interrupt in dropped {
-            self.remember_answer(interrupt.id.clone(), "reset");
+            self.remember_answer(interrupt.id.clone(), by);
             events.push(Event::InterruptResolved {
                 interrupt_id: interrupt.id,
-                by: "reset".to_owned(),
+                by: by.to_owned(),
                 outcome: cancelled_outcome(interrupt.kind),
             });
         }

@@ -210,7 +210,7 @@ impl<R> Model<R> {
                 self.record.continuation = None;
                 ledger.requests.extend(self.forget_held(now));
                 self.due = None;
-                let mut events = self.drop_questions();
+                let mut events = self.drop_questions("reset");
                 events.push(Event::Reset {});
                 self.info = SessionInfo::default();
                 self.record.reported = Reported::default();

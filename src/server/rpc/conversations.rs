@@ -22,7 +22,8 @@ use serde::de::DeserializeOwned;
 
 use super::errors::wire;
 use super::parameters::{
-    LINEAGE_LIMITS, LIST_LIMITS, answerer, history_part, is_empty, page_limit, unknown_word, wanted,
+    LINEAGE_LIMITS, LIST_LIMITS, answerer, fork_place, history_part, is_empty, page_limit, unknown_word,
+    wanted,
 };
 use super::subscriber::{Shared, SocketSubscriber};
 use super::{Handlers, request};
@@ -232,12 +233,7 @@ impl ConversationRpcServer for Handlers {
         min_fidelity: Option<Fidelity>,
         request_id: Option<String>,
     ) -> RpcResult<ForkAnswer> {
-        if at.is_some() {
-            let error = ConversationError::Unsupported(
-                "this version forks at the head only; leave \"at\" out".to_owned(),
-            );
-            return Err(wire(&error));
-        }
+        let at = fork_place(at)?;
         let cwd = cwd
             .map(|cwd| usable_folder(&cwd))
             .transpose()
@@ -245,9 +241,11 @@ impl ConversationRpcServer for Handlers {
         let in_place = in_place == Some(true);
         let min_fidelity = wanted(min_fidelity)?;
         // Folder and title are the source's where none is given, and those may change: what is absent stays so.
-        let request = request("fork", request_id, &(in_place, &cwd, &title, min_fidelity))?;
+        let asked = (in_place, &at, &cwd, &title, min_fidelity);
+        let request = request("fork", request_id, &asked)?;
         let call = Call::Fork {
             in_place,
+            at,
             cwd,
             title,
             min_fidelity,

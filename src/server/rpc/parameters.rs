@@ -1,15 +1,16 @@
 //! What callers give, where its type does not say all: limits, words, contents.
 
-use bridge_protocol::Cursor;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::RpcResult;
+use bridge_protocol::{CheckpointId, Cursor};
 use jsonrpsee::types::ErrorObjectOwned;
 use serde::Deserialize;
 
 use super::errors::wire;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::Part;
+use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
 
 /// Conversations on one page unless asked otherwise, and at most.
 pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
@@ -27,6 +28,22 @@ pub(super) fn wanted(min_fidelity: Option<Fidelity>) -> RpcResult<Fidelity> {
     }
 }
 
+/// The place at which to branch off.
+pub(super) fn fork_place(at: Option<String>) -> RpcResult<Option<CheckpointId>> {
+    let Some(at) = at else { return Ok(None) };
+    let error = match (at.parse::<CheckpointRef>(), at.parse::<MessageRef>()) {
+        (Ok(_), _) => return Ok(Some(CheckpointId::new(at))),
+        (_, Ok(_)) => ConversationError::Unsupported(
+            "this version forks at checkpoints, and at names a message; conversation/checkpoints tells which there are"
+                .to_owned(),
+        ),
+        _ => ConversationError::InvalidParams(
+            "at must be the id of a checkpoint; conversation/checkpoints tells which there are".to_owned(),
+        ),
+    };
+    Err(wire(&error))
+}
+
 pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
     let what = format!("{parameter} must be one of {known}");
     wire(&ConversationError::InvalidParams(what))
@@ -36,7 +53,7 @@ pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
 const ANSWERER: &str = "client";
 
 /// The words for a question that no client answers.
-const NO_CLIENTS: [&str; 4] = ["agent", "cancel", "policy", "reset"];
+const NO_CLIENTS: [&str; 5] = ["agent", "cancel", "fork", "policy", "reset"];
 
 /// How long a client's name may be, in characters.
 const NAME_LIMIT: usize = 64;

@@ -1,9 +1,10 @@
 //! Forks at the head: in place, side by side, while a turn runs, and of what was never prompted.
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use bridge_protocol::link::{Fidelity, Relation, RollCause};
 use serde_json::json;
 
+use super::continuing::{self, due_at};
 use super::outside::{agent_error, open_branch};
 use super::world::World;
 use crate::conversation::answer::Answer;
@@ -40,6 +41,57 @@ fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
         (link.relation, link.from_upstream_id.clone()),
         (Relation::Carries, Some("s1".into()))
     );
+}
+
+/// Of any session of the chain, and of no other.
+#[test]
+fn at_a_checkpoint_the_session_is_branched_that_holds_it() {
+    let mut world = World::live();
+    world.fork(true);
+    world.branches("s2");
+    world.forget_log();
+    for (at, session) in [("cp.claude.s1.r1", "s1"), ("cp.claude.s2.r1", "s2")] {
+        world.fork_at(false, Some(at));
+        world.expect(&[&format!("branch {session}")]);
+        world.branched(Err(agent_error()));
+        world.forget_log();
+    }
+    for at in ["cp.claude.s3.r1", "s1"] {
+        let reply = world.fork_at(false, Some(at));
+        world.expect(&[&format!("answer {reply} error notFound")]);
+    }
+    let mut world = World::new();
+    let reply = world.fork_at(false, Some("cp.claude.s1.r1"));
+    world.expect(&[&format!("answer {reply} error notFound")]);
+}
+
+/// What was cut short or asked in the turns that are left is no more; what somebody wants said at a time is said.
+#[test]
+fn in_place_what_belongs_to_the_turns_that_are_left_is_dropped() {
+    for (at, is_left) in [(None, false), (Some("cp.claude.s1.r1"), true)] {
+        let mut world = World::running();
+        world.asks("q1");
+        world.dies();
+        let later = "2026-11-20T23:59:00Z";
+        world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
+        world.forget_log();
+        world.fork_at(true, at);
+        world.branches("s2");
+        let told = world.log().contains(&"event resolved q1 by fork".to_owned());
+        assert_eq!(told, is_left);
+        let record = &world.model.record;
+        assert_eq!(
+            (record.cut.is_none(), record.interrupts.is_empty()),
+            (is_left, is_left)
+        );
+        assert_eq!(due_at(&world).as_deref(), Some(later));
+        assert_eq!(world.disk.record.as_ref(), Some(record));
+    }
+    // A word that the turn be gone on with is not.
+    let mut world = continuing::waiting();
+    world.fork_at(true, Some("cp.claude.s1.r1"));
+    world.branches("s2");
+    assert_eq!(due_at(&world), None);
 }
 
 #[test]
@@ -257,6 +309,7 @@ fn in_place_cwd_and_title_are_the_branchs() {
     let cwd = "/home/u/other".to_owned();
     world.call(
         Call::Fork {
+            at: None,
             in_place: true,
             cwd: Some(cwd.clone()),
             title: Some("Other".to_owned()),

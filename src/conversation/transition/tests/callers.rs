@@ -160,9 +160,14 @@ impl World {
     }
 
     pub(super) fn fork(&mut self, in_place: bool) -> u32 {
+        self.fork_at(in_place, None)
+    }
+
+    pub(super) fn fork_at(&mut self, in_place: bool, at: Option<&str>) -> u32 {
         self.call(
             Call::Fork {
                 in_place,
+                at: at.map(Into::into),
                 cwd: None,
                 title: None,
                 min_fidelity: Fidelity::Text,
