@@ -294,7 +294,11 @@ impl Climber {
             };
             let outcome = match &step {
                 Step::Inspect => Outcome::Inspected(self.inspect(&climb).await),
-                Step::GiveUp => return Err(self.give_up(&climb)),
+                Step::GiveUp => {
+                    let attempts = climb.attempts();
+                    tracing::warn!(conversation = %self.record.id, ?attempts, "no session could be brought back");
+                    return Err(self.give_up(&climb));
+                }
                 _ => self.take(&climb, &step, &mut lease).await,
             };
             match outcome {
@@ -345,6 +349,9 @@ impl Climber {
                     }
                     let cause = link.as_ref().and_then(|link| link.cause);
                     let resumed = climb.succeeded(answer.upstream_id.clone());
+                    if let attempts @ [_, _, ..] = &resumed.attempts[..] {
+                        tracing::info!(conversation = %self.record.id, ?attempts, "brought back, not in the first way");
+                    }
                     let capabilities = &session.lease.initialized().capabilities;
                     let opened = Opened {
                         upstream_id: answer.upstream_id,

@@ -1,5 +1,8 @@
 //! `continue`, `send --wait-limit` and `recover` with a real daemon and the built-in agent.
 
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::home::Home;
@@ -8,6 +11,25 @@ use super::text;
 fn state(home: &Home, id: &str) -> Value {
     let shown = home.said(&["show", id, "--json"]);
     serde_json::from_str::<Value>(&shown).unwrap()["conversation"].clone()
+}
+
+/// Waits until the conversation is shown so.
+fn wait_for(home: &Home, id: &str, is_so: impl Fn(&Value) -> bool) {
+    let since = Instant::now();
+    loop {
+        let shown = state(home, id);
+        if is_so(&shown) {
+            return;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "{shown}");
+    }
+}
+
+/// Waits until it has gone on.
+fn wait_idle(home: &Home, id: &str) {
+    wait_for(home, id, |shown| {
+        shown["cutShort"] != true && shown["state"] == "idle"
+    });
 }
 
 #[test]
@@ -85,8 +107,72 @@ fn recover_goes_on_with_all_that_was_cut_short() {
     );
     assert!(line(&signed_out).contains("goes on now"), "{told}");
     assert_eq!(told.lines().count(), 4, "{told}");
+    for id in [&crashed, &signed_out] {
+        wait_idle(&home, id);
+        let said = home.said(&["history", id]);
+        assert!(said.contains("Your last turn was cut short."), "{said}");
+    }
 
     let told: Value = serde_json::from_str(&home.said(&["recover", &idle, "--json"])).unwrap();
     assert_eq!(told, json!({"conversationId": idle, "did": "nothing"}));
     assert!(home.said(&["recover", &idle]).contains("nothing was cut short"));
+}
+
+/// A command that waits, in the background; its output is nobody's.
+fn begin(home: &Home, arguments: &[&str]) -> Child {
+    let mut command = home.command(arguments);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// What a kill of the daemon left in line, behind the turn that it cut short.
+#[test]
+fn recover_goes_on_with_the_line_after_a_kill() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
+    wait_for(&home, &id, |shown| shown["state"] == "prompting");
+    let told = home.said(&["recover", &id]);
+    assert!(told.contains("a turn is running"), "{told}");
+    let waiting = begin(&home, &["send", &id, "--queue", "it waited"]);
+    wait_for(&home, &id, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
+    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+    let daemon = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    for mut child in [running, waiting] {
+        assert!(!child.wait().unwrap().success(), "the daemon is gone");
+    }
+    let told = home.said(&["recover", "--all"]);
+    assert!(
+        told.starts_with(&id[..8]) && told.contains("goes on now"),
+        "{told}"
+    );
+    wait_idle(&home, &id);
+    let history = home.said(&["history", &id]);
+    let place = |words: &str| {
+        history
+            .find(words)
+            .unwrap_or_else(|| panic!("{words}: {history}"))
+    };
+    assert!(place("[[hang]]") < place("Your last turn was cut short."));
+    assert!(place("Your last turn was cut short.") < place("it waited"));
+}
+
+#[test]
+fn recover_tells_what_it_could_not_bring_back() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "[[lose]]"]);
+    assert_eq!(home.run(&["send", &id, "again"]).status.code(), Some(6));
+    assert_eq!(state(&home, &id)["state"], "failed");
+    let output = home.run(&["recover", &id]);
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("could not be brought back: "), "{told}");
 }

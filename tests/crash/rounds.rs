@@ -262,6 +262,7 @@ fn tell(workers: &[Worker]) {
         all.failed_turns += figures.failed_turns;
         all.rolls += figures.rolls;
         all.recalled += figures.recalled;
+        all.missing += figures.missing;
         all.repeated += figures.repeated;
         all.cut_short += figures.cut_short;
         all.held += figures.held;

@@ -195,16 +195,20 @@ impl Worker {
         let users: Vec<String> = recalled.iter().map(|turn| text(turn, "user")).collect();
         let all = users.join("\n");
         let mut rest = all.as_str();
+        let mut missing = ledger.missing;
         for prompt in &ledger.history {
             match rest.find(prompt.as_str()) {
                 Some(at) => rest = &rest[at + prompt.len()..],
+                None if missing > 0 => missing -= 1,
                 None => panic!(
                     "{}: the prompt {prompt} is gone\nit should be among {:#?}\nthe agent has {users:#?}\nlineage {:#?}",
                     ledger.id, ledger.history, ledger.lineage
                 ),
             }
         }
-        self.figures.recalled += ledger.history.len() as u64;
+        let gone = ledger.missing - missing;
+        self.figures.missing += gone as u64;
+        self.figures.recalled += (ledger.history.len() - gone) as u64;
         for prompt in &ledger.sent {
             let times = users.iter().filter(|user| *user == prompt).count();
             assert!(

@@ -40,6 +40,8 @@ pub(crate) struct Figures {
     pub(crate) failed_turns: u64,
     pub(crate) rolls: u64,
     pub(crate) recalled: u64,
+    /// Prompts that were told as missing, and were.
+    pub(crate) missing: u64,
     pub(crate) repeated: u64,
     pub(crate) cut_short: u64,
     pub(crate) held: u64,
@@ -196,6 +198,7 @@ impl Worker {
         if forked["link"].is_object() {
             ledger.saw_link(&forked["link"]);
             ledger.history = history;
+            ledger.missing = self.active[index].missing;
             ledger.may_be_lost = self.active[index].may_be_lost;
         }
         self.adopt(client, ledger)

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, kill_now};
 use crate::support::{App, Events, refused};
-use crate::watching::append_turn;
+use crate::watching::{append_reply, append_turn};
 
 /// The beginning of what is said where the agent has the prompt already.
 pub(crate) const GO_ON: &str = "Your last turn was cut short.";
@@ -360,20 +360,23 @@ async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
 /// D3: somebody has gone on with it in another program, or the agent has by itself: there is nothing left to go on with.
 #[tokio::test]
 async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
-    let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["before"]).await;
-    let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
-    assert!(limited.continuation.is_some());
-    append_turn(&home.transcript_of(&app, id).await, "elsewhere");
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    let is_done = |shown: &Conversation| !shown.cut_short && shown.state == ConversationState::Idle;
-    assert_eq!(app.once(id, is_done).await.continuation, None);
-    assert_eq!(
-        prompts(&app, &home, id).await,
-        ["before", "[[limit 3600]]", "elsewhere"]
-    );
+    let asked = ["before", "[[limit 3600]]", "elsewhere"];
+    for (append, prompts_then) in [
+        (append_turn as fn(&Path, &str), &asked[..]),
+        (append_reply, &asked[..2]),
+    ] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.begun(&home.project(), &["before"]).await;
+        let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
+        assert!(limited.continuation.is_some());
+        append(&home.transcript_of(&app, id).await, "elsewhere");
+        go_on(&app, id, json!({"at": Timestamp::now()})).await;
+        let is_done = |shown: &Conversation| !shown.cut_short && shown.state == ConversationState::Idle;
+        assert_eq!(app.once(id, is_done).await.continuation, None);
+        assert_eq!(prompts(&app, &home, id).await, prompts_then);
+    }
 }
 
 /// Our prompt reached nobody; one of another program stands in its place and is not taken for it.

@@ -54,6 +54,15 @@ pub(crate) fn append_turn(path: &Path, prompt: &str) {
     append(path, &reply);
 }
 
+/// What the agent says to the last prompt, late.
+pub(crate) fn append_reply(path: &Path, text: &str) {
+    let (prompt, reply) = turn(&leaf(path), "", text);
+    let mut reply: Value = serde_json::from_str(&reply).unwrap();
+    let prompt: Value = serde_json::from_str(&prompt).unwrap();
+    reply["parentUuid"] = prompt["parentUuid"].clone();
+    append(path, &format!("{reply}\n"));
+}
+
 pub(crate) async fn saved(events: &mut Events) -> Checkpoint {
     let take = |event: &Event| match event {
         Event::CheckpointSaved { checkpoint } => Some(checkpoint.clone()),

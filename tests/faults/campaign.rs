@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::figures::Figures;
+use crate::kinds::Fault;
 use crate::random::Random;
 use crate::round::Round;
 
@@ -110,6 +111,9 @@ fn nothing_acknowledged_is_lost_whatever_happens_between_daemon_and_agent() {
     eprintln!("{:?}: {all}", begun.elapsed());
     if !is_whole {
         return;
+    }
+    for fault in Fault::ALL {
+        assert!(all.faults.contains_key(&fault), "nobody met {fault:?}");
     }
     for (what, count) in [
         ("was kept", all.kept),

@@ -451,6 +451,7 @@ impl Round {
                     history.retain(|known| ledger.history.contains(known));
                     if result["fidelity"] == "full" {
                         branch.history = history;
+                        branch.missing = ledger.missing;
                     }
                 }
                 self.adopt(branch);

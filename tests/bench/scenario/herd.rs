@@ -18,6 +18,9 @@ const CONVERSATIONS: u64 = 1_000;
 /// Ordinary prompts on their way at once: as many as conversations that begin to go on at once.
 const AT_ONCE: usize = 8;
 
+/// How much longer they may take than the ordinary prompts: each also asks its transcript, and writes down more.
+const WORTH_OF_FLOORS: f64 = 3.0;
+
 /// How long before the moment the first of them is told to wait for it.
 const AHEAD: SignedDuration = SignedDuration::from_secs(4);
 
@@ -60,11 +63,12 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         }
         floors.push(ordinary_seconds(&mut client, &ids)?);
     }
+    let floor = median(&floors);
     report.add(Row {
         what: format!("{conversations} limited conversations go on at one moment, until the last has"),
         ours: median(&ours),
-        floor: Some(median(&floors)),
-        limit: Limit::Unset,
+        floor: Some(floor),
+        limit: Limit::AtMost(WORTH_OF_FLOORS * floor),
         unit: "s",
         note: format!("each exactly once; floor: as many ordinary prompts, {AT_ONCE} at once"),
     });
