@@ -477,6 +477,41 @@ fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
     }
 }
 
+/// As Codex packs those that rest: at their place, and at another one.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_packed_session_comes_back_whole() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    for is_moved in [false, true] {
+        let id = bridge.conversation(Settings::default());
+        bridge.prompted(id, "first words");
+        let session = bridge.head(id);
+        let place = bridge.lab.transcript(&session).expect("the rollout");
+        bridge.stop_daemon();
+        let packed = zstd::encode_all(&fs::read(&place).expect("the rollout")[..], 3).expect("packed");
+        let folder = match is_moved {
+            true => bridge.lab.transcript_root().join("sessions/2020/01/01"),
+            false => place.parent().expect("a folder").to_owned(),
+        };
+        fs::create_dir_all(&folder).expect("a folder");
+        let name = place.with_extension("jsonl.zst");
+        fs::write(folder.join(name.file_name().expect("a name")), packed).expect("the packed rollout");
+        fs::remove_file(&place).expect("the rollout");
+        bridge.start_daemon();
+        let text = format!("and on, moved: {is_moved}");
+        let turn = bridge.prompted(id, &text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!(resumed.fidelity, Fidelity::Full, "{resumed:?}");
+        assert_eq!(turn.upstream_id.as_str(), session);
+        assert_eq!(
+            asked(&bridge, &text),
+            [&echoed("first words")[..], &[user(&text)]].concat()
+        );
+    }
+}
+
 /// All of it is a command away, so that it is neither retold nor taken out of the archive behind the person's back.
 #[test]
 #[ignore = "installs the real adapter"]
