@@ -27,8 +27,8 @@ pub const LOCK_FILE_NAME: &str = "sessiond.lock";
 /// How often the lock is tried again while only readers, who hold it for an instant, stand in the way.
 const ATTEMPTS: usize = 10_000;
 
-/// For how long the lock of a daemon that is dead is waited for: a process that it was just starting holds it until it
-/// has become another program, which takes an instant.
+/// For how long the lock of a daemon that is dead, or dying, is waited for: a process that it was just starting holds it
+/// until it has become another program, which takes an instant.
 const LEFT_BEHIND_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long one of these waits is.
@@ -162,7 +162,7 @@ impl DaemonLock {
     }
 
     fn take(&self, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut seen_alive) = (Duration::ZERO, false);
         for _ in 0..ATTEMPTS {
             if try_lock(&self.file, FlockOperation::NonBlockingLockExclusive, &self.path)? {
                 return Ok(());
@@ -170,7 +170,10 @@ impl DaemonLock {
             // A daemon excludes everybody. If the lock can be shared, it was only somebody who looked.
             if !try_lock(&self.file, FlockOperation::NonBlockingLockShared, &self.path)? {
                 let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
-                if waited < LEFT_BEHIND_LIMIT && info.as_ref().is_some_and(|info| is_dead(info.pid)) {
+                let is_dead = info.as_ref().is_some_and(|info| is_dead(info.pid));
+                // Once more for one that is killed in this instant, which shows no sign of it for a part of that.
+                if waited < LEFT_BEHIND_LIMIT && (is_dead || !seen_alive) {
+                    seen_alive |= !is_dead;
                     pause(LEFT_BEHIND_PAUSE);
                     waited += LEFT_BEHIND_PAUSE;
                     continue;
@@ -217,10 +220,40 @@ pub fn read_lock(path: &Path) -> Result<Option<LockState>, LockError> {
     Ok(Some(LockState { held, info }))
 }
 
-/// Whether there is no such process. One that is another user's lives.
+/// Whether there is no such process, or one that is about to end. One that is another user's lives.
 fn is_dead(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    let known = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    known.is_none_or(|known| test_kill_process(known) == Err(Errno::SRCH)) || is_ending(pid)
+}
+
+/// Whether a process has been killed and has not given back yet what it has open: that takes some milliseconds, and its
+/// sockets go first.
+#[cfg(target_os = "linux")]
+fn is_ending(pid: u32) -> bool {
+    /// The flag `PF_EXITING` of the kernel.
+    const EXITING: u64 = 0x4;
+    /// `SIGKILL` among signals that are still to be delivered.
+    const KILLED: u64 = 1 << 8;
+
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    // Its name, which comes second, may hold anything. See proc_pid_stat(5): the state is the third.
+    let Some((_, rest)) = stat.rsplit_once(')') else {
+        return false;
+    };
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let has = |number: usize, bit: u64| {
+        let value = fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());
+        value.is_some_and(|value| value & bit != 0)
+    };
+    matches!(fields.first(), Some(&("Z" | "X"))) || has(9, EXITING) || has(31, KILLED)
+}
+
+/// Other systems tell it in other ways, which are not asked.
+#[cfg(not(target_os = "linux"))]
+fn is_ending(_pid: u32) -> bool {
+    false
 }
 
 fn try_lock(file: &File, operation: FlockOperation, path: &Path) -> Result<bool, LockError> {

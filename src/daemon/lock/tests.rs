@@ -190,3 +190,19 @@ fn a_missing_folder_is_named() {
     assert!(matches!(error, LockError::Io { step: "open", .. }), "{error:?}");
     assert!(error.to_string().contains("none/sessiond.lock"), "{error}");
 }
+
+/// It is dead though its number is still taken: who waits for its lock does not wait for one that lives.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_process_is_dead_before_anybody_has_asked_for_its_end() {
+    use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+    let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    assert!(!is_dead(child.id()));
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    assert!(is_dead(child.id()), "it has ended");
+    child.wait().unwrap();
+    assert!(is_dead(child.id()), "its number is free");
+}
