@@ -30,6 +30,10 @@ pub(super) fn process() -> StepFailure {
     StepFailure::Process("exit status 1".to_owned())
 }
 
+pub(super) fn misplaced() -> StepFailure {
+    StepFailure::Misplaced("Permission denied".to_owned())
+}
+
 pub(super) fn other() -> StepFailure {
     StepFailure::Other("something else".to_owned())
 }

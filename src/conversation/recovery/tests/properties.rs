@@ -1,12 +1,32 @@
 //! What holds for every climb, whatever is asked and whatever the steps meet.
 
+use std::collections::BTreeSet;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use bridge_protocol::link::{Fidelity, Relation, Via};
 
 use super::ladder::*;
 use crate::conversation::recovery::*;
+
+/// Every step that can fail.
+const STEPS: [&str; 12] = [
+    "resume h",
+    "load h",
+    "freshProcess h",
+    "located h",
+    "copied h",
+    "rebuilt h",
+    "olderLink a",
+    "olderLink b",
+    "olderLink c",
+    "olderLink d",
+    "text",
+    "fresh",
+];
 
 fn file() -> impl Strategy<Value = Option<OnDisk>> {
     proptest::option::of(
@@ -43,13 +63,14 @@ prop_compose! {
         turns in 0..30_u64,
         written in any::<bool>(),
         relation in prop_oneof![Just(Relation::Fresh), Just(Relation::Follows), Just(Relation::Carries)],
-        older in vec((0..10_u64, any::<bool>(), prop::bool::weighted(0.2)), 0..4),
+        older in vec((0..10_u64, any::<bool>(), prop::bool::weighted(0.2)), 0..=4),
         min_fidelity in prop_oneof![
             Just(Fidelity::None), Just(Fidelity::Text), Just(Fidelity::Partial), Just(Fidelity::Full)
         ],
         (can_resume, can_load, readable) in any::<(bool, bool, bool)>(),
         limited in any::<bool>(),
         head_refused in prop::bool::weighted(0.2),
+        refused_too in proptest::option::weighted(0.3, prop_oneof![Just(Via::Located), Just(Via::Rebuilt)]),
     ) -> Goal {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
         let mut after = turns;
@@ -62,7 +83,8 @@ prop_compose! {
             }).collect()
         };
         let refused = if head_refused && has_head {
-            vec![("h".into(), Via::Resume, "no".to_owned())]
+            let vias = [Via::Resume].into_iter().chain(refused_too);
+            vias.map(|via| ("h".into(), via, "no".to_owned())).collect()
         } else {
             Vec::new()
         };
@@ -72,25 +94,38 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_case()(goal in any_goal())(
+    /// What the disk says. What is read and not copied tells of its turns, and of no file; what cannot be read is none.
+    fn any_disk(is_readable: bool, has_head: bool, ancestors: usize)(
         head in file(),
-        older in vec(file(), goal.ancestors.len()),
+        older in vec(file(), ancestors),
         readable_turns in 0..40_u64,
-        failures in vec(failure(), 10),
+        turns_after_readable in prop_oneof![3 => Just(0), 1 => 1..9_u64],
+        is_unread in prop::bool::weighted(0.15),
+        is_astray in prop::bool::weighted(if is_readable { 0.1 } else { 0.5 }),
+    ) -> Inspection {
+        let found = if is_readable {
+            let most = head.iter().chain(older.iter().flatten()).map(|file| file.turns).max().unwrap_or(0);
+            let head = head.filter(|_| has_head && !is_unread);
+            disk(head, &older, if most > 0 { most + readable_turns } else { 0 })
+        } else {
+            disk(None, &vec![None; older.len()], readable_turns)
+        };
+        let unread = (is_unread && has_head).then(|| "it cannot be read".to_owned());
+        Inspection { unread, is_astray: is_astray && has_head, turns_after_readable, ..found }
+    }
+}
+
+prop_compose! {
+    fn any_case()(goal in any_goal())(
+        disk in any_disk(goal.readable, goal.head.is_some(), goal.ancestors.len()),
+        failures in vec(failure(), STEPS.len()),
+        is_hindered in prop::bool::weighted(0.3),
         goal in Just(goal),
     ) -> (Goal, Facts) {
-        const STEPS: [&str; 10] = [
-            "resume h", "load h", "freshProcess h", "copied h", "olderLink a", "olderLink b", "olderLink c",
-            "olderLink d", "text", "fresh",
-        ];
-        let disk = if goal.readable {
-            let most = head.iter().chain(older.iter().flatten()).map(|file| file.turns).max().unwrap_or(0);
-            disk(head.filter(|_| goal.head.is_some()), &older, if most > 0 { most + readable_turns } else { 0 })
-        } else {
-            disk(None, &vec![None; goal.ancestors.len()], 0)
-        };
-        let failures =
-            STEPS.into_iter().zip(failures).filter_map(|(step, failure)| Some((step, failure?))).collect();
+        let failures = STEPS.into_iter().zip(failures).filter_map(|(step, failure)| Some((step, failure?)));
+        // Only where something is to be brought back can that be hindered.
+        let hindered = is_hindered.then(|| ("located h", misplaced()));
+        let failures = failures.chain(hindered).collect();
         (goal, Facts { disk, failures })
     }
 }
@@ -99,6 +134,33 @@ prop_compose! {
 fn has_history(goal: &Goal, facts: &Facts) -> bool {
     let file = facts.disk.head.as_ref().is_some_and(|file| file.turns > 0);
     goal.head.as_ref().is_some_and(|head| head.written || file)
+}
+
+/// What holds for every climb says nothing of a rung that none of them takes.
+#[test]
+fn every_rung_is_met_and_brings_something_back_or_fails() {
+    let mut runner = TestRunner::deterministic();
+    let (mut worked, mut failed) = (BTreeSet::new(), BTreeSet::new());
+    let (mut hindered, mut unread) = (0, 0);
+    for _ in 0..4_000 {
+        let (goal, facts) = any_case().new_tree(&mut runner).unwrap().current();
+        let climbed = climb(goal, &facts);
+        let (last, before) = climbed.steps.split_last().unwrap();
+        let last = climbed.end.is_ok().then_some(last);
+        worked.extend(last.cloned());
+        let fails = |step: &&String| facts.failures.contains_key(step.as_str());
+        failed.extend(before.iter().filter(fails).cloned());
+        let located = before.iter().any(|step| step == "located h");
+        hindered += u32::from(located && facts.failures.get("located h") == Some(&misplaced()));
+        unread += u32::from(facts.disk.unread.is_some() && before.iter().any(|step| step == "inspect"));
+    }
+    let all = BTreeSet::from(STEPS.map(str::to_owned));
+    assert_eq!(worked, all);
+    assert_eq!(failed, all);
+    assert!(
+        hindered > 10 && unread > 100,
+        "{hindered} hindered, {unread} unread"
+    );
 }
 
 proptest! {
@@ -110,7 +172,7 @@ proptest! {
         let climbed = climb(goal, &facts);
         let mut steps = climbed.steps.clone();
         // It was left for what would have kept more, and is taken up again when none of that worked.
-        let reopened = [Via::Resume, Via::Load, Via::FreshProcess];
+        let reopened = [Via::Resume, Via::Load, Via::FreshProcess, Via::Located];
         let damaged = facts.disk.head.as_ref().is_some_and(|file| file.breaks > 0 || file.turns == 0);
         if let Ok(resumed) = &climbed.end && damaged && reopened.contains(&resumed.via) {
             steps.pop();
@@ -124,13 +186,17 @@ proptest! {
     #[test]
     fn attempts_are_the_steps_in_order_and_the_one_that_worked_is_last((goal, facts) in any_case()) {
         let refused = goal.refused.len();
+        // Why the head's transcript is of no use is told like a copy of it that failed, where anything was to be in it.
+        let expected = goal.head.as_ref().is_some_and(|head| head.written);
         let climbed = climb(goal, &facts);
+        let looked = climbed.steps.iter().any(|step| step == "inspect");
+        let unread = usize::from(looked && expected && facts.disk.unread.is_some());
         let tried = climbed.steps.iter().filter(|step| !matches!(step.as_str(), "inspect" | "give up")).count();
         let (attempts, worked) = match &climbed.end {
             Ok(resumed) => (&resumed.attempts, 1),
             Err(attempts) => (attempts, 0),
         };
-        prop_assert_eq!(attempts.len(), refused + tried);
+        prop_assert_eq!(attempts.len(), refused + tried + unread);
         let without_error: Vec<usize> =
             (0..attempts.len()).filter(|index| attempts[*index].error.is_none()).collect();
         prop_assert_eq!(without_error, (attempts.len() - worked..attempts.len()).collect::<Vec<_>>());

@@ -104,8 +104,7 @@ fn what_lies_elsewhere_is_brought_back_before_anything_else() {
         Some((Via::Text, Fidelity::Text, 0)),
     );
     // What hinders that can be mended; to roll into a retelling cannot.
-    let hindered = StepFailure::Misplaced("Permission denied".to_owned());
-    let hindered = [("resume h", unknown()), ("located h", hindered)];
+    let hindered = [("resume h", unknown()), ("located h", misplaced())];
     check(
         unreadable.clone(),
         &facts(astray.clone(), &hindered),
