@@ -149,6 +149,7 @@ fn a_link_that_returns_keeps_its_state() {
     );
 }
 
+/// F34: what a chain keeps has an end.
 #[test]
 fn past_the_limit_the_oldest_leaves() {
     let names: Vec<String> = (0..CHAIN_LIMIT).map(|number| format!("s{number}")).collect();

@@ -340,6 +340,7 @@ fn what_is_open_is_found_without_a_search() {
     });
 }
 
+/// F34: no answer is kept for ever.
 #[test]
 fn requests_are_remembered_and_forgotten() {
     const DAY: i64 = 24 * 60 * 60;

@@ -150,6 +150,7 @@ fn is_loopback(pid: u32) -> bool {
     line.split(|byte| *byte == 0).nth(1) == Some(b"loopback-agent")
 }
 
+/// F30: a prompt that nobody can answer any more is answered.
 #[test]
 fn who_waits_for_an_agent_that_is_killed_is_told_at_once() {
     let home = Home::new("");

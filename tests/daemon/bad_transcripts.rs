@@ -185,6 +185,7 @@ async fn what_holds_nothing_is_told() {
     assert_eq!(listed(&app).await, ["empty", "garbage", "nuls"]);
 }
 
+/// D8: what stands around such a line is read all the same.
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     let home = Home::new();

@@ -73,6 +73,7 @@ fn folders_in(transcript: &Path) -> Vec<String> {
         .collect()
 }
 
+/// F12, D12: it goes on in the folder that it was brought into, with its transcript there.
 #[tokio::test]
 async fn a_bundle_goes_on_in_another_home_and_folder() {
     let (there, here) = (Home::new(), Home::new());

@@ -167,6 +167,7 @@ async fn a_deleted_conversation_is_not_listed() {
     assert_eq!(status["conversations"], 1);
 }
 
+/// F5: what was said under an id that is not the head any more is found by it.
 #[tokio::test]
 async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
     let home = Home::new();

@@ -200,7 +200,7 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
     }
 }
 
-/// F16: the roll happens once; afterwards the conversation is simply where it is.
+/// F5, F16: the roll happens once; afterwards the conversation is simply where it is.
 #[tokio::test]
 async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     let home = Home::new();
@@ -356,7 +356,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
     assert_eq!(app.remembered(id).await.last().unwrap(), "and on");
 }
 
-/// Nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish starts anew.
+/// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish starts anew.
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::new();

@@ -125,7 +125,7 @@ async fn prompts_that_wait_run_in_the_order_in_which_they_came() {
     );
 }
 
-/// One turn at a time, whoever asks: the second client is told that the first one's turn runs.
+/// D5: one turn at a time, whoever asks: the second client is told that the first one's turn runs.
 #[tokio::test]
 async fn two_clients_never_run_two_turns_of_one_conversation() {
     let home = Home::new();

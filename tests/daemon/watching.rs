@@ -365,6 +365,7 @@ async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
     }
 }
 
+/// D5: a client that does not go through the daemon is seen.
 #[tokio::test]
 async fn another_writer_on_a_live_session_is_told_once_each_time() {
     let home = Home::new();
@@ -503,7 +504,7 @@ async fn ordinary_life_is_no_foreign_writing() {
     );
 }
 
-/// An app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking twice.
+/// D10: an app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking twice.
 #[tokio::test]
 async fn a_list_has_what_was_written_before_it_was_asked_for() {
     let home = Home::new();

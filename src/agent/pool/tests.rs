@@ -232,6 +232,7 @@ async fn an_agent_that_refuses_to_initialize_is_ended() {
     assert_eq!(*books.running.lock().unwrap(), []);
 }
 
+/// F38: the late end of the first takes nothing from the second.
 #[tokio::test]
 async fn f31_a_death_makes_room_for_the_next() {
     let agent = launch(AGENT);

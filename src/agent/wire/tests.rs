@@ -222,6 +222,7 @@ async fn lines_for_an_unknown_handle_wait_but_not_without_limit() {
     nothing_waits(&connection, &mut peer, &mut [&mut receiver]).await;
 }
 
+/// F38: whoever leaves late takes only what is their own.
 #[tokio::test]
 async fn detaching_an_older_attachment_leaves_the_newer_one() {
     let (connection, mut peer) = connect(WireOptions::default());

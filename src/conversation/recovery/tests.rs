@@ -240,6 +240,7 @@ fn an_agent_that_answers_with_an_error_has_not_died() {
     assert_eq!(climb(goal(), &met).cause, RollCause::Other);
 }
 
+/// F11: that one was written is known without its transcript.
 #[test]
 fn f6_a_session_that_was_never_written_is_no_loss_and_one_that_was_is() {
     let gone = facts(Inspection::default(), &[("resume h", unknown())]);

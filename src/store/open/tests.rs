@@ -411,6 +411,7 @@ fn a_compaction_may_end_after_any_step() {
     }
 }
 
+/// F34: what nothing refers to any more goes at the next start.
 #[test]
 fn a_long_journal_is_compacted_and_unused_bodies_go() {
     let folder = tempfile::tempdir().unwrap();

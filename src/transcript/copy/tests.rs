@@ -244,6 +244,7 @@ fn of_several_names_the_first_that_is_free_at_the_end_is_taken() {
     assert_eq!(names(folder.path()).len(), 3, "no temporary file is left");
 }
 
+/// F40: a file that is there stays.
 #[test]
 fn nothing_is_ever_replaced() {
     let (folder, source) = transcript(b"{\"a\":1}\n");
@@ -272,6 +273,7 @@ fn nothing_is_ever_replaced() {
     assert_eq!(names(folder.path()).len(), 4, "no temporary file is left");
 }
 
+/// F40: a copy is whole or not there.
 #[test]
 fn a_failure_leaves_no_temporary_file() {
     let (folder, source) = transcript(b"{\"a\":1}\n");

@@ -69,6 +69,7 @@ fn sessions_are_found_and_nothing_else() {
     assert_eq!(told(&scanned(&root.join("none"), Format::Claude)), []);
 }
 
+/// D10: only what changed is read again.
 #[test]
 fn what_changed_is_read_again_and_what_vanished_is_gone() {
     let folder = tempfile::tempdir().expect("a folder");
