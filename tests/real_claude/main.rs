@@ -19,6 +19,8 @@ mod carrying;
 mod contract;
 mod damage;
 #[cfg(target_os = "linux")]
+mod deaths;
+#[cfg(target_os = "linux")]
 mod failures;
 #[cfg(target_os = "linux")]
 mod limits;

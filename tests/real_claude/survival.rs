@@ -127,7 +127,7 @@ fn a_session_that_is_refused_late_goes_on_whole_in_the_same_turn() {
 }
 
 /// Kills what the adapter started, and waits until the adapter knows.
-fn kill_children(bridge: &Bridge) {
+pub(crate) fn kill_children(bridge: &Bridge) {
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());
     assert!(!children.is_empty());
@@ -304,7 +304,7 @@ fn start_lasting_tool(bridge: &Bridge, id: bridge_protocol::ConversationId) -> P
     bridge.begun_tool()
 }
 
-fn bash(command: &str) -> String {
+pub(crate) fn bash(command: &str) -> String {
     let input = serde_json::json!({"command": command, "description": "a test's tool"});
     format!("[[tool Bash {input}]]")
 }
@@ -312,17 +312,17 @@ fn bash(command: &str) -> String {
 /// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished answer,
 /// and the next prompt.
 fn check_cut_short(said: &[Said], before: &[Said], cut_short: &str) {
-    let is_filler = |said: &Said| {
-        let What::Text(text) = &said.what else {
-            return false;
-        };
-        text.starts_with("word")
-            || text == "No response requested."
-            || text == "[Request interrupted by user]"
-    };
     assert_eq!(&said[..before.len()], before);
     assert_eq!(said[before.len()], user(cut_short));
     assert_eq!(said.last(), Some(&user("again")));
     let between = &said[before.len() + 1..said.len() - 1];
     assert!(between.iter().all(is_filler), "{between:?}");
+}
+
+/// What the agent keeps of an unfinished answer, or puts in its place.
+pub(crate) fn is_filler(said: &Said) -> bool {
+    let What::Text(text) = &said.what else {
+        return false;
+    };
+    text.starts_with("word") || text == "No response requested." || text == "[Request interrupted by user]"
 }
