@@ -134,10 +134,10 @@ impl Climb {
                     self.stage = Stage::Inspecting;
                 }
             }
-            // All of it is there, and not where it is looked for: what hinders that can be mended.
+            // All of it is there, and not where it is looked for: what hinders that can be mended, and nothing less is taken.
             (Step::Open { .. }, Stage::Locating, StepFailure::Misplaced(_)) => {
-                self.rest.retain(|step| *step != Step::Text);
-                self.stage = self.stage_below_locating();
+                self.rest = vec![Step::GiveUp];
+                self.stage = Stage::Rest;
             }
             (Step::Open { .. }, Stage::Locating, _) => self.stage = self.stage_below_locating(),
             (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {
@@ -579,12 +579,13 @@ impl Climb {
 
     fn has_history(&self) -> bool {
         let Some(head) = &self.goal.head else { return false };
-        let on_disk = self
-            .inspection
-            .as_ref()
-            .and_then(|found| found.head.as_ref())
-            .is_some_and(|file| file.turns > 0);
-        head.written || on_disk || (head.relation != Relation::Fresh && !self.goal.ancestors.is_empty())
+        let found = self.inspection.as_ref();
+        let on_disk = found.is_some_and(|found| {
+            let of_head = found.head.as_ref();
+            found.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
+        });
+        let goes_on = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
+        head.written || on_disk || goes_on || self.turns_of_head() > 0
     }
 }
 

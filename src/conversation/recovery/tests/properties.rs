@@ -133,7 +133,8 @@ prop_compose! {
 /// Whether anything says that there was a history.
 fn has_history(goal: &Goal, facts: &Facts) -> bool {
     let file = facts.disk.head.as_ref().is_some_and(|file| file.turns > 0);
-    goal.head.as_ref().is_some_and(|head| head.written || file)
+    let has_turns = |head: &Head| head.written || head.turns + head.carried_turns > 0;
+    goal.head.as_ref().is_some_and(|head| has_turns(head) || file)
 }
 
 /// What holds for every climb says nothing of a rung that none of them takes.
@@ -212,6 +213,17 @@ proptest! {
         if let Ok(resumed) = &climbed.end && resumed.via == Via::Fresh && has_history(&goal, &facts) {
             prop_assert_eq!(goal.min_fidelity, Fidelity::None);
             prop_assert_eq!(resumed.fidelity, Fidelity::None);
+        }
+    }
+
+    /// What is there, and where it is not looked for, can be put back: nothing less is taken for it.
+    #[test]
+    fn what_is_misplaced_is_left_for_nothing((goal, facts) in any_case()) {
+        let climbed = climb(goal, &facts);
+        let is_misplaced = matches!(facts.failures.get("located h"), Some(StepFailure::Misplaced(_)));
+        if is_misplaced && climbed.steps.iter().any(|step| step == "located h") {
+            prop_assert!(climbed.steps.ends_with(&["located h".to_owned(), "give up".to_owned()]));
+            prop_assert!(climbed.end.is_err());
         }
     }
 
