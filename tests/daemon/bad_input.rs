@@ -407,8 +407,8 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     let table = [
         (
             "conversation/fork",
-            json!({"conversationId": id, "at": "somewhere"}),
-            "leave \"at\" out",
+            json!({"conversationId": id, "at": "msg.session.record"}),
+            "names a message",
         ),
         ("agent/logout", json!({"agent": "scripted"}), "logout"),
     ];
@@ -425,4 +425,13 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     for in_place in [true, false] {
         refused(app.fork(id, in_place).await, ErrorKind::Unsupported, "fork");
     }
+    let head = app.get(id).await.head.unwrap();
+    let at = format!("cp.scripted.{head}.record");
+    let expected = Refusal(1010, "unsupported", false, "at a checkpoint");
+    raw.refused(
+        "conversation/fork",
+        json!({"conversationId": id, "at": at}),
+        expected,
+    )
+    .await;
 }
