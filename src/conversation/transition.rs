@@ -21,6 +21,7 @@ mod settling;
 mod tests;
 
 use bridge_protocol::event::Event;
+use bridge_protocol::id::InterruptId;
 
 use crate::store::{ConversationRecord, RECORD_VERSION, RequestRecord};
 
@@ -399,6 +400,10 @@ impl<R> Model<R> {
         let Some(before) = before.filter(|before| before.revision + 1 == self.record.revision) else {
             return;
         };
+        let is_open = |id: &InterruptId| before.interrupts.iter().any(|open| open.id == *id);
+        ledger.events.retain(
+            |event| !matches!(event, Event::InterruptResolved { interrupt_id, .. } if is_open(interrupt_id)),
+        );
         let waiting: Vec<_> = before
             .waiting
             .values()

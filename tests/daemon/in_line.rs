@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::continuing::{GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home};
-use crate::support::{App, Raw, Refusal};
+use crate::support::{App, Events, Raw, Refusal, within};
 
 /// The request id of the first prompt in line.
 const NAME: &str = "the first in line";
@@ -60,6 +60,16 @@ async fn held(app: &App, id: ConversationId) -> usize {
     let is_told = conversation.state == ConversationState::Interrupted && conversation.cut_short;
     assert!(is_told || conversation.queue.is_empty(), "{conversation:?}");
     conversation.queue.len()
+}
+
+/// Has it go on at once, with so many turns; what was told behind them.
+async fn goes_on(app: &App, id: ConversationId, turns: usize) -> Events {
+    let mut events = app.events(id).await;
+    go_on(app, id, json!({"at": Timestamp::now()})).await;
+    for _ in 0..turns {
+        continued(&mut events).await;
+    }
+    events
 }
 
 /// What was asked behind the turn that was killed.
@@ -141,10 +151,7 @@ async fn a_new_prompt_goes_out_at_once_and_what_is_held_stays() {
     assert_eq!(held(&app, id).await, 2);
     assert_eq!(asked_since(&app, &home, id).await, ["something else"]);
     // Nothing was cut short any more: it begins with the first of them.
-    let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    continued(&mut events).await;
-    continued(&mut events).await;
+    goes_on(&app, id, 2).await;
     assert_eq!(
         asked_since(&app, &home, id).await,
         ["something else", "one", "two"]
@@ -169,9 +176,7 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
     other
         .refused("conversation/prompt", params(id, "another", 0), conflict)
         .await;
-    let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    continued(&mut events).await;
+    goes_on(&app, id, 1).await;
     assert_eq!(asked_since(&app, &home, id).await, ["one", "two"]);
 }
 
@@ -237,19 +242,13 @@ async fn a_kill_while_the_line_goes_on_sends_nothing_twice() {
     let id = killed(&home, &["one", "[[say at it]][[hang]] two", "three"]).await;
     let daemon = home.start();
     let app = daemon.app().await;
-    let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    continued(&mut events).await;
-    continued(&mut events).await;
+    let mut events = goes_on(&app, id, 2).await;
     events.until("update").await;
     daemon.kill();
     let daemon = home.start();
     let app = daemon.app().await;
     assert_eq!(held(&app, id).await, 1);
-    let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    continued(&mut events).await;
-    continued(&mut events).await;
+    goes_on(&app, id, 2).await;
     let asked = asked_since(&app, &home, id).await;
     assert!(
         asked[0].starts_with(GO_ON) && asked[3].starts_with(GO_ON),
@@ -294,19 +293,18 @@ async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
     other.send("conversation/prompt", params(id, "two", 1)).await;
     app.once(id, |conversation| conversation.queue.len() == 2).await;
     drop(raw);
-    while sockets(daemon.pid()) > connections {
-        // It has not been heard yet.
-        app.call("daemon/status", json!({})).await.unwrap();
-    }
+    let noticed = async {
+        while sockets(daemon.pid()) > connections {
+            app.call("daemon/status", json!({})).await.unwrap();
+        }
+    };
+    within(noticed).await;
     daemon.signal(Signal::TERM);
     assert!(daemon.ended().await.success());
     let daemon = home.start();
     let app = daemon.app().await;
     assert_eq!(held(&app, id).await, 1);
-    let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
-    continued(&mut events).await;
-    continued(&mut events).await;
+    goes_on(&app, id, 2).await;
     let asked = asked_since(&app, &home, id).await;
     assert_eq!(asked[1..], ["one"], "{asked:?}");
 }

@@ -9,7 +9,8 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ErrorKind};
 
 use crate::bridge::Bridge;
-use crate::limits::{GO_ON, echoed, went_on};
+use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use crate::limits::echoed;
 use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
@@ -104,26 +105,11 @@ fn f23_turns_that_died_with_their_adapter_go_on_apart() {
     };
     let both = [(); 2].map(|()| conversed(&bridge));
     let prompts = ["one [[slow 300 0.1]]", "two [[slow 300 0.1]]"];
-    let running = [0, 1].map(|which| {
-        let id = both[which].0;
-        let running = bridge.begin_prompt(id, prompts[which], None);
-        bridge.wait_written(id, prompts[which]);
-        bridge.lab.model.wait_for(prompts[which]);
-        running
-    });
+    let ids = [0, 1].map(|which| both[which].0);
+    let running = begin_together(&bridge, ids, prompts);
     let family = bridge.agent_processes();
     bridge.adapter().kill();
-    for turn in running {
-        let turn = turn.wait().expect("a turn result");
-        let failure = turn.failure.expect("a failure");
-        assert_eq!(
-            (failure.kind, failure.retryable),
-            (FailureKind::AgentDied, false),
-            "{failure:?}"
-        );
-        assert!(failure.message.contains("several conversations"), "{failure:?}");
-        assert!(turn.continuation.is_some(), "it goes on");
-    }
+    check_died_together(running);
     assert_gone(&family);
     for ((id, head), prompt) in both.into_iter().zip(prompts) {
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);

@@ -13,12 +13,10 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use jiff::Timestamp;
 
 use crate::bridge::Bridge;
+use crate::going_on::GO_ON;
 use crate::processes::assert_gone;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
-
-/// What is said where the agent has the prompt already.
-pub(crate) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
 
 pub(crate) fn echoed(text: &str) -> [Said; 2] {
     [user(text), model(&format!("ok: {text}"))]
@@ -325,16 +323,4 @@ fn check_roll(bridge: &Bridge, id: ConversationId, from: &str, reason: LinkReaso
         Some(from)
     );
     assert_eq!((&told.1, told.2), (&link.upstream_id, RollCause::Limit));
-}
-
-/// How the turn ended with which the conversation went on by itself.
-pub(crate) fn went_on(bridge: &Bridge, id: ConversationId) -> StopReason {
-    let turn_id = &bridge.wait_event("a turn by itself", |event| match &event.event {
-        Event::Continued { turn_id } if event.conversation_id == id => Some(turn_id.clone()),
-        _ => None,
-    });
-    bridge.wait_event("the turn that goes on", |event| match &event.event {
-        Event::TurnEnded { turn } if turn.turn_id == *turn_id => Some(turn.stop_reason.clone()),
-        _ => None,
-    })
 }

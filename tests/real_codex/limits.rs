@@ -1,17 +1,13 @@
 //! Usage limits.
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ContinueAt, ConversationState, Settings};
-use bridge_protocol::event::Event;
 use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
 use crate::bridge::Bridge;
+use crate::going_on::{GO_ON, went_on};
 use crate::support::model_server::{model, user};
-
-/// What is said where the agent has the prompt already.
-pub(crate) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
 
 /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.
 #[test]
@@ -38,16 +34,4 @@ fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
     assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
     let expected = [user("first"), model("ok: first"), user(&limited), user(GO_ON)];
     assert_eq!(bridge.lab.model.asked(GO_ON), expected);
-}
-
-/// How the turn ended with which the conversation went on by itself.
-pub(crate) fn went_on(bridge: &Bridge, id: ConversationId) -> StopReason {
-    let turn_id = &bridge.wait_event("a turn by itself", |event| match &event.event {
-        Event::Continued { turn_id } if event.conversation_id == id => Some(turn_id.clone()),
-        _ => None,
-    });
-    bridge.wait_event("the turn that goes on", |event| match &event.event {
-        Event::TurnEnded { turn } if turn.turn_id == *turn_id => Some(turn.stop_reason.clone()),
-        _ => None,
-    })
 }

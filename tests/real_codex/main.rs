@@ -19,6 +19,8 @@ mod carrying;
 mod damage;
 #[cfg(target_os = "linux")]
 mod failures;
+#[path = "../support/going_on.rs"]
+mod going_on;
 mod limits;
 #[path = "../support/passing.rs"]
 mod passing;

@@ -9,7 +9,7 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use serde_json::json;
 
 use crate::bridge::Bridge;
-use crate::limits::{GO_ON, went_on};
+use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;
@@ -114,24 +114,9 @@ fn f23_turns_that_died_with_their_server_go_on_apart() {
     };
     let ids = [conversed(&bridge).0, conversed(&bridge).0];
     let prompts = ["one [[slow 50 0.5]]", "two [[slow 50 0.5]]"];
-    let running = [0, 1].map(|which| {
-        let running = bridge.begin_prompt(ids[which], prompts[which], None);
-        bridge.wait_written(ids[which], prompts[which]);
-        bridge.lab.model.wait_for(prompts[which]);
-        running
-    });
+    let running = begin_together(&bridge, ids, prompts);
     kill_server(&bridge);
-    for turn in running {
-        let turn = turn.wait().expect("a turn result");
-        let failure = turn.failure.expect("a failure");
-        assert_eq!(
-            (failure.kind, failure.retryable),
-            (FailureKind::AgentDied, false),
-            "{failure:?}"
-        );
-        assert!(failure.message.contains("several conversations"), "{failure:?}");
-        assert!(turn.continuation.is_some(), "it goes on");
-    }
+    check_died_together(running);
     for (id, prompt) in ids.into_iter().zip(prompts) {
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
         // Codex gives a session back when its server ends.

@@ -241,10 +241,7 @@ impl<R> Model<R> {
     /// said at a time is said all the same. Tells what to announce.
     fn leave_history(&mut self, now: Now) -> Vec<Event> {
         self.record.cut = None;
-        let continuation = self.record.continuation.as_ref();
-        if continuation.is_some_and(|it| it.text.is_none() && !it.line) {
-            self.end_continuation(now);
-        }
+        self.end_word(now);
         self.drop_questions("fork")
     }
 

@@ -307,6 +307,14 @@ impl<R> Model<R> {
         self.record.continuation = over.and_then(|over| over.next(now));
     }
 
+    /// What was cut short is done with: no word goes out that it be gone on with. What somebody wants said does, and the line.
+    pub(super) fn end_word(&mut self, now: Now) {
+        let continuation = self.record.continuation.as_ref();
+        if continuation.is_some_and(|it| it.text.is_none() && !it.line) {
+            self.end_continuation(now);
+        }
+    }
+
     /// It does not go out by itself; a person has to look.
     fn give_up(&mut self, why: &str, now: Now) {
         self.end_continuation(now);

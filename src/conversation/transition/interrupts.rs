@@ -211,10 +211,7 @@ impl<R> Model<R> {
         if self.record.cut.take_if(|cut| cut.asks).is_none() {
             return;
         }
-        let continuation = self.record.continuation.as_ref();
-        if continuation.is_some_and(|it| it.text.is_none() && !it.line) {
-            self.end_continuation(now);
-        }
+        self.end_word(now);
         if self.turn.is_none() && self.record.resting == Resting::Interrupted {
             self.record.resting = Resting::Idle;
         }

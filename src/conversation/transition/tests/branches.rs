@@ -94,6 +94,25 @@ fn in_place_what_belongs_to_the_turns_that_are_left_is_dropped() {
     assert_eq!(due_at(&world), None);
 }
 
+/// What was to be dropped is as it was, and nobody is told otherwise, also by the next write.
+#[test]
+fn a_branch_that_is_not_written_leaves_the_questions_open() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.dies();
+    world.hold_writes = true;
+    world.fork_at(true, Some("cp.claude.s1.r1"));
+    world.branches("s2");
+    world.forget_log();
+    world.write_fails();
+    world.release_writes();
+    world.set_title("another");
+    assert!(!world.log().iter().any(|line| line.starts_with("event resolved")));
+    let record = world.disk.record.as_ref().unwrap();
+    assert_eq!((record.interrupts.len(), record.cut.is_some()), (1, true));
+    assert_eq!(record.title, "another");
+}
+
 #[test]
 fn a_branch_is_not_told_before_it_is_on_disk() {
     for in_place in [false, true] {

@@ -1,0 +1,52 @@
+//! Conversations that go on by themselves, in the same words for every real agent.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::event::Event;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+
+use crate::bridge::Bridge;
+use crate::bridge_of::Pending;
+
+/// What is said where the agent has the prompt already.
+pub(crate) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+
+/// How the turn ended with which the conversation went on by itself.
+pub(crate) fn went_on(bridge: &Bridge, id: ConversationId) -> StopReason {
+    let turn_id = &bridge.wait_event("a turn by itself", |event| match &event.event {
+        Event::Continued { turn_id } if event.conversation_id == id => Some(turn_id.clone()),
+        _ => None,
+    });
+    bridge.wait_event("the turn that goes on", |event| match &event.event {
+        Event::TurnEnded { turn } if turn.turn_id == *turn_id => Some(turn.stop_reason.clone()),
+        _ => None,
+    })
+}
+
+/// Begins a turn in each of these conversations, each of which has reached the model.
+pub(crate) fn begin_together(
+    bridge: &Bridge,
+    ids: [ConversationId; 2],
+    prompts: [&str; 2],
+) -> [Pending<TurnResult>; 2] {
+    [0, 1].map(|which| {
+        let running = bridge.begin_prompt(ids[which], prompts[which], None);
+        bridge.wait_written(ids[which], prompts[which]);
+        bridge.lab.model.wait_for(prompts[which]);
+        running
+    })
+}
+
+/// They ended with the process that they shared, nobody knows of which, and are to go on by themselves.
+pub(crate) fn check_died_together(running: [Pending<TurnResult>; 2]) {
+    for turn in running {
+        let turn = turn.wait().expect("a turn result");
+        let failure = turn.failure.expect("a failure");
+        assert_eq!(
+            (failure.kind, failure.retryable),
+            (FailureKind::AgentDied, false),
+            "{failure:?}"
+        );
+        assert!(failure.message.contains("several conversations"), "{failure:?}");
+        assert!(turn.continuation.is_some(), "it goes on");
+    }
+}
