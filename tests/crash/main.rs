@@ -14,6 +14,8 @@
 mod chain;
 mod client;
 mod home;
+#[path = "../support/in_order.rs"]
+mod in_order;
 mod ledger;
 mod processes;
 mod random;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{verify_chain, verify_upstream};
 use crate::client::{Client, Gone, Line};
+use crate::in_order::fewest_missing;
 use crate::ledger::{Ledger, text};
 use crate::worker::Worker;
 
@@ -194,19 +195,17 @@ impl Worker {
             serde_json::from_str(&words).unwrap_or_else(|error| panic!("{error}: {words}"));
         let users: Vec<String> = recalled.iter().map(|turn| text(turn, "user")).collect();
         let all = users.join("\n");
-        let mut rest = all.as_str();
-        let mut missing = ledger.missing;
-        for prompt in &ledger.history {
-            match rest.find(prompt.as_str()) {
-                Some(at) => rest = &rest[at + prompt.len()..],
-                None if missing > 0 => missing -= 1,
-                None => panic!(
-                    "{}: the prompt {prompt} is gone\nit should be among {:#?}\nthe agent has {users:#?}\nlineage {:#?}",
-                    ledger.id, ledger.history, ledger.lineage
-                ),
-            }
-        }
-        let gone = ledger.missing - missing;
+        let after = |prompt: &str, from: usize| Some(from + all[from..].find(prompt)? + prompt.len());
+        let gone = fewest_missing(&ledger.history, after, |_| false);
+        assert!(
+            gone <= ledger.missing,
+            "{}: {gone} prompts are gone, {} were told as missing\nthere should be {:#?}\nthe agent has \
+             {users:#?}\nlineage {:#?}",
+            ledger.id,
+            ledger.missing,
+            ledger.history,
+            ledger.lineage
+        );
         self.figures.missing += gone as u64;
         self.figures.recalled += (ledger.history.len() - gone) as u64;
         for prompt in &ledger.sent {

@@ -27,6 +27,8 @@ mod going_on;
 #[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
 #[path = "../crash/home.rs"]
 mod home;
+#[path = "../support/in_order.rs"]
+mod in_order;
 mod kinds;
 #[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
 #[path = "../crash/ledger.rs"]

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{CHAIN_LIMIT, verify_chain, verify_upstream};
 use crate::client::Client;
+use crate::in_order::fewest_missing;
 use crate::ledger::{Ledger, text};
 use crate::round::Round;
 
@@ -129,27 +130,22 @@ fn verify_history(client: &mut Client, ledger: &Ledger, history: &History) -> us
             ledger.id
         );
     }
-    let mut rest = history.prompts.as_slice();
-    let (mut missing, mut gone) = (ledger.missing, 0);
-    for known in &ledger.history {
-        match rest.iter().position(|prompt| prompt == known) {
-            Some(place) => rest = &rest[place + 1..],
-            None if history.retold.contains(known.as_str()) => {}
-            // A gap does not say how much is not told.
-            None if !history.gaps.is_empty() => gone += 1,
-            None if missing > 0 => {
-                missing -= 1;
-                gone += 1;
-            }
-            None => {
-                let params = json!({"conversationId": ledger.id, "limit": 1000});
-                let lineage = client.call("conversation/lineage", &params);
-                panic!(
-                    "{}: {known} is not in its place in {history:#?}\nexpected {:#?}\nlineage {lineage:#}",
-                    ledger.id, ledger.history
-                );
-            }
-        }
+    let after = |known: &str, from: usize| {
+        let found = history.prompts[from..]
+            .iter()
+            .position(|prompt| prompt == known)?;
+        Some(from + found + 1)
+    };
+    let gone = fewest_missing(&ledger.history, after, |known| history.retold.contains(known));
+    // A gap does not say how much is not told.
+    if gone > ledger.missing && history.gaps.is_empty() {
+        let params = json!({"conversationId": ledger.id, "limit": 1000});
+        let lineage = client.call("conversation/lineage", &params);
+        panic!(
+            "{}: {gone} are not in their place in {history:#?}\n{} were told as missing, expected {:#?}\nlineage \
+             {lineage:#}",
+            ledger.id, ledger.missing, ledger.history
+        );
     }
     ledger.history.len() - gone
 }
