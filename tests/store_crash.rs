@@ -114,6 +114,7 @@ fn change(store: &Store, step: u64) -> Change {
         continues: false,
         taken: false,
         fingerprint: None,
+        edit: None,
         request_id: Some(request(step)),
     });
     let remembered = RequestRecord {

@@ -11,7 +11,7 @@ use crate::export::MissingSession;
 use crate::id::{AgentName, CheckpointId, ConversationId, Cursor, TurnId, UpstreamId};
 use crate::link::{Fidelity, LineageEntry, Link, Resumed};
 use crate::raw::{PromptContent, RawJson};
-use crate::turn::{FailureKind, Interrupt};
+use crate::turn::{FailureKind, Interrupt, TurnResult};
 
 /// What a conversation is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -309,6 +309,58 @@ pub struct ForkAnswer {
     pub link: Option<Link>,
     /// How much of the history came along.
     pub fidelity: Fidelity,
+    /// How the branch was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<BranchedVia>,
+}
+
+/// How a branch was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum BranchedVia {
+    /// By the agent's own fork.
+    Native,
+    /// As a copy of the transcript that ends at the place.
+    Cut,
+    /// As a new session that is told the history in words.
+    Text,
+    /// As a new session, with nothing to take along.
+    Fresh,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The answer of `conversation/edit`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EditAnswer {
+    /// How the turn of the new prompt ended.
+    pub turn: TurnResult,
+    /// The branch, which is the head; absent when the turn was cancelled before its prompt was accepted: then the head is
+    /// what it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// How much of the history before the turn came along.
+    pub fidelity: Fidelity,
+    /// How many turns it took out of the history, the replaced one included.
+    pub dropped: u64,
+    /// How the branch was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<BranchedVia>,
+}
+
+/// The answer of `conversation/undo`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UndoAnswer {
+    /// The conversation as it stands after the call.
+    pub conversation: Conversation,
+    /// The session that is the head again.
+    pub link: Link,
+    /// How many turns of the branch that is left are in the history no longer.
+    pub dropped: u64,
 }
 
 /// The answer of `conversation/chain`.

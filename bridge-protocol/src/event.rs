@@ -163,6 +163,21 @@ events! {
         /// The conversation that it is the head of.
         conversation_id: ConversationId,
     },
+    /// An earlier prompt was replaced: the branch is the head, and what stood behind its place is in the history no longer.
+    /// Told behind the `promptAccepted` of the new prompt.
+    Edited = "edited" {
+        /// The branch.
+        link: Link,
+        /// How many turns that were, the replaced one included.
+        dropped: u64,
+    },
+    /// An edit, a branch in place or a move was taken back.
+    Undone = "undone" {
+        /// The session that is the head again.
+        link: Link,
+        /// How many turns of the branch that is left are in the history no longer.
+        dropped: u64,
+    },
     /// The last prompt met a usage limit.
     Limited = "limited" {
         /// Which, and until when.

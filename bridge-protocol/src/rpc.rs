@@ -20,8 +20,8 @@ use crate::agent::AgentList;
 use crate::check::CheckAnswer;
 use crate::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer,
-    Settings, TranscriptsOnDelete,
+    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer,
+    ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use crate::daemon::{DaemonStatus, WorkAnswer};
 #[cfg(feature = "client")]
@@ -221,6 +221,26 @@ pub trait ConversationRpc {
         #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<ForkAnswer>;
+
+    /// Replaces the prompt of the turn at a place, finished or not: what stands before that turn goes on with the new prompt.
+    /// Answered when the new turn has ended. `minFidelity` defaults to text.
+    #[method(name = "edit", param_kind = map)]
+    async fn edit(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        at: String,
+        prompt: PromptContent,
+        #[argument(rename = "minFidelity")] min_fidelity: Option<Fidelity>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<EditAnswer>;
+
+    /// Takes back the last edit or branch in place, then the one before it.
+    #[method(name = "undo", param_kind = map)]
+    async fn undo(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<UndoAnswer>;
 
     /// The upstream sessions that can be resumed, oldest first; the last is the head.
     #[method(name = "chain", param_kind = map)]

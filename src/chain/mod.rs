@@ -9,9 +9,11 @@
 
 mod ancestry;
 mod restoring;
+mod undoing;
 
 pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, adopted_past, ancestors, history_sources};
 pub use restoring::ChainFault;
+pub use undoing::{Undoing, undoing};
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
@@ -264,6 +266,24 @@ impl Chain {
             fidelity,
             in_chain: false,
             attempts: Vec::new(),
+        }
+    }
+}
+
+impl From<&Link> for NewLink {
+    fn from(link: &Link) -> Self {
+        Self {
+            upstream_id: link.upstream_id.clone(),
+            agent: link.agent.clone(),
+            cwd: link.cwd.clone(),
+            reason: link.reason,
+            relation: link.relation,
+            from_upstream_id: link.from_upstream_id.clone(),
+            from_checkpoint_id: link.from_checkpoint_id.clone(),
+            cause: link.cause,
+            turns: link.turns,
+            carried_turns: link.carried_turns,
+            written: link.written,
         }
     }
 }

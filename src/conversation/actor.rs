@@ -29,7 +29,10 @@ use crate::agent::inbox::Incoming;
 use crate::agent::message::{RawId, RequestId};
 use crate::agent::pool::Lease;
 
+use crate::chain::Undoing;
+
 use super::answer::{Answer, Request};
+use super::edit::Edited;
 use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
@@ -96,6 +99,8 @@ enum JobDone {
         u64,
         Result<Box<(Branched, Option<UpstreamSession>)>, ConversationError>,
     ),
+    Edited(u64, Result<Box<(Edited, UpstreamSession)>, ConversationError>),
+    LookedBack(u64, Result<Option<Undoing>, ConversationError>),
     Closed(u64),
     Configured(u64, Result<(), ConversationError>),
     Ascertained(u64, Arrival),
@@ -511,6 +516,17 @@ impl Actor {
                 job,
                 result: Err(error),
             }),
+            JobDone::Edited(job, Ok(done)) => {
+                let (edited, session) = *done;
+                self.arrived = Some(session);
+                let result = Ok(Box::new(edited));
+                self.input(Input::Edited { job, result });
+            }
+            JobDone::Edited(job, Err(error)) => self.input(Input::Edited {
+                job,
+                result: Err(error),
+            }),
+            JobDone::LookedBack(job, result) => self.input(Input::LookedBack { job, result }),
             JobDone::Closed(job) => self.input(Input::SessionClosed { job }),
             JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
             JobDone::Ascertained(job, arrival) => self.input(Input::Ascertained { job, arrival }),

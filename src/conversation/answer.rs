@@ -2,8 +2,8 @@
 
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
-    AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, Empty, ForkAnswer,
-    RespondAnswer,
+    AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, EditAnswer, Empty,
+    ForkAnswer, RespondAnswer, UndoAnswer,
 };
 use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
@@ -68,6 +68,10 @@ pub enum Answer {
     Imported(Box<ImportAnswer>),
     /// A branch.
     Forked(Box<ForkAnswer>),
+    /// How the turn of an edit ended, and its branch.
+    Edited(Box<EditAnswer>),
+    /// What was taken back.
+    Undone(Box<UndoAnswer>),
     /// The turn that an answer started.
     Responded(Option<TurnId>),
     /// What goes out by itself.
@@ -101,6 +105,8 @@ impl Answer {
             }
             Self::Imported(answer) => RawJson::from_value(answer),
             Self::Forked(answer) => RawJson::from_value(answer),
+            Self::Edited(answer) => RawJson::from_value(answer),
+            Self::Undone(answer) => RawJson::from_value(answer),
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
                 turn_id: turn_id.clone(),
             }),

@@ -1,9 +1,14 @@
-//! Makes a branch of a session: the agent's own fork where it has one, else a copy of its transcript.
+//! Makes a branch of a session: of a whole one by the agent's own fork where it has one, of one up to a place by a copy of
+//! its transcript that ends there, or by a fork that is told the place where the transcripts cannot be cut.
+
+mod editing;
+mod places;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::id::{CheckpointId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
 
@@ -11,6 +16,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
+use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::library::Library;
 
 use super::climbing::{acquire, check_folder, refuse_known};
@@ -21,6 +27,8 @@ use super::growth::Tally;
 use super::recovery::OnDisk;
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
+pub(super) use editing::{EditRequest, edit};
+use places::Place;
 
 /// What to branch, and how.
 pub(super) struct BranchRequest {
@@ -28,8 +36,8 @@ pub(super) struct BranchRequest {
     pub record: ConversationRecord,
     /// The session to branch off.
     pub from: UpstreamId,
-    /// The place in it, where somebody named one.
-    pub at: Option<CheckpointId>,
+    /// The place at which to leave it, where somebody named one; then that says which session it is.
+    pub at: Option<PlaceRef>,
     /// The branch's folder.
     pub cwd: String,
     /// Whether a turn runs in it, so that what is not finished has to be left out.
@@ -116,27 +124,94 @@ fn expected(source: Option<&OnDisk>, place: Option<&OnDisk>, acknowledged: u64) 
 /// Why there is none; the source is as it was.
 pub(super) async fn branch(
     services: Arc<Services>,
-    request: BranchRequest,
+    mut request: BranchRequest,
 ) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.cwd)?;
-    refuse_too_little(&services, &entry, &request).await?;
-    let mut native_error = None;
-    // A fork while a turn runs takes the unanswered prompt along, and one of the whole session takes all: the copy can leave
-    // that out.
-    if !request.busy && request.at.is_none() {
-        match native(&services, &entry, &request).await {
+    let Some(place) = place(&services, &entry, &request).await? else {
+        refuse_too_little(&services, &entry, &request).await?;
+        let native_error = match native(&services, &entry, &request, None).await {
             Ok(made) => return Ok(made),
-            Err(error) => native_error = Some(error),
-        }
+            Err(error) => error,
+        };
+        return match copy_whole(&services, &entry, &request).await {
+            Ok(branched) => Ok((branched, None)),
+            Err(copy_error) => Err(match native_error {
+                ConversationError::Unsupported(_) => copy_error,
+                error => error,
+            }),
+        };
+    };
+    request.from = place.end.session.clone();
+    refuse_too_little(&services, &entry, &request).await?;
+    branch_at(&services, &entry, &request, &place).await
+}
+
+/// Where the branch leaves its source; none at its end, with all of it. A fork while a turn runs would take the unanswered
+/// prompt along, so that it is made at the place before that.
+async fn place(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+) -> Result<Option<Place>, ConversationError> {
+    // A turn that was not sent yet, or has ended, needs not be left out.
+    let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
+    let (record, at, from, busy) = (
+        request.record.clone(),
+        request.at.clone(),
+        request.from.clone(),
+        request.busy,
+    );
+    if at.is_none() && !busy {
+        return Ok(None);
     }
-    match copy(&services, &entry, &request).await {
-        Ok(branched) => Ok((branched, None)),
-        Err(copy_error) => Err(match native_error {
-            Some(ConversationError::Unsupported(_)) | None => copy_error,
-            Some(error) => error,
-        }),
+    blocking(services, entry, move |services, entry| {
+        let place = match (at, running_since) {
+            (Some(at), _) => places::named(services, entry, &record, &at).map(Some),
+            (None, Some(since)) => places::before_time(services, entry, &record, &from, since),
+            (None, None) => places::at_end(services, entry, &record, &from),
+        };
+        place?.map(Some).ok_or_else(|| {
+            ConversationError::Busy(
+                "the conversation has no finished turn to branch from yet; wait for the first one to end"
+                    .to_owned(),
+            )
+        })
+    })
+    .await
+}
+
+/// Makes a branch that ends with a place. A cut is preferred to a fork that is told the place: it is shown by the file what
+/// is in it, and no process is needed.
+async fn branch_at(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+    place: &Place,
+) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
+    if entry.readable_transcripts().is_some() {
+        let branched = cut(services, entry, request, place).await?;
+        return Ok((branched, None));
     }
+    if place.point.is_none() {
+        return Err(ConversationError::Unsupported(format!(
+            "the agent {} branches at items that it has written down, and wrote down none of that turn",
+            entry.name
+        )));
+    }
+    native(services, entry, request, Some(place)).await
+}
+
+/// Runs what reads transcripts on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    work: impl FnOnce(&Services, &AgentEntry) -> Result<T, ConversationError> + Send + 'static,
+) -> Result<T, ConversationError> {
+    let (services, entry) = (Arc::clone(services), Arc::clone(entry));
+    let task = tokio::task::spawn_blocking(move || work(&services, &entry));
+    task.await
+        .unwrap_or_else(|error| Err(ConversationError::StoreFailed(error.to_string().into())))
 }
 
 /// Refuses a branch that would keep less than was asked for, before anything is made that would have to be taken back.
@@ -178,10 +253,12 @@ async fn refuse_too_little(
     })
 }
 
+/// The agent's own fork, of all or up to a place that it is told.
 async fn native(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
+    place: Option<&Place>,
 ) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
     let lease = acquire(services, entry).await?;
     let capabilities = lease.initialized().capabilities;
@@ -191,7 +268,8 @@ async fn native(
             entry.name
         )));
     }
-    let opening = Opening::Fork(request.from.clone());
+    let point = place.and_then(|place| place.point.clone());
+    let opening = Opening::Fork(request.from.clone(), point);
     let settings = &request.record.settings;
     let opened = upstream::open(services, entry, lease, &opening, &request.cwd, settings).await;
     let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
@@ -226,6 +304,12 @@ async fn native(
     )
     .await?;
     session.tally = Tally::of(look.prompts);
+    if let Some(place) = place
+        && let Err(error) = ended_there(services, entry, &answer.upstream_id, place).await
+    {
+        upstream::close(session, false, Duration::ZERO).await;
+        return Err(error);
+    }
     let fidelity = look.fidelity();
     let resumed = Resumed {
         upstream_id: answer.upstream_id.clone(),
@@ -251,12 +335,37 @@ async fn native(
     };
     let branched = Branched {
         upstream_id: answer.upstream_id,
-        checkpoint: look.place,
+        from: request.from.clone(),
+        checkpoint: place.map(|place| place.end.until.clone()).or(look.place),
         fidelity,
-        turns: look.turns,
+        turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
+        via: BranchedVia::Native,
+        path: None,
         open: Some(Box::new(opened)),
     };
     Ok((branched, Some(session)))
+}
+
+/// Whether a fork ends with the place that the agent was told, as far as there is a file to show it: one that knows nothing
+/// of such places takes all along.
+async fn ended_there(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    branch: &UpstreamId,
+    place: &Place,
+) -> Result<(), ConversationError> {
+    let (branch, until) = (branch.clone(), place.end.until.clone());
+    blocking(services, entry, move |services, entry| {
+        let last = places::last_of(services, entry, &branch);
+        match last.is_none_or(|last| last == until) {
+            true => Ok(()),
+            false => Err(ConversationError::Unsupported(format!(
+                "the agent {} does not cut its fork at a place: the branch would have held more",
+                entry.name
+            ))),
+        }
+    })
+    .await
 }
 
 fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
@@ -268,81 +377,89 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
     }
 }
 
-/// A copy of the transcript under a new id, up to the place that was named, or the turn before the one that is running.
-async fn copy(
+/// A copy of the whole transcript under a new id.
+async fn copy_whole(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
 ) -> Result<Branched, ConversationError> {
-    let Some(root) = entry.readable_transcripts() else {
-        let when = match (&request.at, request.busy) {
-            (Some(_), _) => " at a checkpoint",
-            (None, true) => " while a turn runs",
-            (None, false) => "",
-        };
+    if entry.readable_transcripts().is_none() {
         return Err(ConversationError::Unsupported(format!(
-            "the agent {} offers no fork{when} and its transcripts cannot be cut",
+            "the agent {} offers no fork and its transcripts cannot be cut",
             entry.name
         )));
-    };
-    // A turn that was not sent yet, or has ended, needs not be left out.
-    let running_since = request.record.turn.as_ref().map(|turn| turn.accepted_at);
-    let (acknowledged, carried) = (request.acknowledged(), request.carried());
-    let pick =
-        move |library: &Library, root: &Path, cwd: &str, agent: &str, id: &UpstreamId| match running_since {
-            Some(since) => disk::last_before(library, root, cwd, agent, id, since),
-            None => disk::last_checkpoint(library, root, cwd, agent, id),
-        };
-    let place = match &request.at {
-        Some(at) => Some(at.clone()),
-        None => on_disk(services, entry, &request.record.cwd, &request.from, pick).await?,
-    };
-    let Some(place) = place else {
-        return Err(ConversationError::Busy(
+    }
+    let (record, from) = (request.record.clone(), request.from.clone());
+    let place = blocking(services, entry, move |services, entry| {
+        places::at_end(services, entry, &record, &from)
+    });
+    let place = place.await?.ok_or_else(|| {
+        ConversationError::Busy(
             "the conversation has no finished turn to branch from yet; wait for the first one to end"
                 .to_owned(),
-        ));
-    };
-    let (root, cwd, from) = (
-        root.to_path_buf(),
-        request.record.cwd.clone(),
-        request.from.clone(),
-    );
-    let until = place.clone();
-    let is_named = request.at.is_some();
-    let services = Arc::clone(services);
-    let task = tokio::task::spawn_blocking(move || {
-        let library = &services.library;
-        // Before the copy is made, which would else be left behind.
-        let whole = of_source(library, &root, &cwd, &from, carried)?;
-        let up_to_cut = disk::on_disk(library, &root, &cwd, &from, Some(&until))?;
-        // Where somebody named the place, what stands behind it is not owed; what the source has lost may be from before.
-        let owed = match (is_named, &whole, &up_to_cut) {
-            (true, Some(whole), Some(kept)) => kept.turns + whole.missing_turns(acknowledged),
-            _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
+        )
+    })?;
+    cut(services, entry, request, &place).await
+}
+
+/// A copy of the transcript under a new id that ends with a place.
+async fn cut(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+    place: &Place,
+) -> Result<Branched, ConversationError> {
+    let (acknowledged, carried) = (request.acknowledged(), request.carried());
+    let (cwd, from) = (request.record.cwd.clone(), place.end.session.clone());
+    let (until, is_named) = (place.end.until.clone(), request.at.is_some());
+    let copied = blocking(services, entry, move |services, entry| {
+        let Some(root) = entry.readable_transcripts() else {
+            return Ok(None);
         };
-        let (new_id, path) = disk::copy_session(library, &root, &cwd, &from, Some(&until))?;
-        services.old_bytes.note_copied(&new_id, &path);
-        let file = disk::on_disk(library, &root, &cwd, &new_id, None);
-        Ok((new_id, Look::at(file, owed)))
+        let library = &services.library;
+        let copy = || {
+            // Before the copy is made, which would else be left behind.
+            let whole = of_source(library, root, &cwd, &from, carried)?;
+            let up_to_cut = disk::on_disk(library, root, &cwd, &from, Some(&until))?;
+            // Where somebody named the place, what stands behind it is not owed; what the source has lost may be from before.
+            let owed = match (is_named, &whole, &up_to_cut) {
+                (true, Some(whole), Some(kept)) => {
+                    // A turn that the place itself cuts short lacks nothing.
+                    let begun = kept.turns - u64::from(kept.last_is_cut);
+                    begun + whole.missing_turns(acknowledged)
+                }
+                _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
+            };
+            let (new_id, path) = disk::copy_session(library, root, &cwd, &from, Some(&until))?;
+            services.old_bytes.note_copied(&new_id, &path);
+            let file = disk::on_disk(library, root, &cwd, &new_id, None);
+            Ok((new_id, path, Look::at(file, owed)))
+        };
+        let copied = copy().map_err(|error: TranscriptError| match error {
+            TranscriptError::RecordNotFound { .. } => {
+                ConversationError::CheckpointNotFound { id: until.clone() }
+            }
+            error => ConversationError::AgentError {
+                message: format!("the branch could not be cut: {}", chain_text(&error)),
+                upstream: None,
+            },
+        });
+        copied.map(Some)
     });
-    let copied = task
-        .await
-        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
-    let (upstream_id, look) = copied.map_err(|error: TranscriptError| match error {
-        TranscriptError::RecordNotFound { .. } => ConversationError::NotFound {
-            what: format!("the session {} has no checkpoint {place}", request.from),
-        },
-        error => ConversationError::AgentError {
-            message: format!("the branch could not be cut: {}", chain_text(&error)),
-            upstream: None,
-        },
+    let (upstream_id, path, look) = copied.await?.ok_or_else(|| {
+        ConversationError::Unsupported(format!(
+            "the transcripts of the agent {} cannot be cut",
+            entry.name
+        ))
     })?;
     Ok(Branched {
         upstream_id,
-        checkpoint: Some(place),
+        from: place.end.session.clone(),
+        checkpoint: Some(place.end.until.clone()),
         fidelity: look.fidelity(),
         turns: look.turns,
+        via: BranchedVia::Cut,
+        path: Some(path),
         open: None,
     })
 }

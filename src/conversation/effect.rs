@@ -1,10 +1,11 @@
 //! What goes into a conversation and what comes out of it, as values. Pure.
 
+mod call;
 mod cut;
 
-use bridge_protocol::conversation::{
-    ContinueAt, Conversation, ForkAnswer, OnBusy, OnLimit, Settings, TranscriptsOnDelete,
-};
+use std::path::PathBuf;
+
+use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
@@ -12,14 +13,17 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
-use crate::chain::NewLink;
+use crate::chain::{NewLink, Undoing};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
+use crate::transcript::checkpoint::PlaceRef;
 
 use super::answer::{Answer, Request};
+use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
 use super::growth::Loaded;
 use super::line::Dropped;
 
+pub use call::Call;
 pub use cut::{Arrival, Part, Sent};
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -59,6 +63,20 @@ pub enum Input<R> {
         job: u64,
         /// What came of it.
         result: Result<Branched, ConversationError>,
+    },
+    /// The branch of an edit was made and opened, or not.
+    Edited {
+        /// The job that did.
+        job: u64,
+        /// What came of it.
+        result: Result<Box<Edited>, ConversationError>,
+    },
+    /// The lineage was read for what to take back.
+    LookedBack {
+        /// The job that did.
+        job: u64,
+        /// What there is to take back.
+        result: Result<Option<Undoing>, ConversationError>,
     },
     /// The session is closed.
     SessionClosed {
@@ -146,87 +164,6 @@ pub enum Input<R> {
     },
 }
 
-/// What a caller can ask for.
-#[derive(Debug)]
-pub enum Call {
-    /// Run a turn.
-    Prompt {
-        /// The turn's id, minted by the caller of the state machine.
-        turn_id: TurnId,
-        /// What is asked.
-        prompt: PromptContent,
-        /// What to do while another turn runs.
-        on_busy: OnBusy,
-        /// What to do when it meets a usage limit.
-        on_limit: OnLimit,
-        /// The least fidelity that will do.
-        min_fidelity: Fidelity,
-    },
-    /// Go on by itself with what was cut short.
-    Continue {
-        /// When; none is told as missing, unless it is cancelled.
-        at: Option<ContinueAt>,
-        /// What is said then.
-        text: Option<PromptContent>,
-        /// Whether nothing is to go out any more.
-        cancel: bool,
-    },
-    /// End a turn.
-    Cancel {
-        /// Which; the running one when none is named.
-        turn_id: Option<TurnId>,
-        /// Whether the waiting ones go too.
-        queued: bool,
-    },
-    /// Open the session.
-    Resume {
-        /// The least fidelity that will do.
-        min_fidelity: Fidelity,
-    },
-    /// Change title or settings.
-    Update {
-        /// The new title.
-        title: Option<String>,
-        /// The settings to lay over the present ones.
-        settings: Option<Settings>,
-        /// The revision that the caller has seen.
-        expected_revision: Option<u64>,
-    },
-    /// Branch off.
-    Fork {
-        /// Whether the branch becomes the head of this conversation.
-        in_place: bool,
-        /// Where; the head where none is given.
-        at: Option<CheckpointId>,
-        /// The branch's folder, already checked.
-        cwd: Option<String>,
-        /// The new conversation's title.
-        title: Option<String>,
-        /// The least that the branch has to keep.
-        min_fidelity: Fidelity,
-    },
-    /// Answer a question.
-    Respond {
-        /// Which.
-        interrupt_id: InterruptId,
-        /// ACP's outcome.
-        outcome: RawJson,
-        /// Who answers, as others are told.
-        by: String,
-        /// The id of the turn that an orphan's answer starts.
-        turn_id: TurnId,
-    },
-    /// Close the session.
-    Close,
-    /// Clear the chain.
-    Reset,
-    /// Delete the conversation.
-    Delete {
-        /// Whether the transcripts go too.
-        transcripts: TranscriptsOnDelete,
-    },
-}
-
 /// A session that the ladder opened.
 #[derive(Clone, Debug)]
 pub struct Opened {
@@ -255,12 +192,18 @@ pub struct Opened {
 pub struct Branched {
     /// The branch's own id.
     pub upstream_id: UpstreamId,
-    /// Where it left the source.
+    /// The session that it branches off.
+    pub from: UpstreamId,
+    /// Where it left that.
     pub checkpoint: Option<CheckpointId>,
     /// How much of the history came along.
     pub fidelity: Fidelity,
     /// How many turns its transcript holds; 0 where nobody can count them.
     pub turns: u64,
+    /// How it was made.
+    pub via: BranchedVia,
+    /// The file that was made for it, where one was.
+    pub path: Option<PathBuf>,
     /// Whether it is open in the agent now.
     pub open: Option<Box<Opened>>,
 }
@@ -438,16 +381,30 @@ pub enum Effect<R> {
     Branch {
         /// The job's number.
         job: u64,
-        /// The session to branch off.
+        /// The session to branch off; one in which a place is named is found by that.
         from: UpstreamId,
-        /// The place in it; its end where none is given.
-        at: Option<CheckpointId>,
+        /// The place to leave it at; its end where none is given.
+        at: Option<PlaceRef>,
         /// The branch's folder.
         cwd: String,
         /// Whether a turn runs, so that the branch has to leave out what is not finished.
         busy: bool,
         /// The least that the branch has to keep.
         min_fidelity: Fidelity,
+    },
+    /// Make the branch of an edit, and open it.
+    Edit {
+        /// The job's number.
+        job: u64,
+        /// The turn to replace, by a place in it.
+        at: PlaceRef,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
+    },
+    /// Read the lineage for what to take back.
+    LookBack {
+        /// The job's number.
+        job: u64,
     },
     /// Close the session at the agent and wait for it.
     CloseSession {

@@ -19,6 +19,7 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
+use super::effect::Arrival;
 use super::error::ConversationError;
 use super::history::behind;
 use super::registry::end_unfinished;
@@ -26,7 +27,7 @@ use super::services::{Services, now};
 use super::state::view_of_record;
 use super::work::Progress;
 use crate::chain::adopted_past;
-use crate::store::ConversationRecord;
+use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
@@ -111,10 +112,15 @@ fn gather(
     export: Export,
     progress: &Progress,
 ) -> Result<(Manifest, Vec<Part>), Trouble> {
-    let Export { record, lineage, .. } = export;
+    let Export {
+        mut record, lineage, ..
+    } = export;
+    // An edit whose prompt nobody has accepted yet has changed nothing.
+    let is_open = |turn: &mut PendingTurn| turn.edit.as_ref().is_some_and(|edit| !edit.accepted);
+    record.turn.take_if(is_open);
     // As if the daemon ended now: a turn that runs has no agent where the bundle goes.
     let why = "the conversation was exported while the turn ran";
-    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why);
+    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, Arrival::Unknown);
     let mut missing = Vec::new();
     let mut found = Vec::new();
     for held in held_sessions(&record, &lineage) {

@@ -5,6 +5,7 @@
 //! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
 
 mod behind;
+mod places;
 mod retelling;
 mod saved;
 mod telling;
@@ -30,6 +31,7 @@ use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, Opened};
 use crate::transcript::shelf::Format;
 pub(super) use behind::behind;
+pub(super) use places::{Kept, KeptEnd, Spot};
 use telling::{Digest, checkpoint_id, message_ref};
 
 /// Which part of the history a page tells.
@@ -167,7 +169,7 @@ impl History {
                 Ok(opened) => return Some(opened),
                 Err(error) => error,
             };
-            if !is_absent(&error) {
+            if !disk::is_absence(&error) {
                 failure = Some(ConversationError::TranscriptDamaged(chain_text(&error)));
             }
             None
@@ -580,17 +582,6 @@ fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
         None => open.book.turns_begun_by(&last)?,
     };
     Some((source, turns))
-}
-
-/// Whether an error says that there is no such transcript or no such place in it.
-fn is_absent(error: &TranscriptError) -> bool {
-    match error {
-        TranscriptError::NotFound { .. }
-        | TranscriptError::InvalidId { .. }
-        | TranscriptError::RecordNotFound { .. } => true,
-        TranscriptError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        TranscriptError::AlreadyExists { .. } => false,
-    }
 }
 
 fn unreadable(agent: &AgentName) -> ConversationError {

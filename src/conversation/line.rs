@@ -115,6 +115,7 @@ impl<R> Waiting<R> {
             taken: false,
             request_id: request.map(|request| request.id.clone()),
             fingerprint: request.map(|request| request.fingerprint.clone()),
+            edit: None,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod climbing;
 mod copies;
 mod deleting;
 mod disk;
+pub mod edit;
 pub mod effect;
 pub mod error;
 pub mod events;

@@ -45,6 +45,8 @@ use super::work::Works;
 
 pub use adopting::Adoption;
 pub use filter::Filter;
+#[cfg(test)]
+pub(super) use last_life::EndedTurn;
 pub(super) use last_life::end_unfinished;
 use repeats::Underway;
 use transcripts::Shelves;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bridge_protocol::conversation::{
     Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings,
 };
-use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
@@ -20,8 +20,10 @@ use crate::agent::failure::{Failure, TurnSigns};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, RequestRecord, Resting};
+use crate::transcript::checkpoint::PlaceRef;
 
 use super::answer::Request;
+use super::edit::Edit;
 use super::effect::{Ledger, Part};
 use super::line::{Waiting, shown_held};
 use super::reported::shown_settings;
@@ -101,6 +103,8 @@ pub struct Turn<R> {
     pub part: Part,
     /// Whether its session is to be opened in a process of its own.
     pub is_apart: bool,
+    /// What it replaces, when it is the turn of an edit.
+    pub edit: Option<Edit>,
 }
 
 /// The answer to a question whose agent is gone, on its way to the next one.
@@ -136,7 +140,7 @@ impl<R> Turn<R> {
 /// A session that is open in a running agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveSession {
-    /// The id of its transcript: the head of the chain.
+    /// The id of its transcript: the head of the chain, or the branch of an edit whose prompt has not been accepted yet.
     pub upstream_id: UpstreamId,
     /// How it was opened.
     pub via: Via,
@@ -183,6 +187,15 @@ pub enum JobKind<R> {
     Ascertaining(Option<Failure>),
     /// A branch is being made.
     Branching(Branching<R>),
+    /// The branch is being made and opened on which the prompt of this turn replaces an earlier one.
+    Editing(TurnId),
+    /// The lineage is being read for what to take back.
+    Undoing {
+        /// Who waits for it.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+    },
     /// Settings are being applied to the open session.
     Configuring {
         /// Who waits for it.
@@ -221,9 +234,7 @@ pub struct Branching<R> {
     /// The title of the new conversation.
     pub title: Option<String>,
     /// The place at which it branches off, where somebody named one.
-    pub at: Option<CheckpointId>,
-    /// The session that it branches off, once that is known.
-    pub from: UpstreamId,
+    pub at: Option<PlaceRef>,
 }
 
 /// What follows when the session is closed.

@@ -8,6 +8,7 @@ mod branching;
 mod calls;
 mod continuing;
 mod due;
+pub(super) mod editing;
 mod ending;
 mod hearing;
 mod interrupts;
@@ -50,6 +51,8 @@ impl<R> Model<R> {
             Input::Opened { job, opened } => self.opened(job, *opened, now, &mut effects),
             Input::OpenFailed { job, error } => self.open_failed(job, &error, now, &mut effects),
             Input::Branched { job, result } => self.branched(job, result, now, &mut effects),
+            Input::Edited { job, result } => self.edit_made(job, result, now, &mut effects),
+            Input::LookedBack { job, result } => self.looked_back(job, result, now, &mut effects),
             Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
             Input::Written {
@@ -121,7 +124,7 @@ impl<R> Model<R> {
         if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {
             self.begin_continuation(now, effects);
         }
-        if self.job.is_some() {
+        if self.job.is_some() || self.advance_edit(now, effects) {
             return;
         }
         let waits_for_session = self

@@ -108,8 +108,8 @@ pub enum Opening {
     Resume(UpstreamId),
     /// `session/load`; what it replays is not told again.
     Load(UpstreamId),
-    /// `session/fork` of this session.
-    Fork(UpstreamId),
+    /// `session/fork` of this session, up to and with a message by the agent's own name of it, or whole.
+    Fork(UpstreamId, Option<String>),
 }
 
 /// Why a session was not opened.
@@ -181,7 +181,14 @@ async fn open_in(
     cwd: &str,
     settings: &Settings,
 ) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
-    let options = session_options(entry, cwd, settings);
+    let mut options = session_options(entry, cwd, settings);
+    if let Opening::Fork(_, Some(point)) = opening {
+        // The standard has no field for it, and who does not know this one takes all along.
+        let meta = entry.profile().fork_point_meta(point);
+        options
+            .meta
+            .extend(meta.ok_or_else(|| CallError::Unsupported(MethodName::known(method::SESSION_FORK)))?);
+    }
     let calls = lease.calls();
     let (sender, mut receiver) = inbox(services.inbox);
     let mut attached = DetachGuard {
@@ -190,7 +197,7 @@ async fn open_in(
     };
     let request = match opening {
         Opening::New => calls.new_session(&options, &sender)?,
-        Opening::Fork(id) => calls.fork(&Handle::new(id.as_str()), &options, &sender)?,
+        Opening::Fork(id, _) => calls.fork(&Handle::new(id.as_str()), &options, &sender)?,
         Opening::Resume(id) => {
             let (request, attachment) = calls.resume(&Handle::new(id.as_str()), &options, &sender)?;
             attached.attachment = Some(attachment);

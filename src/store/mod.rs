@@ -46,8 +46,9 @@ pub use journal::BadRegion;
 pub use open::{OpenReport, RebuildReason};
 pub use record::{
     Anchor, AnsweredInterrupt, Change, ConversationRecord, CutPrompt, LaterText, OpenRequest,
-    PendingContinuation, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported, RequestId,
-    RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase, WaitingPrompt,
+    PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported,
+    RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase,
+    WaitingPrompt,
 };
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;

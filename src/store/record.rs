@@ -7,8 +7,8 @@ mod continuation;
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{Limit, OnLimit, Parent, Settings};
-use bridge_protocol::link::{Fidelity, LineageEntry};
+use bridge_protocol::conversation::{BranchedVia, Limit, OnLimit, Parent, Settings};
+use bridge_protocol::link::{Fidelity, LineageEntry, Link};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, InterruptId, TurnId, UpstreamId};
@@ -153,6 +153,25 @@ pub struct PendingTurn {
     /// The digest of that request's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+    /// The branch that it goes out on, where it replaces an earlier prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<PendingEdit>,
+}
+
+/// The branch of a prompt that replaces an earlier one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingEdit {
+    /// Its link.
+    pub link: Link,
+    /// How much of what stood before the turn came along.
+    pub fidelity: Fidelity,
+    /// How many turns are in the history no longer, the replaced one included.
+    pub dropped: u64,
+    /// How it was made.
+    pub via: BranchedVia,
+    /// Whether the prompt was accepted on it, so that it is in the chain.
+    pub accepted: bool,
 }
 
 /// A prompt that waits for the turns before it.

@@ -301,6 +301,7 @@ fn what_is_open_is_found_without_a_search() {
             continues: false,
             taken: false,
             fingerprint: None,
+            edit: None,
             request_id: None,
         };
         let question = Interrupt {

@@ -27,6 +27,15 @@ pub struct MessageRef {
     pub record_uuid: String,
 }
 
+/// A place in a history, as a caller names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PlaceRef {
+    /// The place after a turn.
+    Checkpoint(CheckpointRef),
+    /// The place after a message.
+    Message(MessageRef),
+}
+
 /// A string that is not an id of this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a {expected} id")]
@@ -78,6 +87,48 @@ impl FromStr for MessageRef {
             upstream_id,
             record_uuid,
         })
+    }
+}
+
+impl PlaceRef {
+    /// The upstream session that holds the record.
+    #[must_use]
+    pub fn upstream_id(&self) -> &str {
+        match self {
+            Self::Checkpoint(place) => &place.upstream_id,
+            Self::Message(place) => &place.upstream_id,
+        }
+    }
+
+    /// What names the record there.
+    #[must_use]
+    pub fn record_uuid(&self) -> &str {
+        match self {
+            Self::Checkpoint(place) => &place.record_uuid,
+            Self::Message(place) => &place.record_uuid,
+        }
+    }
+}
+
+impl fmt::Display for PlaceRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint(place) => place.fmt(formatter),
+            Self::Message(place) => place.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for PlaceRef {
+    type Err = MalformedRef;
+
+    fn from_str(text: &str) -> Result<Self, MalformedRef> {
+        let of_checkpoint = text.parse().map(Self::Checkpoint);
+        of_checkpoint
+            .or_else(|_| text.parse().map(Self::Message))
+            .map_err(|_: MalformedRef| MalformedRef {
+                expected: "checkpoint or message",
+            })
     }
 }
 
@@ -193,13 +244,18 @@ mod tests {
             let checkpoint = CheckpointRef { agent, upstream_id, record_uuid };
             let text = checkpoint.to_string();
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
-            prop_assert_eq!(text.parse::<CheckpointRef>(), Ok(checkpoint));
+            prop_assert_eq!(text.parse::<CheckpointRef>(), Ok(checkpoint.clone()));
+            let place: PlaceRef = text.parse().unwrap();
+            prop_assert_eq!(place.to_string(), text);
+            prop_assert_eq!(place, PlaceRef::Checkpoint(checkpoint));
         }
 
         #[test]
         fn every_message_survives_its_text(upstream_id in "(?s).+", record_uuid in "(?s).+") {
             let message = MessageRef { upstream_id, record_uuid };
-            prop_assert_eq!(message.to_string().parse::<MessageRef>(), Ok(message));
+            let text = message.to_string();
+            prop_assert_eq!(text.parse::<MessageRef>(), Ok(message.clone()));
+            prop_assert_eq!(text.parse::<PlaceRef>(), Ok(PlaceRef::Message(message)));
         }
 
         #[test]

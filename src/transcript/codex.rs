@@ -95,6 +95,29 @@ pub fn read_meta(mut reader: impl BufRead) -> io::Result<Option<Meta>> {
     }
 }
 
+/// A piece of a turn, as the agent names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompletedItem {
+    /// The turn.
+    pub turn: String,
+    /// The item's own id.
+    pub id: String,
+}
+
+/// The item that a line says was completed; none when it says something else.
+#[must_use]
+pub fn item_completed(line: &[u8]) -> Option<CompletedItem> {
+    let text = line_text(line);
+    let record = Fields::parse(&text)?;
+    let payload = record.object("payload")?;
+    let is_it = payload.text("type").as_deref() == Some("item_completed");
+    is_it.then_some(())?;
+    Some(CompletedItem {
+        turn: payload.text("turn_id")?,
+        id: payload.object("item")?.text("id")?,
+    })
+}
+
 /// What is told of a rollout.
 #[must_use]
 pub fn summary(ends: Ends<'_>) -> TranscriptSummary {

@@ -1,15 +1,14 @@
-//! Forks at a checkpoint: the branch has the turns up to it and no more, and the source stays as it was.
+//! Forks at a checkpoint or a message: the branch has what stands up to it and no more, and the source stays as it was.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::ForkAnswer;
+use bridge_protocol::conversation::{BranchedVia, ForkAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
-use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
 use crate::home::Home;
-use crate::support::{App, refused, told, within};
+use crate::support::{App, told, within};
 
 async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Result<ForkAnswer, BridgeError> {
     let fork = app.client.fork(
@@ -24,14 +23,6 @@ async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Res
     within(fork).await.map_err(told)
 }
 
-/// The checkpoints of a conversation, oldest first.
-async fn checkpoints(app: &App, id: ConversationId) -> Vec<Checkpoint> {
-    let page = within(app.client.checkpoints(id.into(), None, None))
-        .await
-        .unwrap();
-    page.checkpoints.into_iter().rev().collect()
-}
-
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
 
 #[tokio::test]
@@ -42,7 +33,7 @@ async fn a_branch_has_the_turns_up_to_its_checkpoint() {
     let id = app.begun(&home.project(), &PROMPTS).await;
     let source = home.transcript_of(&app, id).await;
     let before = std::fs::read(&source).unwrap();
-    for (index, checkpoint) in checkpoints(&app, id).await.into_iter().enumerate() {
+    for (index, checkpoint) in app.checkpoints(id).await.into_iter().enumerate() {
         let fork = fork_at(&app, id, false, checkpoint.id.as_str()).await.unwrap();
         assert_eq!(fork.fidelity, Fidelity::Full);
         let link = fork.link.unwrap();
@@ -58,6 +49,58 @@ async fn a_branch_has_the_turns_up_to_its_checkpoint() {
     assert_eq!(std::fs::read(&source).unwrap(), before);
 }
 
+/// A call of a tool never comes without its result: the branch ends before it, as it does behind the last message before.
+#[tokio::test]
+async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let source = home.transcript_of(&app, id).await;
+    let before = std::fs::read(&source).unwrap();
+    let messages = app.messages(id).await;
+    let kinds: Vec<&str> = messages.iter().map(|(_, kind)| kind.as_str()).collect();
+    let of_tool = ["text", "toolCall", "toolResult", "text"];
+    assert_eq!(kinds, [&["text"; 2], &of_tool[..], &["text"; 2]].concat());
+    // Prompt and reply of each turn behind each message; none of a call that has no result yet.
+    let done = |replies: [&str; 3]| {
+        let turns = PROMPTS.iter().zip(replies);
+        let turns = turns.filter(|(_, reply)| *reply != "-");
+        turns
+            .map(|(prompt, reply)| ((*prompt).to_owned(), reply.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let table = [
+        done(["", "-", "-"]),
+        done(["echo: one", "-", "-"]),
+        done(["echo: one", "", "-"]),
+        done(["echo: one", "", "-"]),
+        done(["echo: one", "", "-"]),
+        done(["echo: one", "done", "-"]),
+        done(["echo: one", "done", ""]),
+        done(["echo: one", "done", "echo: three"]),
+    ];
+    for ((message, _), expected) in messages.iter().zip(table) {
+        let fork = fork_at(&app, id, false, message).await.unwrap();
+        assert_eq!(
+            (fork.fidelity, fork.via),
+            (Fidelity::Full, Some(BranchedVia::Cut))
+        );
+        let turns = app.recall(fork.conversation.id).await;
+        let turns: Vec<_> = turns
+            .into_iter()
+            .map(|turn| (turn.user, turn.assistant))
+            .collect();
+        assert_eq!(turns, expected, "{message}");
+    }
+    let branched = fork_at(&app, id, false, &messages[3].0).await.unwrap();
+    let of_branch = app.messages(branched.conversation.id).await;
+    assert_eq!(of_branch.len(), 3, "the call is not in it: {of_branch:#?}");
+    let branched = fork_at(&app, id, false, &messages[4].0).await.unwrap();
+    assert_eq!(app.messages(branched.conversation.id).await.len(), 5);
+    assert_eq!(std::fs::read(&source).unwrap(), before);
+}
+
 /// Also of a session that is not the head any more.
 #[tokio::test]
 async fn in_place_what_is_left_stays_reachable() {
@@ -65,7 +108,7 @@ async fn in_place_what_is_left_stays_reachable() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
-    let all = checkpoints(&app, id).await;
+    let all = app.checkpoints(id).await;
     let fork = fork_at(&app, id, true, all[0].id.as_str()).await.unwrap();
     assert_eq!((fork.conversation.id, fork.fidelity), (id, Fidelity::Full));
     app.send(id, "instead").await;
@@ -80,7 +123,7 @@ async fn while_a_turn_runs_it_branches_side_by_side() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
-    let all = checkpoints(&app, id).await;
+    let all = app.checkpoints(id).await;
     let mut holder = daemon.raw().await;
     holder.hang(id).await;
     let fork = fork_at(&app, id, false, all[1].id.as_str()).await.unwrap();
@@ -97,15 +140,17 @@ async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let other = app.begun(&home.project(), &["elsewhere"]).await;
-    let of_other = checkpoints(&app, other).await[0].id.clone();
-    let of_own = checkpoints(&app, id).await[0].id.clone();
+    let of_other = app.checkpoints(other).await[0].id.clone();
+    let of_own = app.checkpoints(id).await[0].id.clone();
     let (session, _) = of_own.as_str().rsplit_once('.').unwrap();
     let nowhere = format!("{session}.nowhere");
+    let of_nobody = app.messages(other).await[0].0.clone();
     let never = app.make(&home.project()).await;
     for (conversation, at, kind) in [
-        (id, of_other.as_str(), ErrorKind::NotFound),
-        (id, nowhere.as_str(), ErrorKind::NotFound),
-        (never, of_own.as_str(), ErrorKind::NotFound),
+        (id, of_other.as_str(), ErrorKind::CheckpointNotFound),
+        (id, nowhere.as_str(), ErrorKind::CheckpointNotFound),
+        (never, of_own.as_str(), ErrorKind::CheckpointNotFound),
+        (id, of_nobody.as_str(), ErrorKind::NotFound),
         (id, "the second", ErrorKind::InvalidParams),
     ] {
         for in_place in [false, true] {
@@ -113,16 +158,6 @@ async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
             assert_eq!(error.kind, kind, "{at}: {error:?}");
         }
     }
-    let message = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
-    let message = message["messages"][0]["id"].as_str().unwrap().to_owned();
-    refused(
-        fork_at(&app, id, false, &message).await,
-        ErrorKind::Unsupported,
-        "names a message",
-    );
     let listed = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(listed["conversations"].as_array().unwrap().len(), 3);
     assert_eq!(app.remembered(id).await, PROMPTS);

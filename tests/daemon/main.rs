@@ -35,6 +35,7 @@ mod damage_table;
 mod damaged;
 #[cfg(target_os = "linux")]
 mod deaths;
+mod edits;
 mod events;
 mod fork_places;
 mod forks;

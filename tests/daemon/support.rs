@@ -9,6 +9,7 @@ use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{Conversation, ForkAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{LineageEntry, Link, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient;
@@ -124,6 +125,26 @@ impl App {
     pub(crate) async fn remembered(&self, id: ConversationId) -> Vec<String> {
         let turns = self.recall(id).await;
         turns.into_iter().map(|turn| turn.user).collect()
+    }
+
+    /// The checkpoints of a conversation, oldest first.
+    pub(crate) async fn checkpoints(&self, id: ConversationId) -> Vec<Checkpoint> {
+        let page = within(self.client.checkpoints(id.into(), None, None))
+            .await
+            .unwrap();
+        page.checkpoints.into_iter().rev().collect()
+    }
+
+    /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each says.
+    pub(crate) async fn messages(&self, id: ConversationId) -> Vec<(String, String)> {
+        let page = within(self.client.history(id.into(), None, None, None))
+            .await
+            .unwrap();
+        let told = page.messages.into_iter().map(|message| {
+            let kind = message.content.last().map(|part| part.kind.clone());
+            (message.id, kind.unwrap_or_default())
+        });
+        told.collect()
     }
 
     pub(crate) async fn chain(&self, id: ConversationId) -> Vec<Link> {

@@ -9,18 +9,20 @@ use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 use serde_json::Map;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
+use crate::chain::undoing;
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
-use crate::conversation::branching::{self, BranchRequest};
+use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened, Sent};
-use crate::conversation::error::StoreFailure;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::services::chain_text;
+use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
@@ -105,6 +107,23 @@ impl Actor {
                     JobDone::Branched(job, branch.await.map(Box::new))
                 }));
             }
+            Effect::Edit {
+                job,
+                at,
+                min_fidelity,
+            } => {
+                let request = EditRequest {
+                    record: self.model.record.clone(),
+                    at,
+                    min_fidelity,
+                    behind: self.given_up.take(),
+                };
+                let edit = branching::edit(Arc::clone(&self.services), request);
+                self.job = Some(Box::pin(
+                    async move { JobDone::Edited(job, edit.await.map(Box::new)) },
+                ));
+            }
+            Effect::LookBack { job } => self.look_back(job),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {
@@ -180,7 +199,7 @@ impl Actor {
                 Event::TurnEnded { .. } => Some(LookAgain::Ended(newest.next()?.upstream_id.clone())),
                 // A fork beside this one leaves its head where it is.
                 Event::Forked { conversation_id, .. } if *conversation_id != self.model.id() => None,
-                Event::Rolled { .. } | Event::Forked { .. } => {
+                Event::Rolled { .. } | Event::Forked { .. } | Event::Edited { .. } | Event::Undone { .. } => {
                     Some(LookAgain::Left(newest.nth(1)?.upstream_id.clone()))
                 }
                 _ => None,
@@ -232,11 +251,37 @@ impl Actor {
         }));
     }
 
-    /// Looks where the head's transcript ends; the answer keeps its place among the writes.
+    /// Reads what there is to take back.
+    fn look_back(&mut self, job: u64) {
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let look = move || {
+            let lineage = services.store.lineage_all(record.id);
+            let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
+            Ok(undoing(&lineage, record.chain.links()))
+        };
+        self.job = Some(Box::pin(async move {
+            let looked = tokio::task::spawn_blocking(look).await;
+            let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));
+            JobDone::LookedBack(job, looked.unwrap_or_else(failed))
+        }));
+    }
+
+    /// Looks where the transcript of the open session ends; the answer keeps its place among the writes.
     fn anchor(&mut self, turn_id: TurnId) {
         let services = Arc::clone(&self.services);
-        let head = self.model.record.chain.head();
-        let head = head.map(|link| (link.agent.clone(), link.cwd.clone(), link.upstream_id.clone()));
+        let record = &self.model.record;
+        let open = match &self.model.session {
+            Session::Live(live) => Some(&live.upstream_id),
+            Session::Closed => record.chain.head().map(|head| &head.upstream_id),
+        };
+        let head = open.map(|id| {
+            let mut links = record.chain.links().iter();
+            match links.find(|link| link.upstream_id == *id) {
+                Some(link) => (link.agent.clone(), link.cwd.clone(), id.clone()),
+                // The branch of an edit is no link before its prompt is accepted.
+                None => (record.agent.clone(), record.cwd.clone(), id.clone()),
+            }
+        });
         // Behind this prompt nobody could tell any more.
         let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
@@ -385,8 +430,11 @@ impl JobDone {
                     close_in_background(session);
                 }
             }
+            Self::Edited(_, Ok(edited)) => drop(close_in_background(edited.1)),
             Self::Opened(..)
             | Self::Branched(..)
+            | Self::Edited(..)
+            | Self::LookedBack(..)
             | Self::Closed(_)
             | Self::Configured(..)
             | Self::Ascertained(..) => {}

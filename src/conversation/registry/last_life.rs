@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::ConversationId;
+use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
 
@@ -14,9 +14,11 @@ use super::super::climbing::store_error;
 use super::super::effect::{Arrival, Sent};
 use super::super::error::ConversationError;
 use super::super::services::now;
+use super::super::transition::editing::{abandon, append, edit_answer};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutPrompt, OpenRequest, RequestId, RequestRecord, Resting, TurnPhase,
+    Change, ConversationRecord, CutPrompt, OpenRequest, PendingEdit, RequestId, RequestRecord, Resting,
+    TurnPhase,
 };
 
 /// How long a conversation whose task failed is left alone before it goes on by itself.
@@ -38,13 +40,16 @@ impl Registry {
             }
             let (record, ended) = self.end_by_transcript(record).await;
             self.wake_when_due(&record);
-            let kept = self.result_of(id, ended.as_ref())?;
             // In line now, awaited together: a thousand cut turns cost a few syncs.
-            writes.push(store.commit(Change {
-                conversation: Some(record),
-                requests: kept.into_iter().collect(),
-                ..Change::default()
-            }));
+            writes.push(
+                store.commit(Change {
+                    requests: self
+                        .result_of(&record, ended.result.as_ref())?
+                        .into_iter()
+                        .collect(),
+                    ..self.with_lineage(record, ended.lineage)
+                }),
+            );
         }
         for write in writes {
             write.await.map_err(|error| store_error(&error))?;
@@ -57,18 +62,39 @@ impl Registry {
     /// The result of the call that asked for a turn which was ended here, to be remembered under the caller's own name of it.
     fn result_of(
         &self,
-        id: ConversationId,
-        ended: Option<&Ended>,
+        record: &ConversationRecord,
+        ended: Option<&EndedTurn>,
     ) -> Result<Option<RequestRecord>, ConversationError> {
-        let Some((Some(request), result)) = ended else {
+        let Some((request, ended)) = ended.and_then(|ended| Some((ended.request.as_ref()?, ended))) else {
             return Ok(None);
         };
-        let kept = self.services.store.request(Some(id), request);
+        let kept = self.services.store.request(Some(record.id), request);
         let kept = kept.map_err(|error| store_error(&error))?;
+        let result = match &ended.edit {
+            Some(edit) => RawJson::from_value(&edit_answer(record, Some(edit), ended.result.clone())),
+            None => RawJson::from_value(&ended.result),
+        };
         Ok(kept.map(|kept| RequestRecord {
-            result: RawJson::from_value(result).ok(),
+            result: result.ok(),
             ..kept
         }))
+    }
+
+    /// A record that is to be written down, with what its lineage gains.
+    fn with_lineage(&self, record: ConversationRecord, lineage: Vec<LineageEntry>) -> Change {
+        let id = record.id;
+        let entry = self.services.catalog.get(&record.agent);
+        let upstream = entry.into_iter().flat_map(|entry| {
+            let root = entry.transcript_root();
+            let ids = lineage.iter().map(|entry| entry.upstream_id.clone());
+            ids.map(move |held| (id, root.clone(), held))
+        });
+        Change {
+            upstream: upstream.collect(),
+            lineage: lineage.into_iter().map(|entry| (id, entry)).collect(),
+            conversation: Some(record),
+            ..Change::default()
+        }
     }
 
     /// What is to be written down of a conversation whose task failed. Its agent may have the prompt, and may work on it
@@ -76,7 +102,7 @@ impl Registry {
     pub(super) fn end_failed_task(&self, record: ConversationRecord, why: &str) -> Change {
         let id = record.id;
         let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-        let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why);
+        let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why, Arrival::Unknown);
         record.resting = Resting::Failed;
         record.failure = Some(why.to_owned());
         if went_out {
@@ -87,22 +113,21 @@ impl Registry {
             continuation.at = continuation.at.max(later);
         }
         self.wake_when_due(&record);
-        let kept = self.result_of(id, ended.as_ref()).unwrap_or_else(|error| {
+        let kept = self.result_of(&record, ended.result.as_ref()).unwrap_or_else(|error| {
             tracing::error!(conversation = %id, %error, "the call that asked for the turn cannot be looked up");
             None
         });
         Change {
-            conversation: Some(record),
             requests: kept.into_iter().collect(),
-            ..Change::default()
+            ..self.with_lineage(record, ended.lineage)
         }
     }
 
     /// Ends a turn that the last life cut short by what the agent's transcript says of it. The caller's own name of a call
     /// whose prompt reached no agent is not told as used up: the same call is carried out when it comes again.
-    async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Option<Ended>) {
+    async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Ended) {
         let Some(turn) = record.turn.clone() else {
-            return end_unfinished(record, FailureKind::DaemonRestarted, "");
+            return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown);
         };
         let services = Arc::clone(&self.services);
         let (asked, sent) = (record.clone(), Sent::from(&turn));
@@ -126,7 +151,10 @@ impl Registry {
             ),
             Arrival::Unknown => ("the daemon ended while the turn ran", false),
         };
-        let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, why);
+        let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived);
+        if ended.was_taken_back {
+            return (record, ended);
+        }
         if matches!(arrived, Arrival::Present | Arrival::Answered) {
             record.chain.mark_written();
         }
@@ -149,13 +177,13 @@ impl Registry {
                 false => over.next(now()),
             });
         }
-        let ended = ended.map(|(request, mut result)| {
-            if let Some(failure) = &mut result.failure {
+        if let Some(of_turn) = &mut ended.result {
+            if let Some(failure) = &mut of_turn.result.failure {
                 failure.retryable =
                     is_unsent || (arrived == Arrival::Unknown && !tool_started && !turn.taken);
             }
-            (request.filter(|_| !is_unsent), result)
-        });
+            of_turn.request = of_turn.request.take().filter(|_| !is_unsent);
+        }
         (record, ended)
     }
 
@@ -192,21 +220,54 @@ impl Registry {
     }
 }
 
-/// How a turn ended that the last life cut short, and its caller's own name of the call that asked for it.
-type Ended = (Option<RequestId>, TurnResult);
+/// What was ended of a conversation.
+#[derive(Debug, Default)]
+pub(in crate::conversation) struct Ended {
+    /// How its turn ended; none where it had none, or all of it was taken back.
+    pub result: Option<EndedTurn>,
+    /// What the lineage gains.
+    pub lineage: Vec<LineageEntry>,
+    /// Whether it was an edit that came to nothing: the conversation is as it was.
+    was_taken_back: bool,
+}
 
-/// Takes a turn that will not end by itself off a record, and keeps its questions as orphans.
+/// How a turn ended that the last life cut short.
+#[derive(Debug)]
+pub(in crate::conversation) struct EndedTurn {
+    /// Its caller's own name of the call that asked for it.
+    pub request: Option<RequestId>,
+    /// The end.
+    pub result: TurnResult,
+    /// The branch that it was on, when it replaced an earlier turn.
+    edit: Option<PendingEdit>,
+}
+
+/// Takes a turn that will not end by itself off a record, and keeps its questions as orphans. An edit stands when its prompt
+/// was accepted, or had arrived.
 pub(in crate::conversation) fn end_unfinished(
     mut record: ConversationRecord,
     kind: FailureKind,
     why: &str,
-) -> (ConversationRecord, Option<Ended>) {
+    arrived: Arrival,
+) -> (ConversationRecord, Ended) {
     for interrupt in &mut record.interrupts {
         interrupt.orphaned = true;
     }
+    let mut ended = Ended::default();
     let Some(turn) = record.turn.take() else {
-        return (record, None);
+        return (record, ended);
     };
+    if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
+        if matches!(arrived, Arrival::Present | Arrival::Answered) {
+            ended.lineage = append(&mut record, edit);
+            record.cut = None;
+        } else {
+            ended.lineage.extend(abandon(&mut record, edit, edit.link.at));
+            ended.was_taken_back = true;
+            record.revision += 1;
+            return (record, ended);
+        }
+    }
     record.resting = Resting::Interrupted;
     // What was promised to go out by itself comes first.
     if record.cut.is_none() || record.continuation.is_none() || turn.continues {
@@ -233,5 +294,10 @@ pub(in crate::conversation) fn end_unfinished(
         usage: None,
         continuation: None,
     };
-    (record, Some((turn.request_id, result)))
+    ended.result = Some(EndedTurn {
+        request: turn.request_id,
+        result,
+        edit: turn.edit,
+    });
+    (record, ended)
 }

@@ -1,8 +1,8 @@
 //! Forks at the head or at a checkpoint, in place and side by side.
 
-use bridge_protocol::conversation::{Conversation, ForkAnswer, Parent};
+use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, Parent};
 use bridge_protocol::event::Event;
-use bridge_protocol::id::{CheckpointId, ConversationId, UpstreamId};
+use bridge_protocol::id::{ConversationId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
@@ -12,7 +12,6 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
-use crate::transcript::checkpoint::CheckpointRef;
 
 impl<R> Model<R> {
     pub(super) fn fork(
@@ -34,7 +33,7 @@ impl<R> Model<R> {
         };
         let from = match (refusal, &branching.at) {
             (Some(refusal), _) => Err(ConversationError::Busy(refusal.to_owned())),
-            (None, Some(at)) => self.session_of(at).map(Some),
+            (None, Some(at)) => Ok(Some(UpstreamId::new(at.upstream_id()))),
             (None, None) => self.head_to_branch(),
         };
         let from = match from {
@@ -49,10 +48,6 @@ impl<R> Model<R> {
             }
         };
         let (at, cwd) = (branching.at.clone(), branching.cwd.clone());
-        let branching = Branching {
-            from: from.clone(),
-            ..branching
-        };
         let job = self.start_job(JobKind::Branching(branching));
         effects.push(Effect::Branch {
             job,
@@ -81,22 +76,6 @@ impl<R> Model<R> {
         }
     }
 
-    /// The session in which a checkpoint stands: one of this conversation's.
-    fn session_of(&self, at: &CheckpointId) -> Result<UpstreamId, ConversationError> {
-        let place: Result<CheckpointRef, _> = at.as_str().parse();
-        let mut links = self.record.chain.links().iter();
-        let link = place
-            .ok()
-            .and_then(|place| links.find(|link| link.upstream_id.as_str() == place.upstream_id));
-        link.map(|link| link.upstream_id.clone())
-            .ok_or_else(|| ConversationError::NotFound {
-                what: format!(
-                    "{at} is no checkpoint of a session in the conversation's chain; conversation/checkpoints tells \
-                     which there are"
-                ),
-            })
-    }
-
     /// There is nothing to branch from yet: a new conversation with the same settings.
     fn fork_unprompted(&mut self, branching: Branching<R>, now: Now, effects: &mut Effects<R>) {
         let Branching {
@@ -123,6 +102,7 @@ impl<R> Model<R> {
             conversation: view_of_record(&record),
             link: None,
             fidelity: Fidelity::Full,
+            via: Some(BranchedVia::Fresh),
         }));
         let kept = self.done_request(request.as_ref(), &answer, now);
         effects.push(Effect::WriteNew {
@@ -172,7 +152,7 @@ impl<R> Model<R> {
             cwd: branching.cwd.clone(),
             reason: LinkReason::Forked,
             relation: Relation::Carries,
-            from_upstream_id: Some(branching.from.clone()),
+            from_upstream_id: Some(branched.from.clone()),
             from_checkpoint_id: branched.checkpoint.clone(),
             cause: None,
             turns: 0,
@@ -197,7 +177,7 @@ impl<R> Model<R> {
         self.lose_session(effects);
         let before = Some(Box::new(self.record.clone()));
         let events = match branching.at {
-            Some(_) => self.leave_history(now),
+            Some(_) => self.leave_history("fork", now),
             None => Vec::new(),
         };
         let upstream = vec![link.upstream_id.clone()];
@@ -218,6 +198,7 @@ impl<R> Model<R> {
             },
             link: self.record.chain.head().cloned(),
             fidelity: branched.fidelity,
+            via: Some(branched.via),
         });
         let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
         self.start_job(JobKind::Recording);
@@ -239,10 +220,10 @@ impl<R> Model<R> {
 
     /// What belongs to turns that are left is no more: what was cut short there, what was asked there. What somebody wants
     /// said at a time is said all the same. Tells what to announce.
-    fn leave_history(&mut self, now: Now) -> Vec<Event> {
+    pub(super) fn leave_history(&mut self, by: &str, now: Now) -> Vec<Event> {
         self.record.cut = None;
         self.end_word(now);
-        self.drop_questions("fork")
+        self.drop_questions(by)
     }
 
     fn branch_side_by_side(
@@ -267,6 +248,7 @@ impl<R> Model<R> {
             conversation: view_of_record(&record),
             link: record.chain.head().cloned(),
             fidelity: branched.fidelity,
+            via: Some(branched.via),
         });
         let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
         // The branch's session waits for the write where any other that is opened would come to lie.

@@ -1,7 +1,7 @@
 //! What callers ask for: admission, idempotency, and the calls that take no work outside.
 
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::id::{TurnId, UpstreamId};
+use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{StopReason, TurnResult};
@@ -35,6 +35,8 @@ impl<R> Model<R> {
                     | Call::Continue { .. }
                     | Call::Update { .. }
                     | Call::Fork { .. }
+                    | Call::Edit { .. }
+                    | Call::Undo
                     | Call::Respond { .. }
                     | Call::Reset
                     | Call::Delete { .. }
@@ -95,10 +97,23 @@ impl<R> Model<R> {
                     cwd: cwd.unwrap_or_else(|| self.record.cwd.clone()),
                     title,
                     at,
-                    from: UpstreamId::default(),
                 };
                 self.fork(branching, min_fidelity, now, effects);
             }
+            Call::Edit {
+                turn_id,
+                at,
+                prompt,
+                min_fidelity,
+            } => {
+                let asked = Waiting {
+                    min_fidelity,
+                    request,
+                    ..Waiting::new(turn_id, prompt, now, Some(reply))
+                };
+                self.edit(at, asked, now, effects);
+            }
+            Call::Undo => self.undo(reply, request, effects),
             Call::Respond {
                 interrupt_id,
                 outcome,
@@ -198,6 +213,7 @@ impl<R> Model<R> {
             stopped: false,
             part: Part::default(),
             is_apart: false,
+            edit: None,
         });
     }
 
@@ -244,6 +260,7 @@ impl<R> Model<R> {
             self.end_turn(StopReason::Cancelled, None, None, now, effects);
             return;
         }
+        self.abandon_edit(now, effects);
         let Some(turn) = self.turn.take() else { return };
         let before = self.record.clone();
         if turn.asked.continues {
@@ -261,7 +278,7 @@ impl<R> Model<R> {
             true => (turn.cancel_replies, Vec::new()),
             false => (Vec::new(), turn.cancel_replies),
         };
-        let result = Ok(Answer::Turn(Box::new(result)));
+        let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
         self.drop_unsent(turn.asked, result, cancels, now, effects);
         self.end_empty_line(now);
         for reply in durably {
@@ -279,7 +296,7 @@ impl<R> Model<R> {
     }
 
     fn resume(&mut self, min_fidelity: Fidelity, reply: R, effects: &mut Effects<R>) {
-        let is_usable = !self.session_is_to_move();
+        let is_usable = !self.session_is_to_move() && !self.is_editing();
         if let Some(resumed) = self.live_resumed().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
             effects.push(Effect::Answer(reply, Ok(answer)));

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
+use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Session, TurnPhase};
 use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
 
@@ -160,11 +161,13 @@ impl<R> Model<R> {
             usage,
             continuation,
         };
-        let request = turn.asked.request.clone();
+        let turn = self.turn.as_ref();
+        let edit = turn.and_then(|turn| turn.edit.as_ref());
+        let request = turn.and_then(|turn| turn.asked.request.clone());
         let request = request.and_then(|request| {
             Some(RequestRecord {
                 turn_id: Some(result.turn_id.clone()),
-                result: Some(RawJson::from_value(&result).ok()?),
+                result: Some(self.turn_answer(edit, result.clone()).to_json().ok()?),
                 ..self.request_record(&request, now)
             })
         });
@@ -195,7 +198,7 @@ impl<R> Model<R> {
             effects.emit(Event::Limited { limit: limit.clone() });
         }
         effects.emit(Event::TurnEnded { turn: result.clone() });
-        let answer = Ok(Answer::Turn(Box::new(result)));
+        let answer = Ok(self.turn_answer(turn.edit.as_ref(), result));
         self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), answer, effects);
         for reply in turn.cancel_replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
@@ -258,6 +261,14 @@ impl<R> Model<R> {
         let mut failure = failure::agent_died(status, stderr_tail);
         self.note_part(part, &mut failure);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
+        if phase == Some(TurnPhase::Sent) && self.is_editing() {
+            let error = ConversationError::AgentUnavailable(format!(
+                "the agent ended before it had accepted the prompt, and the conversation is as it was: {}",
+                failure.message
+            ));
+            self.give_edit_back(&error, now, effects);
+            return;
+        }
         if was_open && phase.is_none() {
             // There is no turn whose end would tell that the session is gone.
             effects.emit(Event::Closed {});

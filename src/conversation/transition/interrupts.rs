@@ -366,10 +366,14 @@ impl<R> Model<R> {
         self.write(Ledger::of_request(kept), milestone, effects);
     }
 
-    /// Takes every question off the record because the history that it belongs to is left; tells what to announce. `by` says
-    /// what leaves it.
+    /// Takes the questions off the record whose session is closed, because the history that they belong to is left; tells what
+    /// to announce. `by` says what leaves it.
     pub(super) fn drop_questions(&mut self, by: &str) -> Vec<Event> {
-        let dropped = std::mem::take(&mut self.record.interrupts);
+        let dropped = self
+            .record
+            .interrupts
+            .extract_if(.., |interrupt| interrupt.orphaned);
+        let dropped: Vec<_> = dropped.collect();
         let mut events = Vec::new();
         for interrupt in dropped {
             self.remember_answer(interrupt.id.clone(), by);

@@ -316,7 +316,7 @@ impl<R> Model<R> {
         }
         match self.job.take() {
             Some(Job {
-                kind: JobKind::Opening { .. },
+                kind: JobKind::Opening { .. } | JobKind::Editing(_),
                 ..
             }) => effects.push(Effect::AbandonJob),
             Some(Job {
@@ -328,7 +328,7 @@ impl<R> Model<R> {
                 self.answer(branching.reply, branching.request.as_ref(), refusal, effects);
             }
             Some(Job {
-                kind: JobKind::Configuring { reply, request, .. },
+                kind: JobKind::Configuring { reply, request, .. } | JobKind::Undoing { reply, request },
                 ..
             }) => {
                 effects.push(Effect::AbandonJob);

@@ -52,6 +52,7 @@ impl<R> Model<R> {
         self.record.turn = Some(PendingTurn {
             upstream_id: Some(live.upstream_id.clone()),
             anchor,
+            edit: turn.edit.as_ref().and_then(|edit| edit.branch.clone()),
             ..turn.asked.pending(now)
         });
         let turn_id = turn.asked.turn_id.clone();
@@ -146,6 +147,7 @@ impl<R> Model<R> {
                 prompt: turn.asked.prompt.clone(),
             });
         }
+        self.accept_edit(effects);
         self.orphan_settled(effects);
     }
 
@@ -218,6 +220,12 @@ impl<R> Model<R> {
                     self.prompt_refused(failure.message, now, effects);
                     return;
                 }
+                if failure.kind == failure::FailureKind::AuthRequired && self.is_editing() {
+                    // Nothing came of it, and nobody has to take it back.
+                    let error = ConversationError::AuthRequired(failure.message);
+                    self.give_edit_back(&error, now, effects);
+                    return;
+                }
                 let code = error.get("code").and_then(Value::as_i64);
                 let is_gone = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
                 if turn.cancelled && (code == Some(REQUEST_CANCELLED) || is_gone) {
@@ -268,6 +276,11 @@ impl<R> Model<R> {
             self.climb_on(Via::Live, error, now, effects);
             return;
         }
+        if self.is_editing() {
+            let error = ConversationError::AgentUnavailable(format!("the prompt could not be sent: {error}"));
+            self.give_edit_back(&error, now, effects);
+            return;
+        }
         self.accept_prompt(effects);
         let answer =
             serde_json::json!({"code": -32603, "message": format!("the prompt could not be sent: {error}")});
@@ -300,6 +313,7 @@ impl<R> Model<R> {
         effects.push(Effect::Disarm(Deadline::Accept));
         self.lose_session(effects);
         self.take_prompt_back(now);
+        self.abandon_edit(now, effects);
         let Some(turn) = &mut self.turn else { return };
         turn.refused.push(refusal);
         if turn.refused.len() > MAX_REFUSALS {

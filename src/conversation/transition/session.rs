@@ -51,6 +51,10 @@ impl<R> Model<R> {
             return;
         }
         if let Session::Live(_) = self.session {
+            if self.is_editing() {
+                // Whoever waits for the session is told of the head, once it is known which that is.
+                return;
+            }
             self.answer_resume_waiters(None, effects);
             if self
                 .turn
@@ -345,6 +349,7 @@ impl<R> Model<R> {
             self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
             return;
         }
+        self.abandon_edit(now, effects);
         let Some(turn) = self.turn.take() else { return };
         self.hold_line();
         if turn.asked.continues || turn.asked.leads {
@@ -372,6 +377,10 @@ impl<R> Model<R> {
     /// The agent went on in another transcript by itself (its own `/clear`).
     pub fn silent_roll(&mut self, announced: &str, now: Now) -> Effects<R> {
         let mut effects = Effects::default();
+        if self.is_editing() {
+            // Its agent works on the prompt.
+            self.accept_prompt(&mut effects);
+        }
         let Session::Live(live) = &mut self.session else {
             return effects;
         };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer, ResumeAnswer,
-    Settings, TranscriptsOnDelete,
+    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer,
+    ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
@@ -22,8 +22,7 @@ use serde::de::DeserializeOwned;
 
 use super::errors::wire;
 use super::parameters::{
-    LINEAGE_LIMITS, LIST_LIMITS, answerer, fork_place, history_part, is_empty, page_limit, unknown_word,
-    wanted,
+    LINEAGE_LIMITS, LIST_LIMITS, answerer, history_part, is_empty, page_limit, place, unknown_word, wanted,
 };
 use super::subscriber::{Shared, SocketSubscriber};
 use super::{Handlers, request};
@@ -35,6 +34,7 @@ use crate::conversation::folder::{usable_folder, wanted_folder};
 use crate::conversation::importing::Import;
 use crate::conversation::registry::{Adoption, Filter, NewConversation};
 use crate::server::{ConnectionInfo, NotificationHead};
+use crate::transcript::checkpoint::PlaceRef;
 
 #[async_trait]
 impl ConversationRpcServer for Handlers {
@@ -233,7 +233,7 @@ impl ConversationRpcServer for Handlers {
         min_fidelity: Option<Fidelity>,
         request_id: Option<String>,
     ) -> RpcResult<ForkAnswer> {
-        let at = fork_place(at)?;
+        let at = at.map(|at| place(&at)).transpose()?;
         let cwd = cwd
             .map(|cwd| usable_folder(&cwd))
             .transpose()
@@ -241,7 +241,13 @@ impl ConversationRpcServer for Handlers {
         let in_place = in_place == Some(true);
         let min_fidelity = wanted(min_fidelity)?;
         // Folder and title are the source's where none is given, and those may change: what is absent stays so.
-        let asked = (in_place, &at, &cwd, &title, min_fidelity);
+        let asked = (
+            in_place,
+            at.as_ref().map(PlaceRef::to_string),
+            &cwd,
+            &title,
+            min_fidelity,
+        );
         let request = request("fork", request_id, &asked)?;
         let call = Call::Fork {
             in_place,
@@ -251,6 +257,40 @@ impl ConversationRpcServer for Handlers {
             min_fidelity,
         };
         self.call(&conversation_id, call, request).await
+    }
+
+    async fn edit(
+        &self,
+        conversation_id: ConversationRef,
+        at: String,
+        prompt: PromptContent,
+        min_fidelity: Option<Fidelity>,
+        request_id: Option<String>,
+    ) -> RpcResult<EditAnswer> {
+        let at = place(&at)?;
+        if is_empty(&prompt) {
+            let error = ConversationError::InvalidParams("the prompt has no content".to_owned());
+            return Err(wire(&error));
+        }
+        let min_fidelity = wanted(min_fidelity)?;
+        let said = (at.to_string(), &prompt, min_fidelity);
+        let request = request("edit", request_id, &said)?;
+        let call = Call::Edit {
+            turn_id: TurnId::mint(),
+            at,
+            prompt,
+            min_fidelity,
+        };
+        self.call(&conversation_id, call, request).await
+    }
+
+    async fn undo(
+        &self,
+        conversation_id: ConversationRef,
+        request_id: Option<String>,
+    ) -> RpcResult<UndoAnswer> {
+        let request = request("undo", request_id, &())?;
+        self.call(&conversation_id, Call::Undo, request).await
     }
 
     async fn chain(&self, conversation_id: ConversationRef) -> RpcResult<ChainAnswer> {

@@ -1,16 +1,16 @@
 //! What callers give, where its type does not say all: limits, words, contents.
 
+use bridge_protocol::Cursor;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::RpcResult;
-use bridge_protocol::{CheckpointId, Cursor};
 use jsonrpsee::types::ErrorObjectOwned;
 use serde::Deserialize;
 
 use super::errors::wire;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::Part;
-use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
+use crate::transcript::checkpoint::PlaceRef;
 
 /// Conversations on one page unless asked otherwise, and at most.
 pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
@@ -28,20 +28,15 @@ pub(super) fn wanted(min_fidelity: Option<Fidelity>) -> RpcResult<Fidelity> {
     }
 }
 
-/// The place at which to branch off.
-pub(super) fn fork_place(at: Option<String>) -> RpcResult<Option<CheckpointId>> {
-    let Some(at) = at else { return Ok(None) };
-    let error = match (at.parse::<CheckpointRef>(), at.parse::<MessageRef>()) {
-        (Ok(_), _) => return Ok(Some(CheckpointId::new(at))),
-        (_, Ok(_)) => ConversationError::Unsupported(
-            "this version forks at checkpoints, and at names a message; conversation/checkpoints tells which there are"
+/// A place in a history.
+pub(super) fn place(at: &str) -> RpcResult<PlaceRef> {
+    at.parse().map_err(|_| {
+        wire(&ConversationError::InvalidParams(
+            "at must be the id of a checkpoint or of a message; conversation/checkpoints and conversation/history tell \
+             which there are"
                 .to_owned(),
-        ),
-        _ => ConversationError::InvalidParams(
-            "at must be the id of a checkpoint; conversation/checkpoints tells which there are".to_owned(),
-        ),
-    };
-    Err(wire(&error))
+        ))
+    })
 }
 
 pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
@@ -53,7 +48,7 @@ pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
 const ANSWERER: &str = "client";
 
 /// The words for a question that no client answers.
-const NO_CLIENTS: [&str; 5] = ["agent", "cancel", "fork", "policy", "reset"];
+const NO_CLIENTS: [&str; 7] = ["agent", "cancel", "edit", "fork", "policy", "reset", "undo"];
 
 /// How long a client's name may be, in characters.
 const NAME_LIMIT: usize = 64;

@@ -31,6 +31,7 @@ fn with_prompt(text: &str) -> ConversationRecord {
         continues: false,
         taken: false,
         fingerprint: None,
+        edit: None,
         request_id: None,
     };
     ConversationRecord {

@@ -43,7 +43,7 @@ fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
     );
 }
 
-/// Of any session of the chain, and of no other.
+/// Whether there is such a place is seen by whoever reads the transcripts.
 #[test]
 fn at_a_checkpoint_the_session_is_branched_that_holds_it() {
     let mut world = World::live();
@@ -56,13 +56,6 @@ fn at_a_checkpoint_the_session_is_branched_that_holds_it() {
         world.branched(Err(agent_error()));
         world.forget_log();
     }
-    for at in ["cp.claude.s3.r1", "s1"] {
-        let reply = world.fork_at(false, Some(at));
-        world.expect(&[&format!("answer {reply} error notFound")]);
-    }
-    let mut world = World::new();
-    let reply = world.fork_at(false, Some("cp.claude.s1.r1"));
-    world.expect(&[&format!("answer {reply} error notFound")]);
 }
 
 /// What was cut short or asked in the turns that are left is no more; what somebody wants said at a time is said.

@@ -167,13 +167,33 @@ impl World {
         self.call(
             Call::Fork {
                 in_place,
-                at: at.map(Into::into),
+                at: at.map(|at| at.parse().expect("a place")),
                 cwd: None,
                 title: None,
                 min_fidelity: Fidelity::Text,
             },
             None,
         )
+    }
+
+    /// Replaces the turn at a place.
+    pub(super) fn edit(&mut self, at: &str) -> u32 {
+        self.edit_with(at, Fidelity::Text, None)
+    }
+
+    pub(super) fn edit_with(&mut self, at: &str, min_fidelity: Fidelity, key: Option<&str>) -> u32 {
+        let turn_id = self.next_turn();
+        let call = Call::Edit {
+            turn_id,
+            at: at.parse().expect("a place"),
+            prompt: PromptContent::text("better"),
+            min_fidelity,
+        };
+        self.call(call, key)
+    }
+
+    pub(super) fn undo(&mut self) -> u32 {
+        self.call(Call::Undo, None)
     }
 
     pub(super) fn allow(&mut self, question: &str) -> u32 {
@@ -226,6 +246,8 @@ fn fingerprint(call: &Call) -> String {
             outcome,
             ..
         } => format!("{interrupt_id} {}", outcome.get()),
+        // Each has a turn of its own.
+        Call::Edit { at, prompt, .. } => format!("{at} {}", prompt.to_text()),
         other => format!("{other:?}"),
     }
 }

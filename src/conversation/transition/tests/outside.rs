@@ -1,5 +1,6 @@
 //! What store and agent do, and what they find.
 
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::raw::RawJson;
@@ -7,10 +8,11 @@ use bridge_protocol::turn::{FailureKind, InterruptKind};
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::chain::NewLink;
+use crate::chain::{NewLink, undoing};
+use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part};
 use crate::conversation::error::ConversationError;
-use crate::conversation::registry::end_unfinished;
+use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
 
 impl World {
@@ -91,6 +93,23 @@ impl World {
             self.arrives(&opened.upstream_id);
         }
         self.apply(Input::Branched { job, result });
+    }
+
+    /// The branch of an edit is open, or there is none.
+    pub(super) fn edit_is_made(&mut self, result: Result<Edited, ConversationError>) {
+        let job = self.job.take().expect("no edit was asked for");
+        if let Ok(edited) = &result {
+            self.arrives(&edited.opened.upstream_id);
+        }
+        let result = result.map(Box::new);
+        self.apply(Input::Edited { job, result });
+    }
+
+    /// The lineage is read for what to take back.
+    pub(super) fn looks_back(&mut self) {
+        let job = self.job.take().expect("nobody wants to undo");
+        let result = Ok(undoing(&self.disk.lineage, self.model.record.chain.links()));
+        self.apply(Input::LookedBack { job, result });
     }
 
     /// The session that was being closed is.
@@ -296,10 +315,21 @@ impl World {
 
     /// The daemon is killed, with its agents, and started again: what is on disk is all that there is.
     pub(super) fn is_killed(&mut self) {
+        self.is_killed_when(Arrival::Unknown);
+    }
+
+    /// The same, with what the transcript says of the prompt that is out.
+    pub(super) fn is_killed_when(&mut self, arrived: Arrival) {
         let record = self.disk.record.clone().expect("nothing is on disk");
         let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-        let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, "killed");
-        if let Some((Some(request), result)) = ended {
+        let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, "killed", arrived);
+        self.disk.lineage.extend(ended.lineage);
+        if let Some(EndedTurn {
+            request: Some(request),
+            result,
+            ..
+        }) = ended.result
+        {
             let kept = self
                 .disk
                 .requests
@@ -376,10 +406,34 @@ pub(super) fn open_branch(id: &str) -> Branched {
 pub(super) fn branch(id: &str) -> Branched {
     Branched {
         upstream_id: id.into(),
+        from: "s1".into(),
         checkpoint: Some("cp1".into()),
         turns: 0,
         fidelity: Fidelity::Full,
+        via: BranchedVia::Cut,
+        path: None,
         open: None,
+    }
+}
+
+/// The branch of an edit, open in the agent.
+pub(super) fn edited(id: &str, from: &str, dropped: u64) -> Edited {
+    let link = opened(
+        id,
+        Via::Resume,
+        Fidelity::Full,
+        Some((Relation::Carries, Some(from.into()))),
+    )
+    .link;
+    Edited {
+        opened: opened(id, Via::Resume, Fidelity::Full, None),
+        link: NewLink {
+            reason: LinkReason::Edited,
+            ..link.expect("a link")
+        },
+        fidelity: Fidelity::Full,
+        dropped,
+        via: BranchedVia::Cut,
     }
 }
 

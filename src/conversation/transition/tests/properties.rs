@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::outside::branch;
-use super::random::{Run, STEPS, Step, history};
+use super::random::Run;
+use super::steps::{STEPS, Step, history};
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input};

@@ -80,6 +80,8 @@ pub(super) fn event_line(event: &Event) -> String {
             format!("event rolled {from} to {to} {} {}", word(cause), word(fidelity))
         }
         Event::Forked { link, .. } => format!("event forked {}", link.upstream_id),
+        Event::Edited { link, dropped } => format!("event edited {} {dropped}", link.upstream_id),
+        Event::Undone { link, dropped } => format!("event undone {} {dropped}", link.upstream_id),
         other => format!("event {}", other.kind()),
     }
 }
@@ -104,6 +106,18 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
                     .map_or("nothing", |link| link.upstream_id.as_str())
             )
         }
+        Ok(Answer::Edited(edited)) => {
+            let link = edited.link.as_ref();
+            let id = link.map_or("nothing", |link| link.upstream_id.as_str());
+            format!(
+                "edited {id} {} {}",
+                edited.turn.turn_id,
+                word(&edited.turn.stop_reason)
+            )
+        }
+        Ok(Answer::Undone(undone)) => {
+            format!("undone {} {}", undone.link.upstream_id, undone.dropped)
+        }
         Ok(Answer::Responded(turn)) => {
             format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
         }
@@ -124,6 +138,7 @@ pub(super) fn error_name(error: &ConversationError) -> &'static str {
         ConversationError::Deleted { .. } => "deleted",
         ConversationError::Busy(_) => "busy",
         ConversationError::InvalidParams(_) => "invalidParams",
+        ConversationError::AuthRequired(_) => "authRequired",
         ConversationError::AgentUnavailable(_) => "agentUnavailable",
         ConversationError::AgentError { .. } => "agentError",
         ConversationError::NotResumable { .. } => "notResumable",

@@ -283,6 +283,14 @@ impl World {
                 self.job = Some(job);
                 format!("branch {from}{}", if busy { " while busy" } else { "" })
             }
+            Effect::Edit { job, at, .. } => {
+                self.job = Some(job);
+                format!("edit {at}")
+            }
+            Effect::LookBack { job } => {
+                self.job = Some(job);
+                "look back".to_owned()
+            }
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
                     self.finds_end(turn_id);

@@ -1,0 +1,240 @@
+//! What an undo takes back: the last branch in place or edit of a lineage that nothing has taken back yet.
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation};
+
+use super::{NewLink, Origins};
+
+/// What is to become of a conversation by an undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undoing {
+    /// The head that there was before.
+    pub link: NewLink,
+    /// How many turns were acknowledged on what is left.
+    pub dropped: u64,
+}
+
+/// The sessions that a history went on in since somebody branched it, the head last.
+#[derive(Default)]
+struct Branch {
+    sessions: Vec<UpstreamId>,
+}
+
+/// What the next undo takes back; none where nothing is left to take back. The lineage comes oldest first.
+///
+/// An undo takes back what was done, and never another undo: after two edits the first undo leads to the head before the
+/// second, the next one to the head before the first. What the conversation did by itself since (a roll, a repair) belongs to
+/// the branch that is left. A reset is where it ends.
+#[must_use]
+pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
+    let mut done: Vec<Branch> = Vec::new();
+    let mut current = Branch::default();
+    for entry in lineage {
+        match entry.reason {
+            LineageReason::Reset | LineageReason::Deleted => {
+                done.clear();
+                current = Branch::default();
+                continue;
+            }
+            LineageReason::Abandoned => continue,
+            // The first one is where a branch side by side begins.
+            LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
+                done.push(std::mem::take(&mut current));
+            }
+            LineageReason::Undone => current = done.pop().unwrap_or_default(),
+            _ => {}
+        }
+        current.sessions.retain(|id| *id != entry.upstream_id);
+        current.sessions.push(entry.upstream_id.clone());
+    }
+    let target = done.pop()?.sessions.pop()?;
+    let turns_of = |id: &UpstreamId| {
+        let of_chain = links.iter().filter(|link| link.upstream_id == *id);
+        let of_lineage = lineage.iter().filter(|entry| entry.upstream_id == *id);
+        let turns = of_chain.map(|link| link.turns);
+        turns
+            .chain(of_lineage.map(|entry| entry.turns))
+            .max()
+            .unwrap_or(0)
+    };
+    let dropped = current.sessions.iter().map(turns_of).sum();
+    let origin = Origins::collect(lineage, links).get(&target)?;
+    let entries = || lineage.iter().filter(|entry| entry.upstream_id == target);
+    let link = links.iter().find(|link| link.upstream_id == target);
+    Some(Undoing {
+        link: NewLink {
+            agent: origin.agent,
+            cwd: origin.cwd,
+            reason: LinkReason::Undone,
+            relation: match origin.from_upstream_id {
+                Some(_) => origin.relation,
+                None => Relation::Fresh,
+            },
+            from_upstream_id: origin.from_upstream_id,
+            from_checkpoint_id: origin.from_checkpoint_id,
+            cause: None,
+            turns: turns_of(&target),
+            carried_turns: link
+                .map_or(0, |link| link.carried_turns)
+                .max(entries().map(|entry| entry.carried_turns).max().unwrap_or(0)),
+            // What has left the chain is not known to have no transcript, and one that has none is made again.
+            written: link.is_none_or(|link| link.written),
+            upstream_id: target,
+        },
+        dropped,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::link::Fidelity;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::chain::{Chain, ClearReason};
+
+    fn link(id: &str, reason: LinkReason, from: Option<&str>, turns: u64) -> NewLink {
+        NewLink {
+            upstream_id: id.into(),
+            agent: "loopback".into(),
+            cwd: format!("/{id}"),
+            reason,
+            relation: from.map_or(Relation::Fresh, |_| Relation::Carries),
+            from_upstream_id: from.map(UpstreamId::from),
+            from_checkpoint_id: None,
+            cause: None,
+            turns,
+            carried_turns: 0,
+            written: true,
+        }
+    }
+
+    /// A chain and its lineage after these steps.
+    struct Past {
+        chain: Chain,
+        lineage: Vec<LineageEntry>,
+    }
+
+    impl Past {
+        fn new() -> Self {
+            Self {
+                chain: Chain::default(),
+                lineage: Vec::new(),
+            }
+        }
+
+        fn then(mut self, id: &str, reason: LinkReason, from: Option<&str>) -> Self {
+            let appended =
+                self.chain
+                    .append(link(id, reason, from, 0), Fidelity::Full, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+
+        fn turns(mut self, turns: usize) -> Self {
+            for _ in 0..turns {
+                self.chain.acknowledge_turn();
+            }
+            self
+        }
+
+        fn next(&self) -> Option<(String, u64)> {
+            let undoing = undoing(&self.lineage, self.chain.links())?;
+            Some((undoing.link.upstream_id.as_str().to_owned(), undoing.dropped))
+        }
+
+        fn undone(mut self) -> Self {
+            let undoing = undoing(&self.lineage, self.chain.links()).unwrap();
+            let appended = self
+                .chain
+                .append(undoing.link, Fidelity::Full, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+    }
+
+    fn to(id: &str, dropped: u64) -> Option<(String, u64)> {
+        Some((id.to_owned(), dropped))
+    }
+
+    #[test]
+    fn each_undo_takes_back_the_edit_before_the_last() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(3);
+        assert_eq!(past.next(), None);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Edited, Some("b")).turns(2);
+        assert_eq!(past.next(), to("b", 2));
+        let past = past.undone();
+        assert_eq!(past.next(), to("a", 1));
+        let past = past.turns(4).undone();
+        assert_eq!(past.chain.head().unwrap().upstream_id.as_str(), "a");
+        assert_eq!(past.chain.head().unwrap().relation, Relation::Fresh);
+        assert_eq!(past.chain.head().unwrap().turns, 3);
+        assert_eq!(past.next(), None);
+        // What is done then can be taken back again.
+        let past = past.then("d", LinkReason::Edited, Some("a"));
+        assert_eq!(past.next(), to("a", 0));
+    }
+
+    #[test]
+    fn what_came_by_itself_belongs_to_the_branch() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let past = past.then("b", LinkReason::Forked, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Rolled, Some("b")).turns(2);
+        let past = past.then("d", LinkReason::Copied, Some("c"));
+        assert_eq!(past.next(), to("a", 3));
+        let past = past.undone();
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_roll_before_an_edit_is_where_the_undo_leads() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let past = past.then("b", LinkReason::Rolled, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Edited, Some("b")).turns(1);
+        assert_eq!(past.next(), to("b", 1));
+    }
+
+    #[test]
+    fn a_branch_side_by_side_and_a_reset_are_beginnings() {
+        let past = Past::new().then("b", LinkReason::Forked, Some("a")).turns(1);
+        assert_eq!(past.next(), None);
+        let mut past = past.then("c", LinkReason::Edited, Some("b"));
+        assert_eq!(past.next(), to("b", 0));
+        let cleared = past.chain.clear(ClearReason::Reset, Timestamp::UNIX_EPOCH);
+        past.lineage.extend(cleared.entries);
+        assert_eq!(past.next(), None);
+        let past = past.then("d", LinkReason::Created, None);
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn an_abandoned_branch_is_nothing_to_undo() {
+        let mut past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let entry = past.chain.abandon(
+            link("b", LinkReason::Edited, Some("a"), 0),
+            Fidelity::Full,
+            Timestamp::UNIX_EPOCH,
+        );
+        past.lineage.extend(entry);
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_head_that_has_left_the_chain_is_taken_from_the_lineage() {
+        let mut past = Past::new().then("a", LinkReason::Created, None).turns(2);
+        past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        for number in 0..20 {
+            past = past
+                .then(&format!("r{number}"), LinkReason::Rolled, Some("b"))
+                .turns(1);
+        }
+        assert!(!past.chain.contains(&"a".into()));
+        // Those that left the chain too are in the lineage with what they had when they came.
+        let (id, _) = past.next().unwrap();
+        assert_eq!(id, "a");
+        let past = past.undone();
+        assert_eq!(past.chain.head().unwrap().cwd, "/a");
+        assert!(past.chain.head().unwrap().written);
+    }
+}

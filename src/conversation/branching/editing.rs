@@ -1,0 +1,269 @@
+//! The branch of an edit: made before the turn that is replaced, and opened, so that only the prompt is missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
+use tokio::task::JoinHandle;
+
+use super::places::{self, Left, Place};
+use super::{BranchRequest, blocking, branch_at, refuse_too_little};
+use crate::agent::catalog::AgentEntry;
+use crate::agent::pool::Urgency;
+use crate::chain::{Chain, NewLink};
+use crate::conversation::climbing::{self, ClimbRequest, acquire, check_folder};
+use crate::conversation::edit::Edited;
+use crate::conversation::effect::{Branched, Opened};
+use crate::conversation::error::ConversationError;
+use crate::conversation::history::History;
+use crate::conversation::services::{Services, now};
+use crate::conversation::upstream::{self, Opening, UntoldCopy, UpstreamSession};
+use crate::store::ConversationRecord;
+use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
+use crate::transcript::preamble::{Missing, TURN_LIMIT, preamble};
+
+/// Which prompt is replaced.
+pub(in crate::conversation) struct EditRequest {
+    /// The conversation as it stands.
+    pub record: ConversationRecord,
+    /// The turn, by a place in it.
+    pub at: PlaceRef,
+    /// The least that the branch has to keep.
+    pub min_fidelity: Fidelity,
+    /// The closing of a session that was given up.
+    pub behind: Option<JoinHandle<()>>,
+}
+
+/// A branch before its session is open.
+struct Made {
+    link: NewLink,
+    fidelity: Fidelity,
+    via: BranchedVia,
+}
+
+/// Makes the branch that goes on before the turn, and opens it. The conversation stays as it is.
+///
+/// # Errors
+/// Why there is none.
+pub(in crate::conversation) async fn edit(
+    services: Arc<Services>,
+    request: EditRequest,
+) -> Result<(Edited, UpstreamSession), ConversationError> {
+    let entry = services.agent(&request.record.agent)?;
+    check_folder(&request.record.cwd)?;
+    let (record, at) = (request.record.clone(), request.at.clone());
+    let left = blocking(&services, &entry, move |services, entry| {
+        places::before_turn(services, entry, &record, &at)
+    });
+    let Left { place, dropped } = left.await?;
+    let Some(place) = place else {
+        let (opened, link, session) = begin_anew(&services, &request.record, request.behind).await?;
+        let edited = Edited {
+            opened,
+            link,
+            fidelity: Fidelity::Full,
+            dropped,
+            via: BranchedVia::Fresh,
+        };
+        return Ok((edited, session));
+    };
+    let as_branch = BranchRequest {
+        from: place.end.session.clone(),
+        at: Some(request.at.clone()),
+        cwd: request.record.cwd.clone(),
+        busy: false,
+        min_fidelity: request.min_fidelity,
+        record: request.record.clone(),
+    };
+    refuse_too_little(&services, &entry, &as_branch).await?;
+    let cut = match branch_at(&services, &entry, &as_branch, &place).await {
+        Ok((branched, session)) => open_branch(&services, &request, branched, session).await,
+        Err(error) => Err(error),
+    };
+    let (made, opened, session) = match cut {
+        Ok(done) => done,
+        Err(error) if request.min_fidelity <= Fidelity::Text => {
+            // Told in words is better than not at all, as long as that is said.
+            let told = retell(&services, &entry, &request.record, &place, &error).await;
+            told.map_err(|()| error)?
+        }
+        Err(error) => return Err(error),
+    };
+    let edited = Edited {
+        opened,
+        link: made.link,
+        fidelity: made.fidelity,
+        dropped,
+        via: made.via,
+    };
+    Ok((edited, session))
+}
+
+/// What becomes the head when there is nothing to keep.
+async fn begin_anew(
+    services: &Arc<Services>,
+    record: &ConversationRecord,
+    behind: Option<JoinHandle<()>>,
+) -> Result<(Opened, NewLink, UpstreamSession), ConversationError> {
+    let mut anew = record.clone();
+    anew.chain = Chain::default();
+    let (mut opened, session) = climb(services, anew, Fidelity::None, behind).await?;
+    let link = opened.link.take().ok_or_else(|| unopened("a new session"))?;
+    opened.resumed.fidelity = Fidelity::Full;
+    let link = NewLink {
+        reason: LinkReason::Edited,
+        relation: Relation::Fresh,
+        ..link
+    };
+    Ok((opened, link, session))
+}
+
+/// Opens a branch, unless the agent holds it open already.
+async fn open_branch(
+    services: &Arc<Services>,
+    request: &EditRequest,
+    branched: Branched,
+    session: Option<UpstreamSession>,
+) -> Result<(Made, Opened, UpstreamSession), ConversationError> {
+    let link = NewLink {
+        upstream_id: branched.upstream_id.clone(),
+        agent: request.record.agent.clone(),
+        cwd: request.record.cwd.clone(),
+        reason: LinkReason::Edited,
+        relation: Relation::Carries,
+        from_upstream_id: Some(branched.from),
+        from_checkpoint_id: branched.checkpoint,
+        cause: None,
+        turns: 0,
+        carried_turns: branched.turns,
+        written: branched.via == BranchedVia::Cut,
+    };
+    let made = Made {
+        link: link.clone(),
+        fidelity: branched.fidelity,
+        via: branched.via,
+    };
+    if let (Some(opened), Some(session)) = (branched.open, session) {
+        return Ok((made, *opened, session));
+    }
+    let copy = branched.path.map(UntoldCopy::at);
+    let mut with_branch = request.record.clone();
+    // Of this copy of the record nothing is kept but the way to the session.
+    let _not_written = with_branch.chain.append(link, branched.fidelity, now());
+    let (opened, mut session) = climb(services, with_branch, Fidelity::Partial, None).await?;
+    if opened.upstream_id != made.link.upstream_id {
+        upstream::close(session, false, Duration::ZERO).await;
+        return Err(unopened("the branch that was cut"));
+    }
+    session.copy = copy;
+    let opened = Opened { link: None, ..opened };
+    Ok((made, opened, session))
+}
+
+async fn climb(
+    services: &Arc<Services>,
+    record: ConversationRecord,
+    min_fidelity: Fidelity,
+    behind: Option<JoinHandle<()>>,
+) -> Result<(Opened, UpstreamSession), ConversationError> {
+    let request = ClimbRequest {
+        record,
+        min_fidelity,
+        refused: Vec::new(),
+        urgency: Urgency::Now,
+        apart: false,
+        behind,
+    };
+    climbing::climb(Arc::clone(services), request).await
+}
+
+/// A new session that is told in words what stands before the turn. Nothing, where there is nothing to tell.
+async fn retell(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    record: &ConversationRecord,
+    place: &Place,
+    why: &ConversationError,
+) -> Result<(Made, Opened, UpstreamSession), ()> {
+    let until = place.end.until.clone();
+    let told = blocking(services, entry, move |services, _| {
+        let at: Option<CheckpointRef> = until.as_str().parse().ok();
+        let Some(at) = at else { return Ok(None) };
+        let mut history = History::of_place(services, &until, &at)?;
+        let turns = history.past_turns(TURN_LIMIT);
+        let missing = Missing {
+            before: history.turns().saturating_sub(turns.len()),
+            behind: 0,
+        };
+        Ok(preamble(&turns, missing))
+    });
+    let preamble = told.await.ok().flatten().ok_or(())?;
+    let lease = acquire(services, entry).await.map_err(drop)?;
+    let can_reopen = {
+        let capabilities = lease.initialized().capabilities;
+        capabilities.resume || capabilities.load_session
+    };
+    let opened = upstream::open(
+        services,
+        entry,
+        lease,
+        &Opening::New,
+        &record.cwd,
+        &record.settings,
+    )
+    .await;
+    let (session, answer) = opened.map_err(drop)?;
+    let attempt = |via, error| Attempt {
+        upstream_id: None,
+        via,
+        error,
+    };
+    let resumed = Resumed {
+        upstream_id: answer.upstream_id.clone(),
+        via: Via::Text,
+        fidelity: Fidelity::Text,
+        missing_turns: 0,
+        attempts: vec![
+            attempt(Via::Copied, Some(why.to_string())),
+            attempt(Via::Text, None),
+        ],
+    };
+    let link = NewLink {
+        upstream_id: answer.upstream_id.clone(),
+        agent: record.agent.clone(),
+        cwd: record.cwd.clone(),
+        reason: LinkReason::Edited,
+        relation: Relation::Follows,
+        from_upstream_id: Some(place.end.session.clone()),
+        from_checkpoint_id: Some(place.end.until.clone()),
+        cause: None,
+        turns: 0,
+        carried_turns: 0,
+        written: false,
+    };
+    let opened = Opened {
+        upstream_id: answer.upstream_id,
+        link: None,
+        cause: None,
+        resumed,
+        preamble: Some(preamble.text),
+        loaded: None,
+        can_reopen,
+        modes: answer.modes,
+        config_options: answer.config_options,
+    };
+    let made = Made {
+        link,
+        fidelity: Fidelity::Text,
+        via: BranchedVia::Text,
+    };
+    Ok((made, opened, session))
+}
+
+fn unopened(what: &str) -> ConversationError {
+    ConversationError::AgentError {
+        message: format!("the agent did not open {what}; the conversation is as it was"),
+        upstream: None,
+    }
+}

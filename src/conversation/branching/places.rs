@@ -1,0 +1,264 @@
+//! Where a branch leaves its source, looked up in the transcripts. Blocks.
+
+use std::path::Path;
+
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::{CheckpointId, UpstreamId};
+use jiff::Timestamp;
+
+use crate::agent::catalog::AgentEntry;
+use crate::conversation::climbing::store_error;
+use crate::conversation::disk;
+use crate::conversation::error::ConversationError;
+use crate::conversation::history::{History, Kept, KeptEnd, Spot};
+use crate::conversation::services::{Services, chain_text};
+use crate::store::ConversationRecord;
+use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
+use crate::transcript::opened::Opened;
+use crate::transcript::rollouts;
+use crate::transcript::shelf::Format;
+
+/// Where a branch leaves its source.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The session and the last place in it that is kept.
+    pub end: KeptEnd,
+    /// The agent's own name of a message of the last turn, for a fork that is told where to cut.
+    pub point: Option<String>,
+    /// How many turns are kept, where they were counted.
+    pub turns: Option<u64>,
+}
+
+/// What is left of a history by one who replaces a turn of it.
+#[derive(Clone, Debug)]
+pub(super) struct Left {
+    /// Where it is left; none where the turn is the first one.
+    pub place: Option<Place>,
+    /// How many turns of the current history are in it no longer.
+    pub dropped: u64,
+}
+
+/// The place that was named, at which a branch begins.
+///
+/// # Errors
+/// [`ConversationError::NotFound`] when there is none of that name in the conversation, and as [`History::up_to`].
+pub(super) fn named(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    at: &PlaceRef,
+) -> Result<Place, ConversationError> {
+    let (root, format) = readable(entry, " at a place")?;
+    if let (PlaceRef::Checkpoint(place), Format::Claude) = (at, format) {
+        // The one who cuts finds it by itself.
+        let session = UpstreamId::new(place.upstream_id.as_str());
+        let is_held = record.chain.contains(&session)
+            || lineage(services, record)?
+                .iter()
+                .any(|entry| entry.upstream_id == session);
+        return match is_held {
+            true => Ok(Place {
+                end: KeptEnd {
+                    session,
+                    until: CheckpointId::new(at.to_string()),
+                },
+                point: None,
+                turns: None,
+            }),
+            false => Err(no_such_place(at)),
+        };
+    }
+    let (mut history, spot) = find(services, record, at)?;
+    let kept = history.up_to(spot)?;
+    place(root, format, kept)?.ok_or_else(|| no_such_place(at))
+}
+
+/// The place after the last turn that began before a moment; none where there is none.
+///
+/// # Errors
+/// When the transcripts cannot be read.
+pub(super) fn before_time(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    from: &UpstreamId,
+    at: Timestamp,
+) -> Result<Option<Place>, ConversationError> {
+    let (root, format) = readable(entry, " while a turn runs")?;
+    let end = match format {
+        Format::Claude => {
+            let (library, agent) = (&services.library, entry.name.as_str());
+            let until = disk::last_before(library, root, &record.cwd, agent, from, at);
+            until.map(|until| KeptEnd {
+                session: from.clone(),
+                until,
+            })
+        }
+        Format::Codex => {
+            let mut history = History::of_conversation(services, record, &lineage(services, record)?)?;
+            history.before_time(at)
+        }
+    };
+    let Some(end) = end else { return Ok(None) };
+    Ok(Some(Place {
+        point: point(root, format, &end)?,
+        end,
+        turns: None,
+    }))
+}
+
+/// The place at the end of a session; none where it has no turn yet.
+///
+/// # Errors
+/// When the transcripts cannot be read.
+pub(super) fn at_end(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    from: &UpstreamId,
+) -> Result<Option<Place>, ConversationError> {
+    let (root, format) = readable(entry, " while a turn runs")?;
+    let until = match format {
+        Format::Claude => {
+            let (library, agent) = (&services.library, entry.name.as_str());
+            disk::last_checkpoint(library, root, &record.cwd, agent, from)
+        }
+        Format::Codex => last_of(services, entry, from),
+    };
+    let Some(until) = until else { return Ok(None) };
+    let end = KeptEnd {
+        session: from.clone(),
+        until,
+    };
+    Ok(Some(Place {
+        point: point(root, format, &end)?,
+        end,
+        turns: None,
+    }))
+}
+
+/// The place after the last turn of a session of Codex, as far as there is a file that can be read.
+pub(super) fn last_of(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Option<CheckpointId> {
+    let (root, Format::Codex) = entry.listed_transcripts()? else {
+        return None;
+    };
+    let opened = Opened::codex(&services.library, root, id.as_str(), None).ok()?;
+    let last = opened.turns().checked_sub(1)?;
+    let (name, owner) = opened.end_of_turn(last);
+    let place = CheckpointRef {
+        agent: entry.name.as_str().to_owned(),
+        upstream_id: owner.unwrap_or(id.as_str()).to_owned(),
+        record_uuid: name,
+    };
+    Some(CheckpointId::new(place.to_string()))
+}
+
+/// What is left when the turn at a place is replaced.
+///
+/// # Errors
+/// As [`named`].
+pub(super) fn before_turn(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    at: &PlaceRef,
+) -> Result<Left, ConversationError> {
+    let (root, format) = readable(entry, " before a turn")?;
+    let (history, spot) = find(services, record, at)?;
+    let kept = history.before_turn_of(spot);
+    let current = History::of_conversation(services, record, &lineage(services, record)?)?;
+    let dropped = (current.turns() as u64).saturating_sub(kept.turns);
+    Ok(Left {
+        place: place(root, format, kept)?,
+        dropped,
+    })
+}
+
+/// The history in which a place is: the current one, else the one that a session of the conversation had.
+fn find(
+    services: &Services,
+    record: &ConversationRecord,
+    at: &PlaceRef,
+) -> Result<(History, Spot), ConversationError> {
+    let lineage = lineage(services, record)?;
+    let current = History::of_conversation(services, record, &lineage)?;
+    if let Some(spot) = current.spot(at) {
+        return Ok((current, spot));
+    }
+    let mut links = record.chain.links().iter();
+    let of_chain = links.find(|link| link.upstream_id.as_str() == at.upstream_id());
+    let mut entries = lineage.iter().rev();
+    let link = of_chain.cloned().or_else(|| {
+        let entry = entries.find(|entry| entry.upstream_id.as_str() == at.upstream_id())?;
+        Some(link_of(entry))
+    });
+    let history = link.map(|link| History::of_link(services, record, &lineage, &link));
+    let found = history
+        .transpose()?
+        .and_then(|history| history.spot(at).map(|spot| (history, spot)));
+    found.ok_or_else(|| no_such_place(at))
+}
+
+/// A session that has left the chain, as its link was.
+fn link_of(entry: &LineageEntry) -> Link {
+    Link {
+        upstream_id: entry.upstream_id.clone(),
+        agent: entry.agent.clone(),
+        cwd: entry.cwd.clone(),
+        reason: bridge_protocol::link::LinkReason::Unknown,
+        relation: entry.relation,
+        from_upstream_id: entry.from_upstream_id.clone(),
+        from_checkpoint_id: entry.from_checkpoint_id.clone(),
+        turns: entry.turns,
+        carried_turns: entry.carried_turns,
+        written: entry.written,
+        at: entry.at,
+        cause: entry.cause,
+    }
+}
+
+fn place(root: &Path, format: Format, kept: Kept) -> Result<Option<Place>, ConversationError> {
+    let Some(end) = kept.end else { return Ok(None) };
+    Ok(Some(Place {
+        point: point(root, format, &end)?,
+        end,
+        turns: Some(kept.turns),
+    }))
+}
+
+/// What the agent calls a message of the turn at a place, where its transcripts cannot be cut and its fork is told so.
+fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, ConversationError> {
+    let until: Option<CheckpointRef> = end.until.as_str().parse().ok();
+    let (Format::Codex, Some(until)) = (format, until) else {
+        return Ok(None);
+    };
+    let item = rollouts::item_of_turn(root, &until.upstream_id, &until.record_uuid);
+    item.map_err(|error| ConversationError::TranscriptDamaged(chain_text(&error)))
+}
+
+fn readable<'a>(entry: &'a AgentEntry, when: &str) -> Result<(&'a Path, Format), ConversationError> {
+    entry.listed_transcripts().ok_or_else(|| {
+        ConversationError::Unsupported(format!(
+            "the agent {} offers no fork{when} and its transcripts cannot be cut",
+            entry.name
+        ))
+    })
+}
+
+fn lineage(services: &Services, record: &ConversationRecord) -> Result<Vec<LineageEntry>, ConversationError> {
+    let lineage = services.store.lineage_all(record.id);
+    lineage.map_err(|error| store_error(&error))
+}
+
+fn no_such_place(at: &PlaceRef) -> ConversationError {
+    match at {
+        PlaceRef::Checkpoint(_) => ConversationError::CheckpointNotFound {
+            id: CheckpointId::new(at.to_string()),
+        },
+        PlaceRef::Message(_) => ConversationError::NotFound {
+            what: format!(
+                "there is no message \"{at}\" in a session of this conversation; conversation/history tells which there are"
+            ),
+        },
+    }
+}

@@ -1,0 +1,70 @@
+//! An earlier prompt that is being replaced: where its turn stood, and the branch on which the new one goes out. Pure data.
+//!
+//! The branch is the head from when the agent has accepted the prompt on it. Until then the head is what it was, and a branch
+//! that is given up is in the lineage as abandoned.
+
+use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::link::{Fidelity, Link};
+
+use crate::chain::NewLink;
+use crate::store::PendingEdit;
+use crate::transcript::checkpoint::PlaceRef;
+
+use super::effect::Opened;
+
+/// What an edit's turn has of its branch.
+#[derive(Debug)]
+pub struct Edit {
+    /// The turn to replace, by a place in it.
+    pub at: PlaceRef,
+    /// The branch, once there is one.
+    pub branch: Option<PendingEdit>,
+}
+
+impl Edit {
+    /// The branch on which the prompt has not been accepted yet.
+    #[must_use]
+    pub fn unaccepted(&self) -> Option<&PendingEdit> {
+        self.branch.as_ref().filter(|branch| !branch.accepted)
+    }
+
+    /// Whether there is no branch.
+    #[must_use]
+    pub fn has_none(&self) -> bool {
+        self.branch.is_none()
+    }
+}
+
+/// A branch that was made and opened for the new prompt.
+#[derive(Clone, Debug)]
+pub struct Edited {
+    /// Its session, open in the agent; its own link is below.
+    pub opened: Opened,
+    /// What is to become the head.
+    pub link: NewLink,
+    /// How much of what stood before the turn came along.
+    pub fidelity: Fidelity,
+    /// How many turns are in the history no longer, the replaced one included.
+    pub dropped: u64,
+    /// How it was made.
+    pub via: BranchedVia,
+}
+
+/// The link as the record of the turn keeps it.
+#[must_use]
+pub fn link_of(new: NewLink, at: jiff::Timestamp) -> Link {
+    Link {
+        upstream_id: new.upstream_id,
+        agent: new.agent,
+        cwd: new.cwd,
+        reason: new.reason,
+        relation: new.relation,
+        from_upstream_id: new.from_upstream_id,
+        from_checkpoint_id: new.from_checkpoint_id,
+        turns: new.turns,
+        carried_turns: new.carried_turns,
+        written: new.written,
+        at,
+        cause: new.cause,
+    }
+}

@@ -1,0 +1,102 @@
+//! What callers ask of a conversation. Pure.
+
+use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
+use bridge_protocol::id::{InterruptId, TurnId};
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::{PromptContent, RawJson};
+
+use crate::transcript::checkpoint::PlaceRef;
+
+/// What a caller can ask for.
+#[derive(Debug)]
+pub enum Call {
+    /// Run a turn.
+    Prompt {
+        /// The turn's id, minted by the caller of the state machine.
+        turn_id: TurnId,
+        /// What is asked.
+        prompt: PromptContent,
+        /// What to do while another turn runs.
+        on_busy: OnBusy,
+        /// What to do when it meets a usage limit.
+        on_limit: OnLimit,
+        /// The least fidelity that will do.
+        min_fidelity: Fidelity,
+    },
+    /// Go on by itself with what was cut short.
+    Continue {
+        /// When; none is told as missing, unless it is cancelled.
+        at: Option<ContinueAt>,
+        /// What is said then.
+        text: Option<PromptContent>,
+        /// Whether nothing is to go out any more.
+        cancel: bool,
+    },
+    /// End a turn.
+    Cancel {
+        /// Which; the running one when none is named.
+        turn_id: Option<TurnId>,
+        /// Whether the waiting ones go too.
+        queued: bool,
+    },
+    /// Open the session.
+    Resume {
+        /// The least fidelity that will do.
+        min_fidelity: Fidelity,
+    },
+    /// Change title or settings.
+    Update {
+        /// The new title.
+        title: Option<String>,
+        /// The settings to lay over the present ones.
+        settings: Option<Settings>,
+        /// The revision that the caller has seen.
+        expected_revision: Option<u64>,
+    },
+    /// Branch off.
+    Fork {
+        /// Whether the branch becomes the head of this conversation.
+        in_place: bool,
+        /// Where; the head where none is given.
+        at: Option<PlaceRef>,
+        /// The branch's folder, already checked.
+        cwd: Option<String>,
+        /// The new conversation's title.
+        title: Option<String>,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
+    },
+    /// Replace an earlier prompt.
+    Edit {
+        /// The turn's id, minted by the caller of the state machine.
+        turn_id: TurnId,
+        /// The turn to replace, by a place in it.
+        at: PlaceRef,
+        /// What is asked instead.
+        prompt: PromptContent,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
+    },
+    /// Take back what was done last in place.
+    Undo,
+    /// Answer a question.
+    Respond {
+        /// Which.
+        interrupt_id: InterruptId,
+        /// ACP's outcome.
+        outcome: RawJson,
+        /// Who answers, as others are told.
+        by: String,
+        /// The id of the turn that an orphan's answer starts.
+        turn_id: TurnId,
+    },
+    /// Close the session.
+    Close,
+    /// Clear the chain.
+    Reset,
+    /// Delete the conversation.
+    Delete {
+        /// Whether the transcripts go too.
+        transcripts: TranscriptsOnDelete,
+    },
+}

@@ -1,0 +1,175 @@
+//! Places in a history at which a branch leaves it: behind a message, or before a turn.
+
+use bridge_protocol::{CheckpointId, UpstreamId};
+use jiff::Timestamp;
+
+use super::telling::checkpoint_id;
+use super::{History, Session};
+use crate::conversation::error::ConversationError;
+use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::message::Part;
+use crate::transcript::opened::Opened;
+
+/// What of a history stands before a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Kept {
+    /// The session in which the place is; none where nothing stands before it.
+    pub end: Option<KeptEnd>,
+    /// How many turns stand before it, one that it leaves unfinished included.
+    pub turns: u64,
+}
+
+/// The end of what is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct KeptEnd {
+    /// The session that is to be branched.
+    pub session: UpstreamId,
+    /// The last place in it.
+    pub until: CheckpointId,
+}
+
+/// Where a message stands.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Spot {
+    /// The number of its session in the history.
+    session: usize,
+    /// Its number in that.
+    message: usize,
+}
+
+impl History {
+    /// Where the record stands that a place is named by; none when it is in no transcript of this history.
+    pub(in super::super) fn spot(&self, place: &PlaceRef) -> Option<Spot> {
+        let (owner, record) = (place.upstream_id(), place.record_uuid());
+        self.sessions.iter().enumerate().find_map(|(number, session)| {
+            let is_of_agent = match place {
+                PlaceRef::Checkpoint(place) => place.agent == session.agent.as_str(),
+                PlaceRef::Message(_) => true,
+            };
+            let may_hold = is_of_agent && session.open.may_hold(session.upstream_id.as_str(), owner);
+            let message = may_hold.then(|| session.open.find(owner, record)).flatten()?;
+            Some(Spot {
+                session: number,
+                message,
+            })
+        })
+    }
+
+    /// What is kept of the history when the turn that a message belongs to is replaced.
+    pub(in super::super) fn before_turn_of(&self, spot: Spot) -> Kept {
+        let before = |turns: usize| Kept {
+            end: self.end_of(turns),
+            turns: turns as u64,
+        };
+        let Some(session) = self.sessions.get(spot.session) else {
+            return before(0);
+        };
+        before(session.turns_before + session.open.turn_of(spot.message).unwrap_or(0))
+    }
+
+    /// The place after so many turns from the beginning.
+    fn end_of(&self, turns: usize) -> Option<KeptEnd> {
+        let last = turns.checked_sub(1)?;
+        let is_before = |session: &Session| session.turns_before + session.open.turns() <= last;
+        let session = self.sessions.get(self.sessions.partition_point(is_before))?;
+        Some(KeptEnd {
+            session: session.upstream_id.clone(),
+            until: session.checkpoint_id(last - session.turns_before),
+        })
+    }
+
+    /// The place after the last turn that began before a moment, as the records tell the time.
+    pub(in super::super) fn before_time(&mut self, at: Timestamp) -> Option<KeptEnd> {
+        for number in (0..self.turns()).rev() {
+            let is_before = |session: &Session| session.turns_before + session.open.turns() <= number;
+            let position = self.sessions.partition_point(is_before);
+            let session = self.sessions.get_mut(position)?;
+            let prompt = session.open.turn(number - session.turns_before).start;
+            let began = session.open.message(prompt).ok().flatten();
+            let began = began.and_then(|prompt| prompt.at?.parse::<Timestamp>().ok());
+            // Records tell milliseconds.
+            if began.is_some_and(|began| began.as_millisecond() < at.as_millisecond()) {
+                return self.end_of(number + 1);
+            }
+        }
+        None
+    }
+
+    /// What is kept of the history up to a message, and with it what makes it whole: behind the last message of a turn that
+    /// whole turn, else up to the last message before which every call of a tool has its result.
+    ///
+    /// # Errors
+    /// [`ConversationError::Unsupported`] of a message within a turn where the agent's history can only be left behind turns,
+    /// [`ConversationError::TranscriptDamaged`] when the messages before it cannot be read.
+    pub(in super::super) fn up_to(&mut self, spot: Spot) -> Result<Kept, ConversationError> {
+        let Some(session) = self.sessions.get(spot.session) else {
+            return Ok(Kept { end: None, turns: 0 });
+        };
+        let turn = session.open.turn_of(spot.message);
+        let turns = session.turns_before + turn.map_or(0, |turn| turn + 1);
+        let messages = turn.map(|turn| session.open.turn(turn));
+        if messages
+            .as_ref()
+            .is_some_and(|messages| spot.message + 1 >= messages.end)
+        {
+            return Ok(Kept {
+                end: self.end_of(turns),
+                turns: turns as u64,
+            });
+        }
+        if let (Opened::Codex(_), Some(turn)) = (&session.open, turn) {
+            return Err(ConversationError::Unsupported(format!(
+                "the agent {} branches behind whole turns, and the message is within one: branch behind that turn, which is \
+                 {}, or behind the one before it",
+                session.agent,
+                session.checkpoint_id(turn)
+            )));
+        }
+        let start = messages.map_or(spot.message, |messages| messages.start);
+        let last = self.last_whole(spot.session, start..=spot.message)?;
+        let session = self.sessions.get(spot.session);
+        let end = session.map(|session| KeptEnd {
+            session: session.upstream_id.clone(),
+            until: checkpoint_id(
+                &session.agent,
+                &session.owner(last),
+                &session.open.record_id(last),
+            ),
+        });
+        Ok(Kept {
+            end,
+            turns: turns as u64,
+        })
+    }
+
+    /// The last of these messages up to which no call of a tool waits for its result; the first where there is none.
+    fn last_whole(
+        &mut self,
+        session: usize,
+        messages: std::ops::RangeInclusive<usize>,
+    ) -> Result<usize, ConversationError> {
+        let mut last = *messages.start();
+        let mut waiting: Vec<String> = Vec::new();
+        let Some(session) = self.sessions.get_mut(session) else {
+            return Ok(last);
+        };
+        for number in messages {
+            let Some(read) = session.read(number, Opened::message, &mut self.gaps)? else {
+                return Err(ConversationError::TranscriptDamaged(
+                    "the messages before that place cannot be read".to_owned(),
+                ));
+            };
+            for part in read.parts {
+                match part {
+                    Part::ToolCall { id, .. } => waiting.push(id),
+                    Part::ToolResult { call_id, .. } => waiting.retain(|id| *id != call_id),
+                    _ => {}
+                }
+            }
+            if waiting.is_empty() {
+                last = number;
+            }
+        }
+        Ok(last)
+    }
+}

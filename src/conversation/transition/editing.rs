@@ -1,0 +1,331 @@
+//! Replacing an earlier prompt, and taking that back.
+
+use bridge_protocol::conversation::{EditAnswer, UndoAnswer};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, LineageEntry};
+use bridge_protocol::turn::TurnResult;
+
+use crate::chain::{NewLink, Undoing};
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::edit::{Edit, Edited, link_of};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::error::ConversationError;
+use crate::conversation::line::Waiting;
+use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
+use crate::store::{ConversationRecord, PendingEdit, Resting};
+use crate::transcript::checkpoint::PlaceRef;
+
+impl<R> Model<R> {
+    /// Begins a turn that replaces an earlier one, unless something runs.
+    pub(super) fn edit(&mut self, at: PlaceRef, asked: Waiting<R>, now: Now, effects: &mut Effects<R>) {
+        if let Some(busy) = self.busy("edit") {
+            self.answer_all(asked.reply, asked.request.as_ref(), Err(busy), effects);
+            return;
+        }
+        self.start_turn(asked, now, effects);
+        if let Some(turn) = &mut self.turn {
+            turn.edit = Some(Edit { at, branch: None });
+        }
+    }
+
+    /// Why what changes the history in place cannot be done now.
+    fn busy(&self, what: &str) -> Option<ConversationError> {
+        if self.turn.is_some() {
+            return Some(ConversationError::Busy(format!(
+                "a turn is running; cancel it or wait for its end, and {what} then"
+            )));
+        }
+        (self.job.is_some() || self.closing.is_some()).then(|| {
+            ConversationError::Busy(
+                "the session is being opened, closed or branched; try again when that is done".to_owned(),
+            )
+        })
+    }
+
+    /// Whether the open session is a branch that is not the head yet.
+    pub(super) fn is_editing(&self) -> bool {
+        let edit = self.turn.as_ref().and_then(|turn| turn.edit.as_ref());
+        edit.is_some_and(|edit| edit.unaccepted().is_some())
+    }
+
+    /// Goes on with an edit whose prompt is not out: makes its branch, or sends the prompt there. Whether there is one.
+    pub(super) fn advance_edit(&mut self, now: Now, effects: &mut Effects<R>) -> bool {
+        let is_waiting = |turn: &&Turn<R>| turn.phase == TurnPhase::Waiting;
+        let edit = self.turn.as_ref().filter(is_waiting);
+        let Some(edit) = edit.and_then(|turn| turn.edit.as_ref()) else {
+            return false;
+        };
+        if edit.branch.as_ref().is_some_and(|branch| branch.accepted) {
+            return false;
+        }
+        if !edit.has_none() && self.session != Session::Closed {
+            self.anchor_prompt(effects);
+            return true;
+        }
+        // What was made went with its agent, and is made again.
+        self.abandon_edit(now, effects);
+        let Some(turn) = &self.turn else { return true };
+        let Some(edit) = &turn.edit else { return true };
+        let (at, min_fidelity) = (edit.at.clone(), turn.asked.min_fidelity);
+        let turn_id = turn.asked.turn_id.clone();
+        let job = self.start_job(JobKind::Editing(turn_id));
+        effects.push(Effect::Edit {
+            job,
+            at,
+            min_fidelity,
+        });
+        true
+    }
+
+    /// The branch is open, or there is none.
+    pub(super) fn edit_made(
+        &mut self,
+        job: u64,
+        result: Result<Box<Edited>, ConversationError>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(JobKind::Editing(turn_id)) = self.finish_job(job) else {
+            effects.push(Effect::Discard);
+            return;
+        };
+        let is_it = |turn: &&Turn<R>| turn.asked.turn_id == turn_id && turn.phase == TurnPhase::Waiting;
+        if self.turn.as_ref().filter(is_it).is_none() {
+            // It was cancelled meanwhile.
+            effects.push(Effect::Discard);
+            return;
+        }
+        let Edited {
+            opened,
+            link,
+            fidelity,
+            dropped,
+            via,
+        } = match result {
+            Ok(edited) => *edited,
+            Err(error) => {
+                self.fail_unsent_turn(&error, now, effects);
+                return;
+            }
+        };
+        self.lose_session(effects);
+        effects.push(Effect::Attach);
+        self.session = Session::Live(LiveSession {
+            upstream_id: opened.upstream_id,
+            via: opened.resumed.via,
+            preamble: opened.preamble,
+            can_reopen: opened.can_reopen,
+            is_to_move: false,
+            is_apart: false,
+        });
+        self.info.modes = opened.modes.or(self.info.modes.take());
+        self.info.config_options = opened.config_options.or(self.info.config_options.take());
+        if let Some(turn) = &mut self.turn {
+            turn.resumed = Some(opened.resumed);
+            let branch = turn.edit.as_mut().map(|edit| &mut edit.branch);
+            if let Some(branch) = branch {
+                *branch = Some(PendingEdit {
+                    link: link_of(link, now),
+                    fidelity,
+                    dropped,
+                    via,
+                    accepted: false,
+                });
+            }
+        }
+    }
+
+    /// The prompt was accepted on the branch: it is the head from here on.
+    pub(super) fn accept_edit(&mut self, effects: &mut Effects<R>) {
+        if !self.is_editing() {
+            return;
+        }
+        let edit = self.turn.as_mut().and_then(|turn| turn.edit.as_mut());
+        let Some(branch) = edit.and_then(|edit| edit.branch.as_mut()) else {
+            return;
+        };
+        branch.accepted = true;
+        let branch = branch.clone();
+        let at = branch.link.at;
+        let mut events = self.leave_history("edit", at);
+        let entries = append(&mut self.record, &branch);
+        if let Some(pending) = &mut self.record.turn {
+            pending.edit = Some(branch.clone());
+        }
+        self.touch(at);
+        let link = self.record.chain.head().cloned();
+        let edited = link.map(|link| Event::Edited {
+            link,
+            dropped: branch.dropped,
+        });
+        events.extend(edited);
+        let ledger = Ledger {
+            lineage: entries,
+            upstream: vec![branch.link.upstream_id],
+            events,
+            ..Ledger::default()
+        };
+        self.write(ledger, Milestone::Nothing, effects);
+    }
+
+    /// Gives a branch up on which the prompt was not accepted: the head is what it was.
+    pub(super) fn abandon_edit(&mut self, now: Now, effects: &mut Effects<R>) {
+        if !self.is_editing() {
+            return;
+        }
+        self.lose_session(effects);
+        let edit = self.turn.as_mut().and_then(|turn| turn.edit.as_mut());
+        let Some(branch) = edit.and_then(|edit| edit.branch.take()) else {
+            return;
+        };
+        self.unsaved
+            .lineage
+            .extend(abandon(&mut self.record, &branch, now));
+        self.unsaved.upstream.push(branch.link.upstream_id);
+        self.note_change();
+    }
+
+    /// Ends an edit whose prompt was not accepted: the conversation is as it was.
+    pub(super) fn give_edit_back(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
+        effects.push(Effect::Disarm(Deadline::Accept));
+        effects.push(Effect::Disarm(Deadline::Cancel));
+        self.take_prompt_back(now);
+        self.fail_unsent_turn(error, now, effects);
+    }
+
+    /// How a turn is told to whoever asked for it.
+    pub(super) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
+        match edit {
+            Some(edit) => Answer::Edited(Box::new(edit_answer(
+                &self.record,
+                edit.branch.as_ref().filter(|branch| branch.accepted),
+                result,
+            ))),
+            None => Answer::Turn(Box::new(result)),
+        }
+    }
+
+    /// Takes back what was done last in place, once it is known what that was.
+    pub(super) fn undo(&mut self, reply: R, request: Option<Request>, effects: &mut Effects<R>) {
+        if let Some(busy) = self.busy("undo") {
+            self.answer(reply, request.as_ref(), Err(busy), effects);
+            return;
+        }
+        let job = self.start_job(JobKind::Undoing { reply, request });
+        effects.push(Effect::LookBack { job });
+    }
+
+    /// The lineage was read.
+    pub(super) fn looked_back(
+        &mut self,
+        job: u64,
+        result: Result<Option<Undoing>, ConversationError>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(JobKind::Undoing { reply, request }) = self.finish_job(job) else {
+            return;
+        };
+        let undoing = result.and_then(|undoing| {
+            undoing.ok_or_else(|| {
+                ConversationError::Conflict(
+                    "there is nothing to undo: no edit and no branch in place since the conversation began or was reset"
+                        .to_owned(),
+                )
+            })
+        });
+        match undoing {
+            Ok(undoing) => self.take_up_again(undoing, reply, request, now, effects),
+            Err(error) => self.answer(reply, request.as_ref(), Err(error), effects),
+        }
+    }
+
+    /// Makes an earlier head the head again.
+    fn take_up_again(
+        &mut self,
+        undoing: Undoing,
+        reply: R,
+        request: Option<Request>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Undoing { link, dropped } = undoing;
+        let before = Some(Box::new(self.record.clone()));
+        self.lose_session(effects);
+        let mut events = self.leave_history("undo", now);
+        self.record.cwd.clone_from(&link.cwd);
+        let held = link.upstream_id.clone();
+        let appended = self.record.chain.append(link, Fidelity::Full, now);
+        self.rest(Resting::Idle);
+        self.record.failure = None;
+        self.touch(now);
+        let Some(link) = self.record.chain.head().cloned() else {
+            let error = ConversationError::Conflict("the earlier session has no id".to_owned());
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        };
+        events.push(Event::Undone {
+            link: link.clone(),
+            dropped,
+        });
+        let answer = Answer::Undone(Box::new(UndoAnswer {
+            conversation: self.view_when_on_disk(),
+            link,
+            dropped,
+        }));
+        let kept = self.done_request(request.as_ref(), &answer, now);
+        let ledger = Ledger {
+            lineage: appended.entries,
+            upstream: vec![held],
+            requests: kept.into_iter().collect(),
+            events: Vec::new(),
+        };
+        let milestone = Milestone::Answer {
+            reply,
+            request,
+            answer: Box::new(answer),
+            events,
+            before,
+        };
+        self.write(ledger, milestone, effects);
+    }
+}
+
+/// Makes the branch of an edit the head.
+pub(in crate::conversation) fn append(
+    record: &mut ConversationRecord,
+    branch: &PendingEdit,
+) -> Vec<LineageEntry> {
+    let link = NewLink::from(&branch.link);
+    record.chain.append(link, branch.fidelity, branch.link.at).entries
+}
+
+/// Logs the branch of an edit that came to nothing.
+pub(in crate::conversation) fn abandon(
+    record: &mut ConversationRecord,
+    branch: &PendingEdit,
+    now: Now,
+) -> Option<LineageEntry> {
+    let link = NewLink::from(&branch.link);
+    record.chain.abandon(link, branch.fidelity, now)
+}
+
+/// The answer of an edit, on an accepted branch or none.
+pub(in crate::conversation) fn edit_answer(
+    record: &ConversationRecord,
+    branch: Option<&PendingEdit>,
+    turn: TurnResult,
+) -> EditAnswer {
+    let link = branch.map(|branch| {
+        let mut links = record.chain.links().iter();
+        let now = links.find(|link| link.upstream_id == branch.link.upstream_id);
+        now.unwrap_or(&branch.link).clone()
+    });
+    EditAnswer {
+        turn,
+        link,
+        fidelity: branch.map_or(Fidelity::None, |branch| branch.fidelity),
+        dropped: branch.map_or(0, |branch| branch.dropped),
+        via: branch.map(|branch| branch.via),
+    }
+}

@@ -1,0 +1,310 @@
+//! Edits of earlier prompts, and taking them back.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::{Fidelity, LineageReason};
+use serde_json::json;
+
+use super::outside::{agent_error, branch, edited};
+use super::world::World;
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{Arrival, Deadline};
+
+const AT: &str = "cp.claude.s1.r1";
+
+/// A conversation with one turn, an edit of which is on its way to the agent.
+fn sent() -> World {
+    let mut world = World::live();
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world
+}
+
+#[test]
+fn the_head_changes_when_the_new_prompt_is_accepted() {
+    let mut world = World::live();
+    let before = world.model.view();
+    let reply = world.edit(AT);
+    world.expect(&[&format!("edit {AT}"), "event state prompting"]);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.expect(&["detach", "attach", "write prompt", "send better"]);
+    assert_eq!(world.model.view().head, before.head);
+    world.says_something();
+    world.expect(&[
+        "event promptAccepted t2 better",
+        "write ledger +edited:s2",
+        "update agent_message_chunk of t2",
+        "event edited s2 1",
+    ]);
+    assert_eq!(world.model.view().head, Some("s2".into()));
+    world.ends("end_turn");
+    world.expect(&[
+        "write end t2",
+        "event turnEnded t2 end_turn",
+        &format!("answer {reply} edited s2 t2 end_turn"),
+        "event state idle",
+    ]);
+    let Ok(Answer::Edited(answer)) = &world.answers[&reply] else {
+        panic!("no edit")
+    };
+    let link = answer.link.as_ref().unwrap();
+    assert_eq!(
+        (link.turns, answer.dropped, answer.fidelity),
+        (1, 1, Fidelity::Full)
+    );
+}
+
+#[test]
+fn where_there_is_no_branch_nothing_has_changed() {
+    let mut world = World::live();
+    let before = world.model.record.clone();
+    let reply = world.edit(AT);
+    world.forget_log();
+    world.edit_is_made(Err(agent_error()));
+    world.expect(&["event state idle", &format!("answer {reply} error agentError")]);
+    assert_eq!(world.model.record, before);
+    // The session is still open.
+    world.prompt("and on");
+    assert!(world.log().contains(&"send and on".to_owned()));
+}
+
+#[test]
+fn a_prompt_that_is_not_accepted_leaves_the_head_and_an_abandoned_branch() {
+    let ends: [(&str, fn(&mut World)); 4] = [
+        ("agentUnavailable", World::dies),
+        ("agentUnavailable", |world| world.does_not_send(false)),
+        ("authRequired", |world| {
+            world.refuses(json!({"code": -32000, "message": "sign in"}));
+        }),
+        ("shuttingDown", |world| world.stop()),
+    ];
+    for (error, end) in ends {
+        let mut world = World::live();
+        let head = world.model.view().head;
+        world.edit(AT);
+        if error == "shuttingDown" {
+            end(&mut world);
+            assert!(world.log().contains(&format!("answer 2 error {error}")));
+            continue;
+        }
+        world.edit_is_made(Ok(edited("s2", "s1", 1)));
+        world.forget_log();
+        end(&mut world);
+        let log = world.log();
+        assert!(log.contains(&format!("answer 2 error {error}")), "{log:#?}");
+        assert_eq!(world.model.view().head, head, "{error}");
+        assert_eq!(world.model.record.turn, None);
+        let last = world.disk.lineage.last().unwrap();
+        assert_eq!(
+            (last.reason, last.upstream_id.as_str()),
+            (LineageReason::Abandoned, "s2")
+        );
+        assert!(world.disk.upstream.contains(&"s2".into()), "its id leads here");
+        // It goes on where it was.
+        world.prompt("and on");
+        assert!(world.log().contains(&"open text".to_owned()), "{error}");
+        world.reopens();
+        assert!(world.log().contains(&"send and on".to_owned()));
+    }
+}
+
+/// A process that ends has taken nothing; nor has one that does not know the session.
+#[test]
+fn a_branch_that_is_lost_before_its_prompt_is_made_again() {
+    let ends: [fn(&mut World); 2] = [
+        |world| world.does_not_send(true),
+        World::does_not_know_the_session,
+    ];
+    for end in ends {
+        let mut world = sent();
+        world.forget_log();
+        end(&mut world);
+        assert!(world.log().contains(&format!("edit {AT}")));
+        world.edit_is_made(Ok(edited("s3", "s1", 1)));
+        assert!(world.log().contains(&"send better".to_owned()));
+        world.ends("end_turn");
+        assert_eq!(world.model.view().head, Some("s3".into()));
+    }
+    // Though not for ever.
+    let mut world = sent();
+    for _ in 0..3 {
+        world.does_not_send(true);
+        if world.job.is_some() {
+            world.edit_is_made(Ok(edited("s3", "s1", 1)));
+        }
+    }
+    assert!(
+        world
+            .log()
+            .contains(&"answer 2 error agentUnavailable".to_owned())
+    );
+}
+
+#[test]
+fn a_cancelled_edit_leaves_the_head_unless_the_prompt_was_out() {
+    let mut world = World::live();
+    let head = world.model.view().head;
+    let reply = world.edit(AT);
+    world.cancel();
+    assert!(
+        world
+            .log()
+            .contains(&format!("answer {reply} edited nothing t2 cancelled"))
+    );
+    // What is made then is of no use.
+    world.forget_log();
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.expect(&["discard"]);
+    assert_eq!(world.model.view().head, head);
+
+    let mut world = sent();
+    world.cancel();
+    world.ends("cancelled");
+    assert!(
+        world
+            .log()
+            .contains(&"answer 2 edited s2 t2 cancelled".to_owned())
+    );
+    assert_eq!(world.model.view().head, Some("s2".into()));
+}
+
+#[test]
+fn while_something_runs_there_is_no_edit_and_no_undo() {
+    let mut world = World::running();
+    let edit = world.edit(AT);
+    let undo = world.undo();
+    let log = world.log();
+    assert!(log.contains(&format!("answer {edit} error busy")));
+    assert!(log.contains(&format!("answer {undo} error busy")));
+
+    // Two at once: the second one hears so.
+    let mut world = World::live();
+    world.edit(AT);
+    let second = world.edit(AT);
+    let undo = world.undo();
+    let log = world.log();
+    assert!(log.contains(&format!("answer {second} error busy")));
+    assert!(log.contains(&format!("answer {undo} error busy")));
+}
+
+#[test]
+fn what_was_cut_short_or_asked_in_the_turn_is_no_more() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.dies();
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
+    assert!(world.model.record.cut.is_some());
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    assert!(world.model.record.cut.is_some(), "the head is what it was");
+    world.says_something();
+    assert!(world.log().contains(&"event resolved q1 by edit".to_owned()));
+    assert_eq!(world.model.record.cut, None);
+    world.ends("end_turn");
+    assert_eq!(world.model.state(), ConversationState::Idle);
+}
+
+/// Whether it was accepted is known from the disk, or from the branch's transcript.
+#[test]
+fn over_a_kill_the_edit_stands_or_nothing_has_changed() {
+    for (is_accepted, head) in [(false, "s1"), (true, "s2")] {
+        let mut world = sent();
+        if is_accepted {
+            world.says_something();
+        }
+        world.is_killed();
+        assert_eq!(world.model.view().head, Some(head.into()));
+        assert_eq!(world.model.record.turn, None);
+        assert_eq!(world.model.record.cut.is_some(), is_accepted);
+        let last = world.disk.lineage.last().unwrap();
+        let reason = match is_accepted {
+            true => LineageReason::Edited,
+            false => LineageReason::Abandoned,
+        };
+        assert_eq!((last.reason, last.upstream_id.as_str()), (reason, "s2"));
+    }
+    let mut world = sent();
+    world.is_killed_when(Arrival::Present);
+    assert_eq!(world.model.view().head, Some("s2".into()));
+    assert!(world.model.record.cut.is_some());
+}
+
+#[test]
+fn the_same_edit_again_is_answered_with_what_came_of_it() {
+    let mut world = World::live();
+    let first = world.edit_with(AT, Fidelity::Text, Some("k1"));
+    let joined = world.edit_with(AT, Fidelity::Text, Some("k1"));
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.ends("end_turn");
+    assert_eq!(world.answers[&first], world.answers[&joined]);
+    let again = world.edit_with(AT, Fidelity::Text, Some("k1"));
+    let Ok(Answer::Kept(kept)) = &world.answers[&again] else {
+        panic!("it was carried out again")
+    };
+    assert_eq!(*kept, world.answers[&first].as_ref().unwrap().to_json().unwrap());
+}
+
+#[test]
+fn a_resume_meanwhile_is_told_of_the_head_that_comes_of_it() {
+    let mut world = sent();
+    let reply = world.resume(Fidelity::Text);
+    assert!(!world.answers.contains_key(&reply));
+    world.says_something();
+    assert!(world.log().contains(&format!("answer {reply} resumed s2 live")));
+
+    let mut world = sent();
+    let reply = world.resume(Fidelity::Text);
+    world.dies();
+    world.reopens();
+    assert!(world.log().contains(&format!("answer {reply} resumed s1 resume")));
+}
+
+#[test]
+fn an_undo_takes_up_the_earlier_head_again_and_again() {
+    let mut world = sent();
+    world.ends("end_turn");
+    world.edit("cp.claude.s2.r1");
+    world.edit_is_made(Ok(edited("s3", "s2", 1)));
+    world.ends("end_turn");
+    for (head, dropped) in [("s2", 1), ("s1", 1)] {
+        world.forget_log();
+        let reply = world.undo();
+        world.looks_back();
+        let log = world.log();
+        assert!(
+            log.contains(&format!("event undone {head} {dropped}")),
+            "{log:#?}"
+        );
+        assert!(log.contains(&format!("answer {reply} undone {head} {dropped}")));
+        assert_eq!(world.model.view().head, Some(head.into()));
+    }
+    let reply = world.undo();
+    world.looks_back();
+    assert!(world.log().contains(&format!("answer {reply} error conflict")));
+    world.prompt("and on");
+    world.reopens();
+    assert!(world.log().contains(&"send and on".to_owned()));
+}
+
+#[test]
+fn a_branch_in_place_is_taken_back_too() {
+    let mut world = World::live();
+    world.fork(true);
+    world.branched(Ok(branch("s2")));
+    let reply = world.undo();
+    world.looks_back();
+    assert!(world.log().contains(&format!("answer {reply} undone s1 0")));
+}
+
+#[test]
+fn an_undo_that_cannot_be_written_changes_nothing() {
+    let mut world = sent();
+    world.ends("end_turn");
+    let before = world.model.record.clone();
+    world.hold_writes = true;
+    let reply = world.undo();
+    world.looks_back();
+    world.write_fails();
+    assert!(world.log().contains(&format!("answer {reply} error storeFailed")));
+    assert_eq!(world.model.record.chain, before.chain);
+    assert!(world.is_armed(Deadline::Rewrite));
+}

@@ -1,0 +1,346 @@
+//! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo brings it back.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, UndoAnswer};
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::StopReason;
+use serde_json::json;
+
+use crate::home::Home;
+use crate::support::{App, refused, told, within};
+
+const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
+
+async fn edit(app: &App, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
+    let prompt = PromptContent::text(text);
+    let edit = app.client.edit(id.into(), at.to_owned(), prompt, None, None);
+    within(edit).await.map_err(told)
+}
+
+async fn undo(app: &App, id: ConversationId) -> Result<UndoAnswer, BridgeError> {
+    within(app.client.undo(id.into(), None)).await.map_err(told)
+}
+
+/// The checkpoint of a turn, or its prompt's message.
+async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
+    let mut prompts = Vec::new();
+    let mut seen = None;
+    for message in within(app.client.history(id.into(), None, None, None))
+        .await
+        .unwrap()
+        .messages
+    {
+        if message.checkpoint_id != seen {
+            prompts.push(message.id);
+            seen = message.checkpoint_id;
+        }
+    }
+    let checkpoints = app.checkpoints(id).await.into_iter();
+    let places = checkpoints.zip(prompts);
+    places
+        .map(|(checkpoint, prompt)| [checkpoint.id.as_str().to_owned(), prompt])
+        .collect()
+}
+
+#[tokio::test]
+async fn d1_any_earlier_prompt_is_replaced_and_brought_back() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let source = app.get(id).await.head.unwrap();
+    let transcript = home.transcript_of(&app, id).await;
+    let before = std::fs::read(&transcript).unwrap();
+    let places = places(&app, id).await;
+    for (index, at) in places
+        .iter()
+        .enumerate()
+        .flat_map(|(index, both)| both.iter().map(move |at| (index, at)))
+    {
+        let mut events = app.events(id).await;
+        let edited = edit(&app, id, at, "better").await.unwrap();
+        assert_eq!(edited.turn.stop_reason, StopReason::EndTurn);
+        assert_eq!(
+            (edited.fidelity, edited.dropped),
+            (Fidelity::Full, 3 - index as u64)
+        );
+        let link = edited.link.unwrap();
+        assert_eq!((link.reason, link.turns), (LinkReason::Edited, 1));
+        assert_eq!(app.get(id).await.head, Some(link.upstream_id.clone()));
+        assert_eq!(edited.turn.upstream_id, link.upstream_id);
+        let relation = match index {
+            0 => (Relation::Fresh, None, Some(BranchedVia::Fresh)),
+            _ => (Relation::Carries, Some(source.clone()), Some(BranchedVia::Cut)),
+        };
+        assert_eq!(
+            (link.relation, link.from_upstream_id.clone(), edited.via),
+            relation
+        );
+        let Event::Edited { link: told, dropped } = events.until("edited").await else {
+            unreachable!()
+        };
+        assert_eq!((told.upstream_id, dropped), (link.upstream_id, edited.dropped));
+        let expected = [&PROMPTS[..index], &["better"]].concat();
+        assert_eq!(app.remembered(id).await, expected);
+        assert_eq!(app.checkpoints(id).await.len(), index + 2);
+
+        let undone = undo(&app, id).await.unwrap();
+        assert_eq!(undone.link.upstream_id, source);
+        assert_eq!((undone.link.reason, undone.dropped), (LinkReason::Undone, 2));
+        assert_eq!(undone.conversation.head, Some(source.clone()));
+        events.until("undone").await;
+        assert_eq!(std::fs::read(&transcript).unwrap(), before, "it was not touched");
+    }
+    assert_eq!(app.remembered(id).await, PROMPTS);
+    refused(undo(&app, id).await, ErrorKind::Conflict, "nothing to undo");
+}
+
+/// What is left stays reachable, and the last is taken back first.
+#[tokio::test]
+async fn d1_an_undo_goes_back_edit_by_edit() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let last = places(&app, id).await[2][0].clone();
+    edit(&app, id, &last, "third").await.unwrap();
+    let second = places(&app, id).await[1][1].clone();
+    edit(&app, id, &second, "second").await.unwrap();
+    app.send(id, "on").await;
+    assert_eq!(app.remembered(id).await, ["one", "second", "on"]);
+    // Also from what has been left.
+    let fork = app
+        .client
+        .fork(id.into(), None, Some(last), None, None, None, None);
+    let fork = within(fork).await.unwrap();
+    assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS);
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await, ["one", PROMPTS[1], "third"]);
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+#[tokio::test]
+async fn a_turn_that_came_to_no_end_is_replaced_too() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for cut in ["[[say so far]][[crash]]", "[[limit 3600]]", "[[fail context]]"] {
+        let id = app.begun(&home.project(), &["one", cut]).await;
+        let at = places(&app, id).await.pop().unwrap()[1].clone();
+        let edited = edit(&app, id, &at, "better").await.unwrap();
+        assert_eq!((edited.dropped, edited.fidelity), (1, Fidelity::Full), "{cut}");
+        let conversation = app.get(id).await;
+        assert_eq!(conversation.state, ConversationState::Idle);
+        assert!(!conversation.cut_short && conversation.limit.is_none());
+        assert_eq!(app.remembered(id).await, ["one", "better"]);
+    }
+}
+
+/// What an agent takes and refuses is accepted: the limit is the branch's, and taken back with it.
+#[tokio::test]
+async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let at = places(&app, id).await[1][0].clone();
+    let edited = edit(&app, id, &at, "[[limit 3600]]").await.unwrap();
+    assert_eq!(edited.turn.stop_reason, StopReason::Failed);
+    assert_eq!(app.get(id).await.head, edited.link.map(|link| link.upstream_id));
+    assert_eq!(app.get(id).await.state, ConversationState::Limited);
+    undo(&app, id).await.unwrap();
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.state, conversation.limit),
+        (ConversationState::Idle, None)
+    );
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+/// A folder that is gone, an agent that is gone: the branch is not made, and the head is what it was.
+#[tokio::test]
+async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let at = places(&app, id).await[1][0].clone();
+    let lineage = app.lineage(id).await;
+    let aside = home.path().join("aside");
+    std::fs::rename(home.project(), &aside).unwrap();
+    let error = edit(&app, id, &at, "better").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidCwd);
+    std::fs::rename(&aside, home.project()).unwrap();
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.state, app.lineage(id).await),
+        (ConversationState::Idle, lineage)
+    );
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+/// Where a copy is refused as well, what stands before is told in words, unless somebody asks for more than that.
+#[tokio::test]
+async fn what_cannot_be_cut_is_retold_and_said_so() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .begun(&home.project(), &["one", "two", "[[say three]][[forget copies]]"])
+        .await;
+    let at = places(&app, id).await[2][0].clone();
+    let head = app.get(id).await.head;
+    let strict = json!({"conversationId": id, "at": at, "prompt": "better", "minFidelity": "partial"});
+    app.call("conversation/edit", strict).await.unwrap_err();
+    assert_eq!(app.get(id).await.head, head);
+    let edited = edit(&app, id, &at, "better").await.unwrap();
+    assert_eq!(
+        (edited.fidelity, edited.via),
+        (Fidelity::Text, Some(BranchedVia::Text))
+    );
+    assert_eq!(edited.link.unwrap().relation, Relation::Follows);
+    let remembered = app.remembered(id).await;
+    assert_eq!(remembered.len(), 1, "{remembered:?}");
+    let told = &remembered[0];
+    assert!(
+        told.contains("two") && !told.contains("three") && told.ends_with("better"),
+        "{told}"
+    );
+    // The first prompt of a session that follows another one: the branch leaves that other one at its end.
+    let first = places(&app, id).await[2][0].clone();
+    let edited = edit(&app, id, &first, "better still").await.unwrap();
+    assert_eq!(edited.fidelity, Fidelity::Text);
+    let remembered = app.remembered(id).await;
+    assert!(
+        remembered[0].contains("two") && remembered[0].ends_with("better still"),
+        "{remembered:?}"
+    );
+    undo(&app, id).await.unwrap();
+    assert!(app.remembered(id).await[0].ends_with("better"));
+}
+
+#[tokio::test]
+async fn while_a_turn_runs_or_another_edit_there_is_none() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let at = places(&app, id).await[1][0].clone();
+    let mut holder = daemon.raw().await;
+    let (running, _) = holder.hang(id).await;
+    refused(
+        edit(&app, id, &at, "better").await,
+        ErrorKind::Busy,
+        "a turn is running",
+    );
+    refused(undo(&app, id).await, ErrorKind::Busy, "a turn is running");
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    holder.answer(running).await;
+
+    let params = json!({"conversationId": id, "at": at, "prompt": "[[say working]][[hang]]"});
+    let first = holder.send("conversation/edit", params).await;
+    holder.event("promptAccepted").await;
+    refused(
+        edit(&app, id, &at, "better").await,
+        ErrorKind::Busy,
+        "a turn is running",
+    );
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let answer = holder.answer(first).await;
+    assert_eq!(answer["result"]["turn"]["stopReason"], "cancelled", "{answer}");
+    assert_eq!(answer["result"]["link"]["reason"], "edited");
+}
+
+/// Accepted, it stands, and is gone on with as any turn that was cut short; the same call again is told of it.
+#[tokio::test]
+async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let source = app.get(id).await.head;
+    let at = places(&app, id).await[1][0].clone();
+    let mut raw = daemon.raw().await;
+    raw.subscribe(id).await;
+    let params =
+        json!({"conversationId": id, "at": at, "prompt": "[[say working]][[hang]]", "requestId": "e1"});
+    raw.send("conversation/edit", params.clone()).await;
+    raw.event("edited").await;
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let conversation = app.get(id).await;
+    assert_ne!(conversation.head, source);
+    assert!(conversation.cut_short);
+    let answer = app.call("conversation/edit", params).await.unwrap();
+    assert_eq!(answer["turn"]["failure"]["kind"], "daemonRestarted", "{answer}");
+    assert_eq!(answer["link"]["upstreamId"], json!(conversation.head));
+    assert_eq!(answer["dropped"], 2);
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.get(id).await.head, source);
+    assert!(!app.get(id).await.cut_short);
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+#[tokio::test]
+async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let other = app.begun(&home.project(), &["elsewhere"]).await;
+    let [of_other, message_of_other] = places(&app, other).await[0].clone();
+    let never = app.make(&home.project()).await;
+    let lineage = app.lineage(id).await;
+    for (conversation, at, kind) in [
+        (id, of_other.as_str(), ErrorKind::CheckpointNotFound),
+        (id, message_of_other.as_str(), ErrorKind::NotFound),
+        (never, of_other.as_str(), ErrorKind::CheckpointNotFound),
+        (id, "the second", ErrorKind::InvalidParams),
+    ] {
+        let error = edit(&app, conversation, at, "better").await.unwrap_err();
+        assert_eq!(error.kind, kind, "{at}: {error:?}");
+    }
+    let at = places(&app, id).await[0][0].clone();
+    refused(
+        edit(&app, id, &at, "").await,
+        ErrorKind::InvalidParams,
+        "no content",
+    );
+    refused(undo(&app, never).await, ErrorKind::Conflict, "nothing to undo");
+    assert_eq!(app.lineage(id).await, lineage);
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+/// A fork in place is taken back as an edit is, with its folder.
+#[tokio::test]
+async fn a_branch_in_place_is_undone() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let elsewhere = home.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let cwd = elsewhere.to_str().unwrap().to_owned();
+    let fork = app
+        .client
+        .fork(id.into(), Some(true), None, Some(cwd.clone()), None, None, None);
+    within(fork).await.unwrap();
+    app.send(id, "elsewhere").await;
+    assert_eq!(app.get(id).await.cwd, cwd);
+    let undone = undo(&app, id).await.unwrap();
+    assert_eq!((undone.dropped, undone.conversation.cwd), (1, home.project()));
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
