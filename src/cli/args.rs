@@ -74,6 +74,10 @@ pub(super) enum Command {
     Resume(One),
     /// Branch off and print the id of the branch's conversation
     Fork(Fork),
+    /// Replace an earlier prompt, and follow the new turn to its end
+    Edit(Edit),
+    /// Take back the last edit or branch in place, then the one before it
+    Undo(One),
     /// Show the upstream sessions that can be resumed; the last is the head
     Chain(One),
     /// Show everything that ever happened to the chain
@@ -309,6 +313,7 @@ pub(super) struct Cancel {
 #[command(after_help = "Examples:\n  \
     sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'\n  \
     sessionctl checkpoints .\n  \
+    sessionctl fork . --at 3\n  \
     sessionctl fork . --at CHECKPOINT")]
 pub(super) struct Fork {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
@@ -317,12 +322,34 @@ pub(super) struct Fork {
     /// Make the branch the head of the same conversation
     #[arg(long)]
     pub(super) in_place: bool,
-    /// Behind this turn, as `checkpoints` tells its id, and not behind the last
-    #[arg(long, value_name = "CHECKPOINT")]
+    /// Behind this turn or message, and not behind the last: a step as `checkpoints` counts them, -1 for the last, or an id
+    #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
     pub(super) at: Option<String>,
     /// What to call the new conversation
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(super) title: Option<String>,
+}
+
+/// `edit`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sessionctl edit . --at 3 Use a trait instead\n  \
+    sessionctl edit . --at -2\n  \
+    sessionctl undo .")]
+pub(super) struct Edit {
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// The turn whose prompt is replaced: a step as `checkpoints` counts them, -1 for the last, or an id; the last turn unless
+    /// given
+    #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
+    pub(super) at: Option<String>,
+    /// The new prompt; - reads it from standard input, and without any the old one is opened in $EDITOR
+    #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
+    pub(super) text: Vec<String>,
+    /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
+    #[arg(long, value_name = "WHAT")]
+    pub(super) on_question: Option<OnQuestion>,
 }
 
 /// `answer`.

@@ -67,7 +67,7 @@ impl BranchRequest {
 struct Look {
     /// The place after its last turn.
     place: Option<CheckpointId>,
-    /// How many turns it holds.
+    /// How many whole turns it holds.
     turns: u64,
     /// How many of those that were acknowledged it lacks.
     missing_turns: u64,
@@ -84,7 +84,9 @@ impl Look {
         Self {
             place: None,
             prompts: None,
-            turns: file.as_ref().map_or(0, |file| file.turns),
+            turns: file
+                .as_ref()
+                .map_or(0, |file| file.turns.saturating_sub(u64::from(file.last_is_cut))),
             missing_turns: file.map_or(0, |file| file.missing_turns(acknowledged)),
             is_unread,
         }
@@ -425,7 +427,7 @@ async fn cut(
             let owed = match (is_named, &whole, &up_to_cut) {
                 (true, Some(whole), Some(kept)) => {
                     // A turn that the place itself cuts short lacks nothing.
-                    let begun = kept.turns - u64::from(kept.last_is_cut);
+                    let begun = kept.turns.saturating_sub(u64::from(kept.last_is_cut));
                     begun + whole.missing_turns(acknowledged)
                 }
                 _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),

@@ -9,6 +9,7 @@
 mod carrying;
 mod demo;
 mod go_on;
+mod going_back;
 mod home;
 mod past;
 #[cfg(target_os = "linux")]

@@ -47,7 +47,7 @@ async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
 }
 
 #[tokio::test]
-async fn d1_any_earlier_prompt_is_replaced_and_brought_back() {
+async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
@@ -101,7 +101,7 @@ async fn d1_any_earlier_prompt_is_replaced_and_brought_back() {
 
 /// What is left stays reachable, and the last is taken back first.
 #[tokio::test]
-async fn d1_an_undo_goes_back_edit_by_edit() {
+async fn d2_an_undo_goes_back_edit_by_edit() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;

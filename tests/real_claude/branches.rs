@@ -2,13 +2,14 @@
 
 use std::fs;
 
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::bridge::Bridge;
 use crate::carrying::PARALLEL;
+use crate::going_back::{branches_behind_each, edits_of_each};
 use crate::support::claude::Account;
-use crate::support::model_server::{Said, model, user};
+use crate::support::model_server::{Said, What, model, user};
 
 /// An echoing turn, as the model is sent it afterwards.
 fn echoed(text: &str) -> [Said; 2] {
@@ -100,10 +101,10 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
 }
 
 /// What the model is sent behind each checkpoint is what it would have been sent there: tools that ran side by side, thinking
-/// and a turn that was broken off stand in it as they were, and nothing of what came later.
+/// and a turn that was broken off stand in it as they were, and nothing of what came later. The same before each prompt.
 #[test]
 #[ignore = "installs the real adapter"]
-fn a_branch_at_a_checkpoint_has_exactly_what_stands_before_it() {
+fn d7_branches_and_edits_have_exactly_what_stands_before_their_place() {
     let Some(bridge) = Bridge::start(Account::Key) else {
         return;
     };
@@ -113,24 +114,51 @@ fn a_branch_at_a_checkpoint_has_exactly_what_stands_before_it() {
         bridge.prompt(id, prompt).expect("a turn");
     }
     let source = bridge.head(id);
-    let checkpoints = bridge.checkpoints(id);
     bridge.prompted(id, "at the end");
-    let whole = bridge.lab.model.asked("at the end");
     let path = bridge.lab.transcript(&source).expect("the source");
     let before = fs::read(&path).expect("the source");
-    for (index, checkpoint) in checkpoints.iter().enumerate() {
-        let at = Some(checkpoint.id.as_str().to_owned());
-        let fork = bridge.fork_at(id, false, at).expect("conversation/fork");
+    let asked = |bridge: &Bridge, text: &str| bridge.lab.model.asked(text);
+    branches_behind_each(&bridge, id, &prompts, "at the end", BranchedVia::Cut, asked);
+    assert_eq!(fs::read(&path).expect("the source"), before);
+    edits_of_each(&bridge, id, &prompts, "at the end", BranchedVia::Cut, asked);
+    assert!(fs::read(&path).expect("the source").starts_with(&before));
+}
+
+/// Within a turn with tools: no call without its result, and nothing that the agent has to fill in.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first");
+    bridge.prompted(id, PARALLEL);
+    bridge.prompted(id, "at the end");
+    let mut whole = bridge.lab.model.asked("at the end");
+    whole.push(model("ok: at the end"));
+    let mut ends = Vec::new();
+    for (index, message) in bridge.history(id).iter().enumerate() {
+        let fork = bridge.fork_at(id, false, Some(message.id.clone()));
+        let fork = fork.expect("conversation/fork");
         assert_eq!(fork.fidelity, Fidelity::Full);
         let text = format!("behind {index}");
         bridge.prompted(fork.conversation.id, &text);
-        let next = prompts.get(index + 1).copied().unwrap_or("at the end");
-        let kept = whole.iter().take_while(|said| **said != user(next)).cloned();
-        let expected: Vec<Said> = kept.chain([user(&text)]).collect();
-        assert_eq!(bridge.lab.model.asked(&text), expected, "{index}");
+        let mut said = bridge.lab.model.asked(&text);
+        assert_eq!(said.pop(), Some(user(&text)));
+        // What the agent fills in behind a prompt that has no reply.
+        said.pop_if(|said| *said == model("No response requested."));
+        assert_eq!(said[..], whole[..said.len()], "{index}");
+        ends.push(said.len());
+        let of = |is_it: fn(&What) -> bool| said.iter().filter(|said| is_it(&said.what)).count();
+        assert_eq!(
+            of(|what| matches!(what, What::ToolUse(_))),
+            of(|what| matches!(what, What::ToolResult(_))),
+            "{index}: {said:#?}"
+        );
     }
-    assert_eq!(checkpoints.len(), prompts.len());
-    assert_eq!(fs::read(&path).expect("the source"), before);
+    assert!(ends.is_sorted(), "{ends:?}");
+    assert_eq!((ends.first(), ends.last()), (Some(&1), Some(&whole.len())));
 }
 
 #[test]

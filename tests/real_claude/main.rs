@@ -22,6 +22,8 @@ mod damage;
 mod deaths;
 #[cfg(target_os = "linux")]
 mod failures;
+#[path = "../support/going_back.rs"]
+mod going_back;
 #[path = "../support/going_on.rs"]
 mod going_on;
 #[cfg(target_os = "linux")]

@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod branches;
 mod bridge;
 #[path = "../support/bridge.rs"]
 mod bridge_of;
@@ -19,6 +20,8 @@ mod carrying;
 mod damage;
 #[cfg(target_os = "linux")]
 mod failures;
+#[path = "../support/going_back.rs"]
+mod going_back;
 #[path = "../support/going_on.rs"]
 mod going_on;
 mod limits;

@@ -11,7 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{self, Client};
-use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{
+    Conversation, EditAnswer, ForkAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
+};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Link};
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -283,6 +285,20 @@ impl<L: Lab> Bridge<L> {
                 .fork(id.into(), Some(in_place), at, None, None, None, None)
                 .await
         })
+    }
+
+    /// Replaces the prompt of the turn at a place.
+    pub(crate) fn edit(&self, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
+        let client = self.app().client.clone();
+        let (at, prompt) = (at.to_owned(), PromptContent::text(text));
+        self.call(async move { client.edit(id.into(), at, prompt, None, None).await })
+    }
+
+    /// Takes back what was done last in place.
+    pub(crate) fn undo(&self, id: ConversationId) -> UndoAnswer {
+        let client = self.app().client.clone();
+        self.call(async move { client.undo(id.into(), None).await })
+            .expect("conversation/undo")
     }
 
     /// Closes the session.

@@ -31,6 +31,7 @@ impl Named {
         let conversation = match command {
             Command::Rename(rename) => Some(&rename.conversation),
             Command::Fork(fork) => Some(&fork.conversation),
+            Command::Edit(edit) => Some(&edit.conversation),
             Command::Checkpoints(past) | Command::History(past) => Some(&past.conversation),
             Command::Send(send) => Some(&send.conversation),
             Command::Cancel(cancel) => Some(&cancel.conversation),
@@ -44,6 +45,7 @@ impl Named {
             | Command::Resume(one)
             | Command::Close(one)
             | Command::Reset(one)
+            | Command::Undo(one)
             | Command::Tree(one) => Some(&one.conversation),
             _ => None,
         };

@@ -3,6 +3,7 @@
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::rpc::ConversationRpcClient;
 
+use super::edit::place;
 use super::{Context, conversation_ref, real_folder, this_folder};
 use crate::cli::args::{Fork, New, Rename};
 use crate::cli::exit::Exit;
@@ -52,11 +53,15 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
 pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let at = match &options.at {
+        Some(at) => Some(place(&daemon, &conversation, at).await?),
+        None => None,
+    };
     let answer = daemon
         .fork(
             conversation,
             options.in_place.then_some(true),
-            options.at,
+            at,
             None,
             options.title,
             None,

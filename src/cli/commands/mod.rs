@@ -6,6 +6,7 @@ mod adopt;
 mod astray;
 mod attach;
 mod carry;
+mod edit;
 mod go_on;
 mod list;
 mod look;
@@ -82,6 +83,8 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
     match command {
         Command::New(new) => make::new(context, new).await,
         Command::Fork(fork) => make::fork(context, fork).await,
+        Command::Edit(options) => edit::edit(context, options).await,
+        Command::Undo(one) => edit::undo(context, &one).await,
         Command::Rename(rename) => make::rename(context, rename).await,
         Command::Ls(options) => list::list(context, options).await,
         Command::Transcripts(options) => transcripts::transcripts(context, options).await,

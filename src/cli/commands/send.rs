@@ -12,11 +12,13 @@ use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{ConversationRef, TurnId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jsonrpsee::core::client::Error as ClientError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::view::{View, problem_of};
 use super::{Context, conversation_ref};
 use crate::cli::args::{OnQuestion, Send};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
 use crate::cli::problem::{Outcome, Problem};
@@ -39,46 +41,85 @@ struct OwnTurn {
     behind_another: bool,
 }
 
+/// How a turn is followed.
+pub(super) struct Following {
+    /// Whether it may wait in line.
+    pub(super) queue: bool,
+    /// What to do with the agent's questions, instead of asking a person.
+    pub(super) on_question: Option<OnQuestion>,
+    /// Whether the prompt came from standard input, so that no person is there.
+    pub(super) reads_stdin: bool,
+    /// The method that runs it.
+    pub(super) method: &'static str,
+}
+
 /// Sends a prompt and follows the turn to its end.
 pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
     let reads_stdin = options.text == ["-"];
-    let text = if reads_stdin {
-        read_stdin()?
-    } else {
-        options.text.join(" ")
-    };
-    if text.trim().is_empty() {
-        return Err(Problem::new(Exit::Usage, "the prompt is empty")
-            .hint("give some text, or - to read it from standard input"));
-    }
-    let prompt = PromptContent::text(&text);
-
+    let prompt = prompt_of(&options.text)?;
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let mut interrupts = interrupts()?;
-    // Subscribed first, so that nothing of the turn is missed.
-    let mut follower = Follower::start(&daemon, conversation.clone()).await?;
-    let json = context.output.json;
-    let nobody = json || options.on_question.is_some();
-    let person = if nobody { None } else { Person::find(!reads_stdin) };
-    let mut view = View::new(
-        &daemon,
-        context.output,
-        conversation.clone(),
-        person,
-        options.on_question.unwrap_or(OnQuestion::Leave),
-    );
-
     let on_busy = options.queue.then_some(OnBusy::Queue);
     let on_limit = options.wait_limit.then_some(OnLimit::Wait);
-    let mut answer = pin!(daemon.prompt(
+    let answer = daemon.prompt(
         conversation.clone(),
         prompt.clone(),
         on_busy,
         on_limit,
         None,
-        None
-    ));
+        None,
+    );
+    let following = Following {
+        queue: options.queue,
+        on_question: options.on_question,
+        reads_stdin,
+        method: "conversation/prompt",
+    };
+    follow(context, &daemon, conversation, &prompt, following, answer).await
+}
+
+/// The prompt that words on a command line are, or standard input.
+pub(super) fn prompt_of(words: &[String]) -> Outcome<PromptContent> {
+    let text = match words {
+        [word] if word == "-" => read_stdin()?,
+        words => words.join(" "),
+    };
+    if text.trim().is_empty() {
+        return Err(Problem::new(Exit::Usage, "the prompt is empty")
+            .hint("give some text, or - to read it from standard input"));
+    }
+    Ok(PromptContent::text(&text))
+}
+
+/// Follows the turn of a prompt, which `call` sends, to its end.
+pub(super) async fn follow(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    conversation: ConversationRef,
+    prompt: &PromptContent,
+    following: Following,
+    call: impl Future<Output = Result<TurnResult, ClientError>>,
+) -> Outcome<Exit> {
+    let Following {
+        queue,
+        on_question,
+        reads_stdin,
+        method,
+    } = following;
+    let mut interrupts = interrupts()?;
+    // Subscribed first, so that nothing of the turn is missed.
+    let mut follower = Follower::start(daemon, conversation.clone()).await?;
+    let json = context.output.json;
+    let nobody = json || on_question.is_some();
+    let person = if nobody { None } else { Person::find(!reads_stdin) };
+    let mut view = View::new(
+        daemon,
+        context.output,
+        conversation.clone(),
+        person,
+        on_question.unwrap_or(OnQuestion::Leave),
+    );
+    let mut answer = pin!(call);
     let mut own = OwnTurn::default();
     let mut result: Option<Outcome<TurnResult>> = None;
     let mut cancelling = None;
@@ -96,7 +137,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
                 if json {
                     view.raw(&followed.raw)?;
                 }
-                own.follow(&followed, &prompt, options.queue, &mut view, json)?;
+                own.follow(&followed, prompt, queue, &mut view, json)?;
                 view.unattended().await?;
             }
             ended = &mut answer, if result.is_none() => {
@@ -109,7 +150,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
                     return Err(Problem::new(Exit::Failed, "left before the turn has ended")
                         .hint(format!("it goes on in the daemon; sessionctl attach {conversation} follows it")));
                 }
-                if options.queue && own.id.is_none() {
+                if queue && own.id.is_none() {
                     return Err(Problem::new(Exit::Failed, "left while the prompt waits in line")
                         .hint(format!("sessionctl cancel {conversation} --queued takes it out, and stops the running turn")));
                 }
@@ -125,7 +166,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     };
 
     if json {
-        view.answer("conversation/prompt")?;
+        view.answer(method)?;
         return Ok(Exit::of_turn(&turn));
     }
     view.end_turn()?;

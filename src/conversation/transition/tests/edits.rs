@@ -40,8 +40,8 @@ fn the_head_changes_when_the_new_prompt_is_accepted() {
     world.expect(&[
         "write end t2",
         "event turnEnded t2 end_turn",
-        &format!("answer {reply} edited s2 t2 end_turn"),
         "event state idle",
+        &format!("answer {reply} edited s2 t2 end_turn"),
     ]);
     let Ok(Answer::Edited(answer)) = &world.answers[&reply] else {
         panic!("no edit")

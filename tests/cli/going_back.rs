@@ -1,0 +1,147 @@
+//! `edit`, `undo` and `fork --at` with a real daemon and the built-in agent.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+/// The prompts of the history, as the agent has them.
+fn prompts(home: &Home, id: &str) -> Vec<String> {
+    let recalled: Vec<Value> = serde_json::from_str(&home.said(&["send", id, "[[recall]]"])).unwrap();
+    let users = recalled
+        .iter()
+        .map(|turn| turn["user"].as_str().unwrap().to_owned());
+    users.filter(|prompt| prompt != "[[recall]]").collect()
+}
+
+fn begun(home: &Home) -> String {
+    let id = home.said(&["new"]);
+    for prompt in ["one", "two", "three"] {
+        home.said(&["send", &id, prompt]);
+    }
+    id
+}
+
+#[test]
+fn an_earlier_prompt_is_replaced_and_brought_back() {
+    let home = Home::new();
+    let id = begun(&home);
+    let edited = home.run(&["edit", &id, "--at", "2", "deux", "mots"]);
+    assert_eq!(text(&edited.stdout).trim_end(), "echo: deux mots");
+    let told = text(&edited.stderr);
+    assert!(
+        told.contains("in place of 2 turns") && told.contains(&format!("sessionctl undo {id}")),
+        "{told}"
+    );
+    assert_eq!(prompts(&home, &id), ["one", "deux mots"]);
+    let told = home.said(&["undo", &id]);
+    assert!(
+        told.contains("is the head again") && told.contains("2 turns"),
+        "{told}"
+    );
+    assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
+}
+
+#[test]
+fn the_last_turn_is_meant_where_none_is_named_and_json_is_the_answer() {
+    let home = Home::new();
+    let id = begun(&home);
+    let lines = home.said(&["edit", &id, "--json", "trois"]);
+    let answer: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&answer["dropped"], &answer["fidelity"]),
+        (&1.into(), &"full".into())
+    );
+    assert_eq!(answer["turn"]["stopReason"], "end_turn");
+    let undone: Value = serde_json::from_str(&home.said(&["undo", &id, "--json"])).unwrap();
+    assert_eq!(undone["link"]["reason"], "undone");
+    assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
+}
+
+/// An editor that is a script: it sees the old prompt, and what it leaves is sent.
+#[test]
+fn without_a_text_the_old_prompt_is_opened_in_an_editor() {
+    let home = Home::new();
+    let id = begun(&home);
+    let editor = home.path().join("an editor");
+    let script = |body: &str| {
+        std::fs::write(&editor, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let edit = |arguments: &[&str]| {
+        let mut command = home.command(&[&["edit", &id][..], arguments].concat());
+        command.env("EDITOR", format!("'{}' --wait", editor.display()));
+        command.output().unwrap()
+    };
+    script(r#"printf '%s and more' "$(cat "$2")" > "$2""#);
+    let edited = edit(&["--at", "-2"]);
+    assert_eq!(
+        text(&edited.stdout).trim_end(),
+        "echo: two and more",
+        "{}",
+        text(&edited.stderr)
+    );
+    assert_eq!(prompts(&home, &id), ["one", "two and more"]);
+    for (body, words) in [
+        ("exit 1", "the editor ended with"),
+        ("true", "left as it was"),
+        (r#": > "$2""#, "the prompt is empty"),
+    ] {
+        script(body);
+        let edited = edit(&["--at", "1"]);
+        assert!(!edited.status.success());
+        let told = text(&edited.stderr);
+        assert!(told.contains(words), "{told}");
+    }
+    let mut command = home.command(&["edit", &id]);
+    let nobody = command
+        .env_remove("EDITOR")
+        .env_remove("VISUAL")
+        .output()
+        .unwrap();
+    assert_eq!(nobody.status.code(), Some(2));
+    assert!(
+        text(&nobody.stderr).contains("set EDITOR"),
+        "{}",
+        text(&nobody.stderr)
+    );
+    assert_eq!(prompts(&home, &id), ["one", "two and more"]);
+}
+
+#[test]
+fn a_place_is_a_step_or_an_id() {
+    let home = Home::new();
+    let id = begun(&home);
+    for (at, expected) in [
+        ("1", &["one"][..]),
+        ("-2", &["one", "two"]),
+        ("-1", &["one", "two", "three"]),
+    ] {
+        let fork = home.said(&["fork", &id, "--at", at]);
+        assert_eq!(prompts(&home, &fork), expected, "{at}");
+    }
+    let history: Value = serde_json::from_str(&home.said(&["history", &id, "--json"])).unwrap();
+    let message = history["messages"][1]["id"].as_str().unwrap();
+    let fork = home.said(&["fork", &id, "--at", message]);
+    assert_eq!(prompts(&home, &fork), ["one"]);
+    for (arguments, code, words) in [
+        (&["fork", &id, "--at", "4"][..], 4, "there is no turn 4"),
+        (&["edit", &id, "--at", "-9", "text"], 4, "there is no turn -9"),
+        (&["edit", &id, "--at", "0", "text"], 4, "there is no turn 0"),
+        (
+            &["edit", &id, "--at", "cp.nowhere", "text"],
+            2,
+            "at must be the id",
+        ),
+        (&["edit", &id, "--at", "1", " "], 2, "the prompt is empty"),
+        (&["undo", &id], 5, "nothing to undo"),
+        (&["undo", "5d0c2a00"], 4, "there is no conversation"),
+    ] {
+        let output = home.run(arguments);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+}
