@@ -213,7 +213,7 @@ fn create_in(
 }
 
 /// Writes the content where it is not looked for yet, and syncs it.
-fn fill_temporary<T, E: From<TranscriptError>>(
+pub(super) fn fill_temporary<T, E: From<TranscriptError>>(
     place: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<(Temporary, T), E> {
@@ -236,7 +236,7 @@ fn fill_temporary<T, E: From<TranscriptError>>(
 }
 
 /// Gives a file that is whole its name, where that is free.
-fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
+pub(super) fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
@@ -380,7 +380,7 @@ pub(super) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptErr
 }
 
 /// A temporary file that is removed unless it was renamed.
-struct Temporary(PathBuf);
+pub(super) struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {

@@ -3,7 +3,7 @@
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `reading`, `library`, `rollouts`, `opened`,
-//! `shelf` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
+//! `shelf`, `keep` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod check;
@@ -13,6 +13,7 @@ pub mod codex;
 pub mod copy;
 mod error;
 pub mod fields;
+pub mod keep;
 pub mod lent;
 pub mod library;
 pub mod lines;

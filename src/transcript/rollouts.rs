@@ -31,7 +31,7 @@ use tree::Tree;
 pub use beginning::{begin_alike, counted_bytes};
 pub use item::item_of_turn;
 pub use kept::{KEPT_BYTES, RolloutBooks};
-pub use place::{bring_back, missed_place};
+pub use place::{bring_back, missed_place, place_of};
 
 /// The folder, below Codex' own, of rollouts that were archived.
 const ARCHIVE: &str = "archived_sessions";

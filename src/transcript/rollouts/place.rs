@@ -63,8 +63,10 @@ pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptE
     Ok(place)
 }
 
-/// By the time in its name, which is that of the folders too: `rollout-2026-11-03T…` lies in `sessions/2026/11/03`.
-fn place_of(root: &Path, path: &Path) -> Option<PathBuf> {
+/// Where Codex puts a rollout of this name: by the time in it, which is that of the folders too: `rollout-2026-11-03T…`
+/// lies in `sessions/2026/11/03`.
+#[must_use]
+pub fn place_of(root: &Path, path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?;
     let date = name.to_str()?.strip_prefix("rollout-")?.get(..11)?;
     let (date, rest) = date.split_at(10);

@@ -1,0 +1,471 @@
+//! The folder of one session's copies: links and compressed files, with the list that says which of them count.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use super::list::{BUFFER_BYTES, Copy, List, Stamp, VERSION, hex, open, pass};
+use super::{HeldFile, Key};
+use crate::transcript::TranscriptError;
+use crate::transcript::parts::{Part, is_lines, whole_lines};
+
+/// The list's own file.
+pub(super) const LIST: &str = "kept.json";
+
+/// The list while it is written.
+const NEW_LIST: &str = "kept.json.new";
+
+/// How much effort goes into compressing: zstd's own default, some 300 MB/s.
+const LEVEL: i32 = 3;
+
+/// The folder, for as long as its session is locked.
+pub(super) struct Folder {
+    path: PathBuf,
+    list: List,
+    has_changed: bool,
+    /// Files that are not listed any more, to be removed once the list says so.
+    dropped: Vec<String>,
+}
+
+impl Folder {
+    /// The folder of a session, where there is one.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, TranscriptError> {
+        let place = path.join(LIST);
+        let text = match fs::read(&place) {
+            Ok(text) => text,
+            Err(error) if super::super::locate::is_absence(&error) => return Ok(None),
+            Err(error) => return Err(TranscriptError::io("read", &place)(error)),
+        };
+        let list: List = serde_json::from_slice(&text)
+            .map_err(io::Error::from)
+            .map_err(TranscriptError::io("read", &place))?;
+        if list.version > VERSION {
+            let newer = io::Error::other("a newer version of the daemon has written it");
+            return Err(TranscriptError::io("use", &place)(newer));
+        }
+        Ok(Some(Self {
+            path: path.to_owned(),
+            list,
+            has_changed: false,
+            dropped: Vec::new(),
+        }))
+    }
+
+    /// The same, made where it is missing, and without what a kill has left in it.
+    pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
+        let folder = match Self::open(path)? {
+            Some(folder) => folder,
+            None => {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(path)
+                    .map_err(TranscriptError::io("make the folder", path))?;
+                Self {
+                    path: path.to_owned(),
+                    list: List::new(key),
+                    has_changed: false,
+                    dropped: Vec::new(),
+                }
+            }
+        };
+        let swept = folder.sweep();
+        swept.map_err(TranscriptError::io("read the folder", path))?;
+        Ok(folder)
+    }
+
+    fn sweep(&self) -> io::Result<()> {
+        let copies = self.list.files.values().flatten();
+        let listed: BTreeSet<&str> = copies.map(|copy| copy.file.as_str()).collect();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_known = name
+                .to_str()
+                .is_some_and(|name| name == LIST || listed.contains(name));
+            if !is_known {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what has changed count, and removes what is not needed any more.
+    pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
+        if self.list.files.is_empty() {
+            // Nothing came of it.
+            let _still_used = fs::remove_dir(&self.path);
+            return Ok(());
+        }
+        if !std::mem::take(&mut self.has_changed) {
+            return Ok(());
+        }
+        let written = || -> io::Result<()> {
+            let new = self.path.join(NEW_LIST);
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?;
+            file.write_all(&serde_json::to_vec(&self.list)?)?;
+            file.sync_all()?;
+            fs::rename(&new, self.path.join(LIST))?;
+            // With the copies that it names, and the folder's own place.
+            File::open(&self.path)?.sync_all()?;
+            for folder in self.path.ancestors().skip(1).take(2) {
+                File::open(folder)?.sync_all()?;
+            }
+            Ok(())
+        };
+        written().map_err(TranscriptError::io("write", &self.path.join(LIST)))?;
+        for file in self.dropped.drain(..) {
+            let path = self.path.join(file);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a copy that is not needed any more could not be removed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Each copy, with what it costs.
+    pub(super) fn held(&self) -> Vec<HeldFile> {
+        let copies = self.list.files.values().flatten();
+        let held = copies.map(|copy| {
+            let path = self.path.join(&copy.file);
+            HeldFile {
+                bytes: cost(&path, copy.is_link()),
+                path,
+            }
+        });
+        held.collect()
+    }
+
+    /// When the session was last written to.
+    pub(super) fn changed_ms(&self) -> i64 {
+        let links = self.list.files.values().flatten().filter(|copy| copy.is_link());
+        let written = links.filter_map(|copy| Stamp::of(&self.path.join(&copy.file)).ok());
+        let written = written.map(|stamp| stamp.written_ms()).max();
+        written.unwrap_or_default().max(self.list.changed_ms)
+    }
+
+    /// Whether anything of it is a link.
+    pub(super) fn has_links(&self) -> bool {
+        self.list.files.values().flatten().any(Copy::is_link)
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key {
+            root: PathBuf::from(&self.list.root),
+            upstream_id: self.list.upstream_id.clone(),
+        }
+    }
+
+    /// Notes where the transcript is.
+    pub(super) fn note_place(&mut self, root: &Path, transcript: &Path) {
+        let folder = transcript
+            .parent()
+            .and_then(|folder| folder.strip_prefix(root).ok());
+        if let Some(folder) = folder.and_then(Path::to_str)
+            && self.list.folder != folder
+        {
+            folder.clone_into(&mut self.list.folder);
+            self.has_changed = true;
+        }
+    }
+
+    /// The folder in which the transcript was, below the agent's own.
+    pub(super) fn place(&self) -> &Path {
+        Path::new(&self.list.folder)
+    }
+
+    /// The name of the transcript, where it is kept.
+    pub(super) fn transcript(&self) -> Option<&str> {
+        let mut names = self.list.files.keys().map(String::as_str);
+        names.find(|name| !name.contains('/'))
+    }
+
+    /// The names of all files of which there are copies.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.files.keys().map(String::as_str)
+    }
+
+    /// The copy of a file that is to stand for it, and how many bytes of its text count: of lines, which are only ever
+    /// appended, the longest, for whatever made a later one shorter has lost something; of others the newest.
+    pub(super) fn best(&self, name: &str) -> Result<Option<(&Copy, u64)>, TranscriptError> {
+        let mut best: Option<(&Copy, u64)> = None;
+        for copy in self.list.files.get(name).into_iter().flatten() {
+            let bytes = match copy.is_link() {
+                true => text_bytes(&self.path.join(&copy.file), name)?,
+                false if self.is_whole(copy) => copy.bytes,
+                false => continue,
+            };
+            if !is_lines(Path::new(name)) || best.is_none_or(|(_, most)| bytes >= most) {
+                best = Some((copy, bytes));
+            }
+        }
+        Ok(best)
+    }
+
+    /// The text of a copy.
+    pub(super) fn text(&self, copy: &Copy) -> Result<Box<dyn Read>, TranscriptError> {
+        let path = self.path.join(&copy.file);
+        open(&path, copy).map_err(TranscriptError::io("open", &path))
+    }
+
+    /// Gives a file that the agent has a second name here. Tells whether it is known to be shorter than it was.
+    pub(super) fn link(&mut self, part: &Part) -> Result<bool, TranscriptError> {
+        let failed = |error| TranscriptError::io("look at", &part.path)(error);
+        let stamp = Stamp::of(&part.path).map_err(failed)?;
+        let newest = self.list.files.get(&part.name).and_then(|copies| copies.last());
+        let newest = newest.cloned();
+        match &newest {
+            Some(link) if link.is_link() => {
+                let own = Stamp::of(&self.path.join(&link.file));
+                if own.is_ok_and(|own| own.is_same_file(&stamp)) {
+                    return Ok(stamp.bytes < link.bytes);
+                }
+                // Another file stands in its place.
+                self.pack_link(&part.name, link)?;
+            }
+            Some(copy) if copy.source == stamp => return Ok(false),
+            Some(_) | None => {}
+        }
+        // A compressed one is not written to any more.
+        if part.packed {
+            return match newest {
+                Some(_) => Ok(false),
+                None => self.pack(part),
+            };
+        }
+        let file = self.new_file("link");
+        match fs::hard_link(&part.path, self.path.join(&file)) {
+            Ok(()) => {
+                self.add(
+                    &part.name,
+                    Copy {
+                        file,
+                        bytes: stamp.bytes,
+                        sha256: String::new(),
+                        packed_bytes: None,
+                        source: stamp,
+                    },
+                );
+                Ok(false)
+            }
+            Err(error) if !can_never_link(&error) => Err(failed(error)),
+            // It is copied with the next closing of the session, or within the day.
+            Err(_) if newest.is_some() => Ok(false),
+            Err(_) => self.pack(part),
+        }
+    }
+
+    /// Copies what is held by links only, of files that are not among these or are others by now, and lets go of the links
+    /// to those that are copied behind it.
+    pub(super) fn pack_links(&mut self, parts: &[Part]) -> Result<(), TranscriptError> {
+        let copies = self
+            .list
+            .files
+            .iter()
+            .flat_map(|(name, copies)| copies.iter().map(move |copy| (name, copy)));
+        let links = copies.filter(|(_, copy)| copy.is_link());
+        let links: Vec<(String, Copy)> = links.map(|(name, copy)| (name.clone(), copy.clone())).collect();
+        let mut first = Ok(());
+        for (name, link) in links {
+            let own = Stamp::of(&self.path.join(&link.file)).ok();
+            let is_shared = parts.iter().filter(|part| part.name == name).any(|part| {
+                let there = Stamp::of(&part.path).ok();
+                own.zip(there)
+                    .is_some_and(|(own, there)| own.is_same_file(&there))
+            });
+            if !is_shared {
+                let packed = self.pack_link(&name, &link);
+                first = first.and(packed);
+            }
+        }
+        first
+    }
+
+    /// Copies what a link holds, and lets go of it.
+    fn pack_link(&mut self, name: &str, link: &Copy) -> Result<(), TranscriptError> {
+        let path = self.path.join(&link.file);
+        if path.symlink_metadata().is_ok() {
+            let part = Part {
+                bytes: text_bytes(&path, name)?,
+                path,
+                name: name.to_owned(),
+                packed: false,
+                known_as: None,
+            };
+            self.pack(&part)?;
+        }
+        self.drop_links(name);
+        Ok(())
+    }
+
+    /// Copies a file as far as it is not copied yet. Tells whether it is no continuation of what was copied before.
+    pub(super) fn pack(&mut self, part: &Part) -> Result<bool, TranscriptError> {
+        let failed = |error| TranscriptError::io("copy", &part.path)(error);
+        let stamp = Stamp::of(&part.path).map_err(failed)?;
+        let mut copies = self.list.files.get(&part.name).into_iter().flatten();
+        let newest = copies.rfind(|copy| !copy.is_link()).cloned();
+        if let Some(copy) = &newest {
+            let is_there = self.is_whole(copy);
+            if is_there && copy.source == stamp && copy.bytes == part.bytes {
+                self.drop_links(&part.name);
+                return Ok(false);
+            }
+            if is_there && copy.bytes <= part.bytes {
+                let grown = self.extended(copy, part, stamp).map_err(failed)?;
+                if let Some(grown) = grown {
+                    self.replace(&part.name, grown);
+                    return Ok(false);
+                }
+            }
+        }
+        let file = self.new_file("zst");
+        let path = self.path.join(&file);
+        let written = || -> io::Result<Copy> {
+            let packed = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            let mut digest = Sha256::new();
+            let packed_bytes = append(packed, &mut part.open()?, part.bytes, &mut digest)?;
+            Ok(Copy {
+                file,
+                bytes: part.bytes,
+                sha256: hex(digest),
+                packed_bytes: Some(packed_bytes),
+                source: stamp,
+            })
+        };
+        let copy = written().inspect_err(|_| {
+            // Else the next one who looks does.
+            let _left = fs::remove_file(&path);
+        });
+        self.add(&part.name, copy.map_err(failed)?);
+        self.drop_links(&part.name);
+        Ok(newest.is_some())
+    }
+
+    /// A copy with what was appended to its source since; none when the source begins otherwise.
+    fn extended(&self, copy: &Copy, part: &Part, stamp: Stamp) -> io::Result<Option<Copy>> {
+        let mut text = part.open()?;
+        let mut digest = Sha256::new();
+        pass(&mut text, copy.bytes, &mut digest, |_| Ok(()))?;
+        if hex(digest.clone()) != copy.sha256 {
+            return Ok(None);
+        }
+        let mut grown = Copy {
+            source: stamp,
+            bytes: part.bytes,
+            ..copy.clone()
+        };
+        if part.bytes > copy.bytes {
+            let mut packed = OpenOptions::new().write(true).open(self.path.join(&copy.file))?;
+            // Behind that stands what one left who was killed, if anything.
+            packed.set_len(copy.packed_bytes.unwrap_or_default())?;
+            packed.seek(SeekFrom::End(0))?;
+            grown.packed_bytes = Some(append(packed, &mut text, part.bytes - copy.bytes, &mut digest)?);
+            grown.sha256 = hex(digest);
+        }
+        Ok(Some(grown))
+    }
+
+    /// Whether a compressed copy's file is there as a whole.
+    fn is_whole(&self, copy: &Copy) -> bool {
+        let metadata = fs::metadata(self.path.join(&copy.file));
+        let there = metadata.map_or(0, |metadata| metadata.len());
+        copy.packed_bytes.is_some_and(|bytes| bytes <= there)
+    }
+
+    fn new_file(&mut self, ending: &str) -> String {
+        let file = format!("{}.{ending}", self.list.next);
+        self.list.next += 1;
+        file
+    }
+
+    fn add(&mut self, name: &str, copy: Copy) {
+        self.has_changed = true;
+        self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
+        self.list.files.entry(name.to_owned()).or_default().push(copy);
+    }
+
+    /// Puts a copy in the place of what it was before, and lets go of the links.
+    fn replace(&mut self, name: &str, copy: Copy) {
+        self.has_changed = true;
+        self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
+        let mut copies = self.list.files.get_mut(name).into_iter().flatten();
+        if let Some(place) = copies.find(|place| place.file == copy.file) {
+            *place = copy;
+        }
+        self.drop_links(name);
+    }
+
+    fn drop_links(&mut self, name: &str) {
+        let Some(copies) = self.list.files.get_mut(name) else {
+            return;
+        };
+        let links = copies.extract_if(.., |copy| copy.is_link());
+        let dropped: Vec<String> = links.map(|copy| copy.file).collect();
+        if copies.is_empty() {
+            self.list.files.remove(name);
+        }
+        self.has_changed |= !dropped.is_empty();
+        self.dropped.extend(dropped);
+    }
+}
+
+/// Compresses so many bytes into a file, as a frame of its own, and syncs it. Gives the file's length.
+fn append(packed: File, text: &mut dyn Read, bytes: u64, digest: &mut Sha256) -> io::Result<u64> {
+    let writer = BufWriter::with_capacity(BUFFER_BYTES, packed);
+    let mut encoder = zstd::Encoder::new(writer, LEVEL)?;
+    encoder.include_checksum(true)?;
+    pass(text, bytes, digest, |read| encoder.write_all(read))?;
+    let file = encoder
+        .finish()?
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
+}
+
+/// How much of a file counts, by its name.
+fn text_bytes(path: &Path, name: &str) -> Result<u64, TranscriptError> {
+    if is_lines(Path::new(name)) {
+        return whole_lines(path);
+    }
+    let metadata = path.symlink_metadata();
+    metadata
+        .map(|metadata| metadata.len())
+        .map_err(TranscriptError::io("look at", path))
+}
+
+/// What a copy takes on the disk that would be free without it.
+fn cost(path: &Path, is_link: bool) -> u64 {
+    path.symlink_metadata().map_or(0, |metadata| {
+        let is_shared = is_link && metadata.nlink() > 1;
+        if is_shared { 0 } else { metadata.len() }
+    })
+}
+
+/// Whether the file system gives no file a second name, or not this one.
+fn can_never_link(error: &io::Error) -> bool {
+    let never = [
+        Errno::XDEV,
+        Errno::PERM,
+        Errno::MLINK,
+        Errno::NOTSUP,
+        Errno::NOSYS,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|code| never.iter().any(|errno| errno.raw_os_error() == code))
+}

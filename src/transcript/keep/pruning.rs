@@ -1,0 +1,151 @@
+//! What all copies cost together, and removing those that are older or more than is wanted.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::folder::Folder;
+use super::{Archive, Key};
+use crate::transcript::TranscriptError;
+use crate::transcript::locate::is_absence;
+
+/// How a folder is called that is being removed.
+pub(super) const GONE: &str = "gone-";
+
+/// What all copies are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How many sessions are kept.
+    pub sessions: u64,
+    /// How many files they have.
+    pub files: u64,
+    /// What they take on the disk.
+    pub bytes: u64,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// How many sessions.
+    pub sessions: u64,
+    /// How many bytes these took.
+    pub bytes: u64,
+}
+
+/// One session's folder, as a look at all of them sees it.
+struct Seen {
+    place: PathBuf,
+    key: Key,
+    changed_ms: i64,
+    files: u64,
+    bytes: u64,
+    has_links: bool,
+}
+
+impl Archive {
+    /// What all copies are together.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] when the folders cannot be read.
+    pub fn total(&self) -> Result<Total, TranscriptError> {
+        let mut total = Total::default();
+        self.walk(|seen| {
+            total.sessions += 1;
+            total.files += seen.files;
+            total.bytes += seen.bytes;
+        })?;
+        Ok(total)
+    }
+
+    /// The sessions of which something is kept by a link only.
+    ///
+    /// # Errors
+    /// As [`Archive::total`].
+    pub fn linked(&self) -> Result<Vec<Key>, TranscriptError> {
+        let mut linked = Vec::new();
+        self.walk(|seen| linked.extend(seen.has_links.then_some(seen.key)))?;
+        Ok(linked)
+    }
+
+    /// Removes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and of
+    /// the others those that were written to first, until all take no more than so many bytes.
+    ///
+    /// # Errors
+    /// As [`Archive::total`].
+    pub fn prune(&self, oldest_ms: Option<i64>, most_bytes: Option<u64>) -> Result<Pruned, TranscriptError> {
+        let mut all = Vec::new();
+        self.walk(|seen| all.push(seen))?;
+        all.sort_by_key(|seen| Reverse(seen.changed_ms));
+        let mut kept_bytes = 0_u64;
+        let mut pruned = Pruned::default();
+        let mut is_full = false;
+        for seen in all {
+            let is_old = oldest_ms.is_some_and(|oldest| seen.changed_ms < oldest);
+            let with_it = kept_bytes.saturating_add(seen.bytes);
+            // What is older than one that had no room has none either, unless it takes none.
+            is_full |= most_bytes.is_some_and(|most| with_it > most);
+            let has_room = !is_full || seen.bytes == 0;
+            if has_room && !is_old {
+                kept_bytes = with_it;
+                continue;
+            }
+            let _held = self.lock(&seen.key);
+            self.remove_folder(&seen.place)?;
+            pruned.sessions += 1;
+            pruned.bytes += seen.bytes;
+        }
+        Ok(pruned)
+    }
+
+    /// Looks at the folder of each session. One that cannot be read is told in the log and left.
+    fn walk(&self, mut see: impl FnMut(Seen)) -> Result<(), TranscriptError> {
+        for root in folders(&self.folder)? {
+            let is_gone = |name: &str| name.starts_with(GONE);
+            if root
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(is_gone)
+            {
+                // Somebody was killed, or is at it.
+                let _left = fs::remove_dir_all(&root);
+                continue;
+            }
+            for place in folders(&root)? {
+                match Folder::open(&place) {
+                    Ok(Some(folder)) => {
+                        let held = folder.held();
+                        see(Seen {
+                            key: folder.key(),
+                            changed_ms: folder.changed_ms(),
+                            files: held.len() as u64,
+                            bytes: held.iter().map(|file| file.bytes).sum(),
+                            has_links: folder.has_links(),
+                            place,
+                        });
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::warn!(folder = %place.display(), %error, "what is kept of a session cannot be read");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn folders(folder: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if is_absence(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(TranscriptError::io("read the folder", folder)(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(TranscriptError::io("read the folder", folder))?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}

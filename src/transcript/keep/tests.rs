@@ -1,0 +1,465 @@
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use tempfile::TempDir;
+
+use super::folder::LIST;
+use super::*;
+use crate::transcript::locate::own_folder;
+
+const CWD: &str = "/nowhere/project";
+
+/// An agent's folder and ours.
+struct Place {
+    _held: TempDir,
+    root: PathBuf,
+    archive: Archive,
+}
+
+impl Place {
+    fn new() -> Self {
+        let held = tempfile::tempdir().unwrap();
+        Self {
+            root: held.path().join("agent"),
+            archive: Archive::new(held.path().join("kept")),
+            _held: held,
+        }
+    }
+
+    fn key(&self, id: &str) -> Key {
+        Key {
+            root: self.root.clone(),
+            upstream_id: id.to_owned(),
+        }
+    }
+
+    /// Writes a file below the folder of the sessions of [`CWD`].
+    fn put(&self, name: &str, text: &str) -> PathBuf {
+        let path = own_folder(&self.root, Path::new(CWD)).join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn link(&self, id: &str, path: &Path) -> Noticed {
+        self.archive.link(&self.key(id), Format::Claude, path).unwrap()
+    }
+
+    fn pack(&self, id: &str, path: Option<&Path>) -> Noticed {
+        self.archive.pack(&self.key(id), Format::Claude, path).unwrap()
+    }
+
+    fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+        self.archive.restore_claude(&self.key(id), Some(Path::new(CWD)))
+    }
+
+    fn files(&self, id: &str) -> Vec<(String, u64)> {
+        let held = self.archive.held(&self.key(id)).unwrap();
+        let name = |file: &HeldFile| file.path.file_name().unwrap().to_str().unwrap().to_owned();
+        held.iter().map(|file| (name(file), file.bytes)).collect()
+    }
+
+    fn names(&self, id: &str) -> Vec<String> {
+        self.files(id).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn folder(&self, id: &str) -> PathBuf {
+        self.archive.place(&self.key(id)).unwrap()
+    }
+
+    /// Deletes all that the agent has.
+    fn lose(&self) {
+        fs::remove_dir_all(self.root.join("projects")).unwrap();
+    }
+}
+
+fn append(path: &Path, text: &str) {
+    use std::io::Write;
+    let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+/// Lines that do not compress to nothing.
+fn lines(from: u32, to: u32) -> String {
+    let line = |n: u32| {
+        let word = n.wrapping_mul(2_654_435_761);
+        format!("{{\"n\":{n},\"word\":\"{word:x}\"}}\n")
+    };
+    (from..to).map(line).collect()
+}
+
+#[test]
+fn a_link_costs_nothing_until_the_agent_deletes_its_file_and_holds_what_was_appended() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 10));
+    let side = place.put("s/tool-results/t.txt", "a long result");
+    place.link("s", &path);
+    assert_eq!(
+        place.files("s"),
+        [("1.link".to_owned(), 0), ("2.link".to_owned(), 0)]
+    );
+    append(&path, &lines(10, 20));
+    let list = fs::read(place.folder("s").join(LIST)).unwrap();
+    place.link("s", &path);
+    assert_eq!(
+        fs::read(place.folder("s").join(LIST)).unwrap(),
+        list,
+        "nothing is written for what is shared"
+    );
+    place.lose();
+    assert_eq!(place.files("s")[0].1, lines(0, 20).len() as u64);
+    assert_eq!(place.restore("s").unwrap(), [side.clone(), path.clone()]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
+    assert_eq!(fs::read_to_string(&side).unwrap(), "a long result");
+    // Also where nobody says which folder it ran in.
+    place.lose();
+    place.archive.restore_claude(&place.key("s"), None).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
+    // It is a copy: what is done to it is not done to ours.
+    fs::write(&path, "").unwrap();
+    place.lose();
+    place.restore("s").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
+}
+
+#[test]
+fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 1_000));
+    place.link("s", &path);
+    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    let [(name, first)] = &place.files("s")[..] else {
+        panic!("{:?}", place.files("s"))
+    };
+    assert!(name.ends_with(".zst") && *first > 0);
+    let packed = fs::read(place.folder("s").join(name)).unwrap();
+    // Nothing has changed: nothing is written.
+    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    assert_eq!(fs::read(place.folder("s").join(name)).unwrap(), packed);
+
+    append(&path, &lines(1_000, 1_010));
+    append(&path, "{\"torn");
+    place.link("s", &path);
+    assert_eq!(
+        place.names("s").len(),
+        2,
+        "what was appended is linked until it is packed"
+    );
+    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    assert_eq!(place.names("s"), [name.as_str()]);
+    let grown = fs::read(place.folder("s").join(name)).unwrap();
+    assert!(grown.starts_with(&packed) && grown.len() > packed.len());
+    assert!(grown.len() < packed.len() + packed.len() / 4);
+    place.lose();
+    place.restore("s").unwrap();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        lines(0, 1_010),
+        "whole lines count"
+    );
+}
+
+#[test]
+fn what_links_hold_is_packed_when_the_agents_file_is_gone() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 10));
+    place.link("s", &path);
+    assert_eq!(place.archive.linked().unwrap(), [place.key("s")]);
+    place.lose();
+    place.pack("s", None);
+    assert_eq!(place.names("s"), ["2.zst"]);
+    assert_eq!(place.archive.linked().unwrap(), []);
+    place.restore("s").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
+    // Of what was never kept there is nothing to pack, and no folder.
+    place.pack("other", None);
+    assert!(!place.folder("other").exists());
+}
+
+#[test]
+fn a_source_that_shrank_or_begins_otherwise_leaves_the_older_copy_beside_the_new_one() {
+    let changed = lines(0, 20).replacen("\"n\":0", "\"n\":7", 1);
+    for text in [lines(0, 5), changed.clone(), changed + &lines(20, 30)] {
+        let place = Place::new();
+        let path = place.put("s.jsonl", &lines(0, 20));
+        place.pack("s", Some(&path));
+        fs::write(&path, &text).unwrap();
+        assert_eq!(place.pack("s", Some(&path)), Noticed { rewritten: true });
+        assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
+        // It goes on from the newest.
+        append(&path, &lines(50, 60));
+        assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+        assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
+        place.lose();
+        place.restore("s").unwrap();
+        let longest = [lines(0, 20), format!("{text}{}", lines(50, 60))]
+            .into_iter()
+            .max_by_key(String::len);
+        assert_eq!(Some(fs::read_to_string(&path).unwrap()), longest);
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_another_takes_nothing_from_what_that_held() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 20));
+    place.link("s", &path);
+    // As the stub that is written by somebody whose file was deleted under it.
+    fs::remove_file(&path).unwrap();
+    place.put("s.jsonl", &lines(20, 21));
+    place.link("s", &path);
+    assert_eq!(place.names("s"), ["2.zst", "3.link"]);
+    assert_eq!(place.pack("s", Some(&path)), Noticed { rewritten: true });
+    place.lose();
+    place.restore("s").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
+}
+
+#[test]
+fn nothing_is_restored_over_what_is_there() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 20));
+    let side = place.put("s/subagents/agent-1.jsonl", &lines(0, 3));
+    place.pack("s", Some(&path));
+    assert_eq!(place.restore("s").unwrap(), [] as [PathBuf; 0]);
+    append(&path, &lines(20, 21));
+    assert_eq!(
+        place.restore("s").unwrap(),
+        [] as [PathBuf; 0],
+        "it holds all that is kept"
+    );
+
+    for text in [lines(0, 19), lines(1, 21), String::new()] {
+        fs::write(&path, &text).unwrap();
+        let refused = place.restore("s").unwrap_err();
+        assert!(
+            matches!(refused, TranscriptError::AlreadyExists { .. }),
+            "{refused}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    // Wherever the agent would find it.
+    fs::remove_file(&path).unwrap();
+    let elsewhere = place.root.join("projects/-elsewhere/s.jsonl");
+    fs::create_dir_all(elsewhere.parent().unwrap()).unwrap();
+    fs::write(&elsewhere, lines(5, 6)).unwrap();
+    assert!(place.restore("s").is_err());
+    fs::remove_file(&elsewhere).unwrap();
+    // What lies beside it stays as it is.
+    fs::write(&side, "another").unwrap();
+    assert_eq!(place.restore("s").unwrap(), [path]);
+    assert_eq!(fs::read_to_string(&side).unwrap(), "another");
+    assert!(matches!(
+        place.restore("other"),
+        Err(TranscriptError::NotFound { .. })
+    ));
+}
+
+/// Each state in which a kill can leave the files is one from which everything goes on.
+#[test]
+fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 20));
+    place.pack("s", Some(&path));
+    let folder = place.folder("s");
+    // A frame was appended, and the list does not say so; a copy was begun; a list was written.
+    append(&folder.join("1.zst"), "half a frame");
+    for name in ["2.zst", "3.link", "kept.json.new"] {
+        fs::write(folder.join(name), "half").unwrap();
+    }
+    // And half a restored file where the agent has its own.
+    place.lose();
+    place.restore("s").unwrap();
+    let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!((fs::read_to_string(&path).unwrap(), left), (lines(0, 20), 1));
+
+    append(&path, &lines(20, 40));
+    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    let mut there: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    there.sort();
+    assert_eq!(there, ["1.zst", LIST]);
+    place.lose();
+    let temporary = {
+        let digest = digest(b"s.jsonl");
+        place.put(&format!(".{}.restored.tmp", &digest[..16]), "half")
+    };
+    place.restore("s").unwrap();
+    assert!(!temporary.exists());
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 40));
+}
+
+#[test]
+fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 500));
+    place.pack("s", Some(&path));
+    let packed = place.folder("s").join("1.zst");
+    let whole = fs::read(&packed).unwrap();
+    let mut broken = whole.clone();
+    let middle = broken.len() / 2;
+    broken[middle] ^= 0xff;
+    fs::write(&packed, &broken).unwrap();
+    place.lose();
+    assert!(place.restore("s").is_err());
+    let folder = path.parent().unwrap();
+    assert_eq!(
+        fs::read_dir(folder).unwrap().count(),
+        0,
+        "nothing of it is left there"
+    );
+    // One of which the end is missing is begun anew.
+    fs::write(&packed, &whole[..middle]).unwrap();
+    place.put("s.jsonl", &lines(0, 501));
+    place.pack("s", Some(&path));
+    assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
+}
+
+#[test]
+fn nobody_else_can_look_into_it() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 5));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    place.pack("s", Some(&path));
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let folder = place.folder("s");
+    assert_eq!(mode(place.archive.folder()), 0o700);
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("1.zst")), 0o600);
+    assert_eq!(mode(&folder.join(LIST)), 0o600);
+    place.lose();
+    place.restore("s").unwrap();
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+}
+
+#[test]
+fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
+    let place = Place::new();
+    for (id, seconds) in [("a", 1_000), ("b", 3_000), ("c", 2_000)] {
+        let path = place.put(&format!("{id}.jsonl"), &lines(0, 100));
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        fs::File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(at)
+            .unwrap();
+        match id {
+            "c" => place.link(id, &path),
+            _ => place.pack(id, Some(&path)),
+        };
+    }
+    let held = || ["a", "b", "c"].map(|id| !place.files(id).is_empty());
+    let total = place.archive.total().unwrap();
+    let one = total.bytes / 2;
+    assert_eq!((total.sessions, total.files), (3, 3));
+    assert_eq!(
+        place.archive.prune(None, Some(total.bytes)).unwrap(),
+        Pruned::default()
+    );
+    assert_eq!(
+        place.archive.prune(Some(1_000_000), None).unwrap(),
+        Pruned::default()
+    );
+    // What costs nothing makes no room.
+    let pruned = place.archive.prune(None, Some(one)).unwrap();
+    assert_eq!(
+        pruned,
+        Pruned {
+            sessions: 1,
+            bytes: one
+        }
+    );
+    assert_eq!(held(), [false, true, true]);
+    place.archive.prune(Some(2_500_000), None).unwrap();
+    assert_eq!(held(), [false, true, false]);
+    place.archive.prune(None, Some(0)).unwrap();
+    assert_eq!(place.archive.total().unwrap(), Total::default());
+}
+
+#[test]
+fn removed_copies_are_gone() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 5));
+    place.pack("s", Some(&path));
+    place.archive.remove(&place.key("s")).unwrap();
+    place.archive.remove(&place.key("s")).unwrap();
+    assert_eq!(place.files("s"), []);
+    assert!(!place.archive.has_transcript(&place.key("s")).unwrap());
+    assert!(path.exists());
+    for id in ["..", "a/b", ""] {
+        assert!(place.archive.remove(&place.key(id)).is_err(), "{id:?}");
+    }
+}
+
+const PARENT: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
+const CHILD: &str = "01a1fc16-ffed-7ff1-b050-3a83130f7a04";
+
+fn rollout(place: &Place, id: &str, base: Option<&str>) -> PathBuf {
+    let folder = place.root.join("sessions/2026/11/03");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("rollout-2026-11-03T10-00-00-{id}.jsonl"));
+    let base = base.map_or_else(String::new, |base| {
+        format!(
+            ",\"history_base\":{{\"thread_id\":\"{base}\",\"end_ordinal_exclusive\":3,\"end_byte_offset\":9}}"
+        )
+    });
+    let meta = format!("{{\"type\":\"session_meta\",\"payload\":{{\"id\":\"{id}\"{base}}}}}\n");
+    fs::write(&path, meta + &lines(0, 10)).unwrap();
+    path
+}
+
+#[test]
+fn a_rollout_comes_back_with_those_that_it_continues() {
+    let place = Place::new();
+    let parent = rollout(&place, PARENT, None);
+    let child = rollout(&place, CHILD, Some(PARENT));
+    let texts = [&parent, &child].map(|path| fs::read_to_string(path).unwrap());
+    for (id, path) in [(PARENT, &parent), (CHILD, &child)] {
+        place.archive.link(&place.key(id), Format::Codex, path).unwrap();
+        place
+            .archive
+            .pack(&place.key(id), Format::Codex, Some(path))
+            .unwrap();
+    }
+    let restore = || place.archive.restore_codex(&place.key(CHILD)).unwrap();
+    assert_eq!(restore(), [] as [PathBuf; 0]);
+    fs::remove_dir_all(place.root.join("sessions")).unwrap();
+    assert_eq!(restore(), [parent.clone(), child.clone()]);
+    assert_eq!(
+        [&parent, &child].map(|path| fs::read_to_string(path).unwrap()),
+        texts
+    );
+    fs::remove_file(&parent).unwrap();
+    // Of the one that is asked for nothing is missing; those behind are put back with it.
+    assert_eq!(restore(), [parent]);
+    fs::write(&child, "another\n").unwrap();
+    assert!(place.archive.restore_codex(&place.key(CHILD)).is_err());
+}
+
+#[test]
+fn a_rollout_that_codex_has_compressed_is_what_it_was() {
+    let place = Place::new();
+    let key = place.key(PARENT);
+    let path = rollout(&place, PARENT, None);
+    let text = fs::read_to_string(&path).unwrap();
+    place.archive.pack(&key, Format::Codex, Some(&path)).unwrap();
+    let packed = path.with_extension("jsonl.zst");
+    fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    place.archive.link(&key, Format::Codex, &packed).unwrap();
+    let noticed = place.archive.pack(&key, Format::Codex, Some(&packed)).unwrap();
+    assert_eq!(
+        (noticed, place.names(PARENT)),
+        (Noticed::default(), vec!["1.zst".to_owned()])
+    );
+    assert_eq!(place.archive.restore_codex(&key).unwrap(), [] as [PathBuf; 0]);
+    fs::remove_file(&packed).unwrap();
+    assert_eq!(
+        place.archive.restore_codex(&key).unwrap(),
+        std::slice::from_ref(&path)
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
