@@ -21,6 +21,7 @@ pub mod event;
 pub mod export;
 pub mod history;
 pub mod id;
+pub mod keep;
 pub mod link;
 pub mod raw;
 pub mod transcript;

@@ -29,6 +29,7 @@ use crate::event::EventEnvelope;
 use crate::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use crate::history::{CheckpointAnswer, CheckpointPage, HistoryPage};
 use crate::id::{AgentName, CheckpointId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
+use crate::keep::{KeepAnswer, RestoreAnswer};
 use crate::link::Fidelity;
 use crate::raw::{PromptContent, RawJson};
 use crate::transcript::TranscriptPage;
@@ -413,6 +414,27 @@ pub trait TranscriptRpc {
         agent: Option<AgentName>,
         repair: Option<bool>,
     ) -> RpcResult<CheckAnswer>;
+
+    /// Copies the transcripts of a conversation's sessions, or that of one session, with what lies beside them, into the
+    /// daemon's data folder, as far as they are not copied yet, and tells what each copy takes. Without a name nothing is
+    /// copied, and the answer tells what all copies are together. Also where `[keep]` has turned it off.
+    #[method(name = "keep", param_kind = map)]
+    async fn keep(
+        &self,
+        #[argument(rename = "upstreamId")] upstream_id: Option<UpstreamId>,
+        #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
+        agent: Option<AgentName>,
+    ) -> RpcResult<KeepAnswer>;
+
+    /// Puts what is kept of a conversation's sessions, or of one session, back to where its agent looks for it; what is there
+    /// already stays as it is. A transcript that is there and does not hold what is kept is a conflict.
+    #[method(name = "restore", param_kind = map)]
+    async fn restore(
+        &self,
+        #[argument(rename = "upstreamId")] upstream_id: Option<UpstreamId>,
+        #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
+        agent: Option<AgentName>,
+    ) -> RpcResult<RestoreAnswer>;
 }
 
 /// Methods about checkpoints.

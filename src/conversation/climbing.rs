@@ -286,10 +286,18 @@ impl Climber {
         let mut lease = Some(lease);
         loop {
             let step = climb.next_step();
-            // Beside the opening: the agent reads the same file, and takes longer.
-            let look = climb.can_be_short(&step).then(|| self.look_at_head(climb.goal()));
+            let can_be_short = climb.can_be_short(&step);
+            // Beside the opening: the agent reads the same file, and takes longer. What is to be put back is not there yet.
+            let is_there = !matches!(
+                step,
+                Step::Open {
+                    via: Via::Archive,
+                    ..
+                }
+            );
+            let look = (can_be_short && is_there).then(|| self.look_at_head(climb.goal()));
             let loading = match &step {
-                Step::Open { upstream_id, .. } => Some(self.load(upstream_id)),
+                Step::Open { upstream_id, .. } if is_there => Some(self.load(upstream_id, false)),
                 _ => None,
             };
             let outcome = match &step {
@@ -311,6 +319,7 @@ impl Climber {
                 Outcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
                     let mut held = Held(Some(session));
+                    let look = look.or_else(|| can_be_short.then(|| self.look_at_head(climb.goal())));
                     if let Some(look) = look
                         // One that cannot be read is told below, with what was loaded.
                         && let Ok(Ok(Some(file))) = look.await
@@ -326,7 +335,7 @@ impl Climber {
                     }
                     let loaded = match step {
                         Step::Open { .. } | Step::Copy { .. } => {
-                            self.loaded(loading, &answer.upstream_id).await
+                            self.loaded(loading, &answer.upstream_id, !is_there).await
                         }
                         _ => Ok(None),
                     };
@@ -334,6 +343,9 @@ impl Climber {
                         Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
                         Err(unread) => Some(unread.clone()),
                     };
+                    if let Ok(Some(counted)) = &loaded {
+                        climb.note_lacking(counted.lacking);
+                    }
                     if let Some(lost) = lost
                         && !climb.opened_damaged(&lost)
                     {
@@ -401,9 +413,12 @@ impl Climber {
                     // Whatever came of it is told in the log.
                     let _closed = timeout(CLOSING_LIMIT, closing).await;
                 }
-                if *via == Via::Located
-                    && let Err(failure) = self.bring_back(upstream_id).await
-                {
+                let put_back = match via {
+                    Via::Located => self.bring_back(upstream_id).await,
+                    Via::Archive => self.restore(climb.goal(), upstream_id).await,
+                    _ => Ok(()),
+                };
+                if let Err(failure) = put_back {
                     return Outcome::Failed(failure);
                 }
                 let opening = self.reopening(climb, upstream_id.clone());

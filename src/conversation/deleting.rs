@@ -15,12 +15,13 @@ use crate::transcript::library::Library;
 
 use super::climbing::acquire;
 use super::disk;
+use super::keeping;
 use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held: by the agent's own method where it has one, else
 /// the transcript, without what lies beside that: a fork of it, which is another conversation's, names files there. What
 /// cannot be deleted, or may be another's, is logged and stays, and so does what came along when another was adopted: those
-/// sessions were made elsewhere, and nobody named them.
+/// sessions were made elsewhere, and nobody named them. Our own copies go with what is deleted.
 pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &ConversationRecord) {
     let Ok(entry) = services.agent(&record.agent) else {
         return;
@@ -46,6 +47,7 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
             None
         }
     };
+    let mut own = Vec::new();
     for id in held {
         match services.store.owners(&id, Some(&entry.transcript_root())) {
             Ok(owners) if owners.iter().all(|owner| *owner == record.id) => {}
@@ -55,6 +57,7 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
                 continue;
             }
         }
+        own.push(id.clone());
         let by_agent = match &lease {
             Some(lease) => lease.calls().delete(&Handle::new(id.as_str())).await.map(|_| ()),
             None => Err(CallError::Closing),
@@ -69,6 +72,21 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::warn!(%error, "a transcript could not be deleted");
         }
+    }
+    let Some((root, _)) = entry.listed_transcripts() else {
+        return;
+    };
+    // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
+    let (services, root) = (Arc::clone(services), root.to_path_buf());
+    let work = move || {
+        for id in own {
+            if let Err(error) = services.keeper.archive.remove(&keeping::key(&root, &id)) {
+                tracing::warn!(upstream = %id, error = chain_text(&error), "the kept copy of a transcript could not be deleted");
+            }
+        }
+    };
+    if let Err(error) = tokio::task::spawn_blocking(work).await {
+        tracing::warn!(%error, "kept copies of transcripts could not be deleted");
     }
 }
 

@@ -123,6 +123,7 @@ pub(super) fn inspect(
         turns_after_readable: readable.turns_after,
         // Of one that lies elsewhere a copy under a new id leaves no doubt which is meant.
         is_astray: false,
+        is_kept: false,
     }
 }
 

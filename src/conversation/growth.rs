@@ -34,6 +34,8 @@ pub struct Growth {
     pub prompts: Option<u64>,
     /// Whether it shrank, or another file stands in its place, while no turn ran.
     pub replaced: bool,
+    /// Whether it is shorter than its kept copy, or begins otherwise.
+    pub rewritten: bool,
 }
 
 /// How many prompts may stand in the transcript of a live session: those that stood in it when it was opened, and those

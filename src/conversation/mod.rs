@@ -23,6 +23,7 @@ pub mod folder;
 pub mod growth;
 pub mod history;
 pub mod importing;
+pub mod keeping;
 pub mod line;
 pub mod naming;
 pub mod old_bytes;

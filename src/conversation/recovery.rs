@@ -6,11 +6,12 @@
 //! either. (It is asked first, since a crash can come between the agent's writing and ours.)
 
 mod facts;
+mod reckoning;
 #[cfg(test)]
 mod tests;
 
 use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
+use bridge_protocol::link::{Attempt, Fidelity, Resumed, RollCause, Via};
 
 pub use facts::{Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
 
@@ -29,10 +30,14 @@ pub struct Climb {
     rest: Vec<Step>,
     cause: Option<RollCause>,
     fresh_tried: bool,
+    /// Our kept copy was put back, or could not be.
+    restored_tried: bool,
     /// The agent has opened the head, but its transcript holds less than was acknowledged.
     head_is_short: bool,
     /// The session that the agent has opened now lacks records; how many turns these cost nobody knows.
     is_damaged: bool,
+    /// How many turns the session that the agent has opened now is known to lack.
+    lacking: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +46,7 @@ enum Stage {
     Opening,
     Inspecting,
     Locating,
+    Restoring,
     CopyingHead,
     Rest,
     Done,
@@ -68,8 +74,10 @@ impl Climb {
             rest: Vec::new(),
             cause: None,
             fresh_tried: false,
+            restored_tried: false,
             head_is_short: false,
             is_damaged: false,
+            lacking: 0,
         }
     }
 
@@ -140,6 +148,8 @@ impl Climb {
                 self.stage = Stage::Rest;
             }
             (Step::Open { .. }, Stage::Locating, _) => self.stage = self.stage_below_locating(),
+            // By now it may be there, for a copy of it under another id.
+            (Step::Open { .. }, Stage::Restoring, _) => self.stage = Stage::Inspecting,
             (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {
                 self.stage = Stage::Rest;
             }
@@ -173,12 +183,15 @@ impl Climb {
         } else if head_file.as_ref().is_some_and(|file| !file.usable()) {
             self.cause = Some(RollCause::Damaged);
         }
-        let is_astray = inspection.is_astray;
+        let (is_astray, is_kept) = (inspection.is_astray, inspection.is_kept && head_file.is_none());
         self.inspection = Some(inspection);
         self.rest = self.plan_rest();
         let brought_back = |(_, via, _): &(UpstreamId, Via, String)| *via == Via::Located;
         self.stage = if is_astray && self.can_reopen() && !self.goal.refused.iter().any(brought_back) {
             Stage::Locating
+        } else if is_kept && self.may_restore() {
+            self.restored_tried = true;
+            Stage::Restoring
         } else {
             self.stage_below_locating()
         };
@@ -192,6 +205,12 @@ impl Climb {
         } else {
             Stage::Rest
         }
+    }
+
+    /// Whether our kept copy is worth a try: it was not tried yet, and the agent can open it.
+    fn may_restore(&self) -> bool {
+        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::Archive);
+        self.can_reopen() && !refused_one && !self.restored_tried && self.head_written()
     }
 
     /// Whether the disk can show that a session which the agent opens has lost turns.
@@ -252,6 +271,7 @@ impl Climb {
             return true;
         }
         self.is_damaged = false;
+        self.lacking = 0;
         self.cause = Some(RollCause::Damaged);
         self.attempts.push(Attempt {
             upstream_id: step.target(),
@@ -264,6 +284,11 @@ impl Climb {
         }
         self.stage = Stage::Rest;
         false
+    }
+
+    /// Notes how many turns the session lacks that the last step opened, before [`Climb::opened_damaged`].
+    pub fn note_lacking(&mut self, turns: u64) {
+        self.lacking = turns;
     }
 
     /// Records that the last step worked, and tells how the session came back.
@@ -323,14 +348,8 @@ impl Climb {
             Stage::Start | Stage::Done => Step::GiveUp,
             Stage::Opening => self.opening_step(),
             Stage::Inspecting => Step::Inspect,
-            Stage::Locating => match &self.goal.head {
-                Some(head) => Step::Open {
-                    upstream_id: head.upstream_id.clone(),
-                    via: Via::Located,
-                    fresh_process: false,
-                },
-                None => Step::GiveUp,
-            },
+            Stage::Locating => self.open_head(Via::Located),
+            Stage::Restoring => self.open_head(Via::Archive),
             Stage::CopyingHead => match &self.goal.head {
                 Some(head) => Step::Copy {
                     source: head.upstream_id.clone(),
@@ -340,6 +359,17 @@ impl Climb {
                 None => Step::GiveUp,
             },
             Stage::Rest => self.rest_step(),
+        }
+    }
+
+    fn open_head(&self, via: Via) -> Step {
+        match &self.goal.head {
+            Some(head) => Step::Open {
+                upstream_id: head.upstream_id.clone(),
+                via,
+                fresh_process: false,
+            },
+            None => Step::GiveUp,
         }
     }
 
@@ -467,125 +497,6 @@ impl Climb {
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
         is_way.then_some((kept, 0, step))
-    }
-
-    fn missing_after(&self, step: &Step) -> u64 {
-        let total = self.total_turns();
-        match step {
-            Step::Copy {
-                source,
-                via: Via::OlderLink,
-                ..
-            }
-            | Step::Open {
-                upstream_id: source,
-                via: Via::OlderLink,
-                ..
-            } => {
-                let position = self
-                    .goal
-                    .ancestors
-                    .iter()
-                    .position(|ancestor| ancestor.upstream_id == *source);
-                let on_disk = position
-                    .and_then(|index| self.inspection.as_ref()?.ancestors.get(index)?.as_ref())
-                    .map_or(0, |file| file.turns);
-                let after = position
-                    .and_then(|index| self.goal.ancestors.get(index))
-                    .map_or(0, |s| s.turns_after);
-                // Whichever source knows more of what came after.
-                after.max(total.saturating_sub(on_disk))
-            }
-            Step::Text => {
-                let found = self.inspection.as_ref();
-                let (readable, after) =
-                    found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
-                let told = readable.min(PREAMBLE_TURNS);
-                // Whichever source knows more.
-                (readable - told + after).max(total.saturating_sub(told))
-            }
-            Step::Fresh => total,
-            // A record that is missing takes at least a part of a turn along.
-            Step::Copy {
-                via: Via::Rebuilt, ..
-            } => {
-                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                let kept = on_disk.map_or(0, |file| file.repaired_turns);
-                self.turns_of_head().saturating_sub(kept).max(1)
-            }
-            Step::Open { .. } if self.head_is_short => {
-                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1))
-            }
-            Step::Copy { .. } => {
-                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                total.saturating_sub(on_disk.map_or(0, |file| file.turns))
-            }
-            Step::Open { .. } | Step::Inspect | Step::GiveUp => 0,
-        }
-    }
-
-    /// Turns of the whole history, as far as anything tells.
-    fn total_turns(&self) -> u64 {
-        let found = self.inspection.as_ref();
-        let readable = found.map_or(0, |found| found.readable_turns);
-        let of_head = self.turns_that_count();
-        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short {
-            return readable.max(of_head);
-        }
-        // What the head carries is counted already, where it could be.
-        let carried = self.goal.head.as_ref().map_or(0, |head| head.carried_turns);
-        let nearest = found.and_then(|found| found.ancestors.first()?.as_ref());
-        let inherited = if carried > 0 {
-            0
-        } else {
-            nearest.map_or(0, |file| file.turns)
-        };
-        (inherited + of_head).max(readable)
-    }
-
-    /// Turns that the head's own transcript should hold.
-    fn turns_of_head(&self) -> u64 {
-        let head = self.goal.head.as_ref();
-        head.map_or(0, |head| head.carried_turns + head.turns)
-    }
-
-    /// The same without those that somebody went back behind within the agent: they are no part of the history any more.
-    fn turns_that_count(&self) -> u64 {
-        let of_head = self.turns_of_head();
-        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-        file.filter(|file| file.went_back(of_head))
-            .map_or(of_head, |file| file.turns)
-    }
-
-    /// What is wrong with the head's transcript, in words.
-    fn loss(&self) -> String {
-        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-        let (turns, breaks) = file.map_or((0, 0), |file| (file.turns, file.breaks));
-        let damage = match breaks {
-            0 => String::new(),
-            1 => "is damaged (a record is missing from its middle) and ".to_owned(),
-            _ => format!("is damaged ({breaks} records are missing from its middle) and "),
-        };
-        format!(
-            "its transcript {damage}holds {turns} of {} turns",
-            self.turns_of_head()
-        )
-    }
-
-    fn head_written(&self) -> bool {
-        self.goal.head.as_ref().is_some_and(|head| head.written)
-    }
-
-    fn has_history(&self) -> bool {
-        let Some(head) = &self.goal.head else { return false };
-        let found = self.inspection.as_ref();
-        let on_disk = found.is_some_and(|found| {
-            let of_head = found.head.as_ref();
-            found.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
-        });
-        let goes_on = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
-        head.written || on_disk || goes_on || self.turns_of_head() > 0
     }
 }
 

@@ -6,6 +6,7 @@
 mod adopting;
 mod carrying;
 mod filter;
+mod keeping;
 mod last_life;
 mod looking;
 mod reading;

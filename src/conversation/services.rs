@@ -20,6 +20,7 @@ use crate::transcript::library::Library;
 use super::error::ConversationError;
 use super::events::Hub;
 use super::growth::TurnEnds;
+use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
 use super::state::Rules;
 use super::wakings::Wakings;
@@ -50,6 +51,8 @@ pub struct Services {
     pub old_bytes: OldBytes,
     /// When conversations go on by themselves.
     pub wakings: Wakings,
+    /// Copies of transcripts.
+    pub keeper: Keeper,
 }
 
 impl Services {

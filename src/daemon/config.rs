@@ -20,6 +20,7 @@ use crate::agent::process::AgentCommand;
 use crate::agent::profile::AgentKind;
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
+use crate::conversation::keeping::KeepRules;
 use crate::conversation::state::Rules;
 
 #[cfg(test)]
@@ -39,8 +40,8 @@ pub struct Config {
     pub agents: toml::Table,
     /// Limits.
     pub limits: Limits,
-    /// How transcripts are kept. Read so that a file may have it; nothing is kept by this version.
-    pub keep: Option<toml::Table>,
+    /// How transcripts are kept.
+    pub keep: Keep,
 }
 
 /// One agent of the file.
@@ -83,6 +84,40 @@ pub struct Limits {
     pub connections: usize,
     /// Most requests of one client that are not answered yet.
     pub requests_in_flight: usize,
+}
+
+/// How transcripts are kept.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Keep {
+    /// Whether they are kept without being asked for.
+    pub enabled: bool,
+    /// For how many days after they were last written to; for ever where it does not stand there.
+    pub days: Option<u64>,
+    /// How many bytes all copies may take on the disk; any number where it does not stand there.
+    pub bytes: Option<u64>,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            days: None,
+            bytes: None,
+        }
+    }
+}
+
+impl Keep {
+    /// The same, as conversations have it.
+    #[must_use]
+    pub fn rules(&self) -> KeepRules {
+        KeepRules {
+            is_on: self.enabled,
+            days: self.days,
+            bytes: self.bytes,
+        }
+    }
 }
 
 /// Minutes, with their fractions, in milliseconds; more than there are is for ever.
@@ -151,6 +186,16 @@ pub enum ConfigError {
         /// The least that works.
         least: usize,
     },
+    /// A bound of what is kept cannot be used.
+    #[error(
+        "keep.{name} must be at least {least}; without it there is no such bound, and enabled = false keeps nothing"
+    )]
+    Keep {
+        /// Which.
+        name: &'static str,
+        /// The least that works.
+        least: u64,
+    },
 }
 
 /// What the catalog is made from, beside the file.
@@ -169,7 +214,7 @@ impl Config {
     /// Reads the file's text.
     ///
     /// # Errors
-    /// [`ConfigError::Syntax`] with the line, [`ConfigError::Limit`].
+    /// [`ConfigError::Syntax`] with the line, [`ConfigError::Limit`], [`ConfigError::Keep`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text)?;
         let limits = &config.limits;
@@ -183,6 +228,15 @@ impl Config {
         for (name, value, least) in least {
             if value < least {
                 return Err(ConfigError::Limit { name, least });
+            }
+        }
+        let kept = [
+            ("days", config.keep.days, 1),
+            ("bytes", config.keep.bytes, 1_000_000),
+        ];
+        for (name, value, least) in kept {
+            if value.is_some_and(|value| value < least) {
+                return Err(ConfigError::Keep { name, least });
             }
         }
         // Without any time for it no session can be opened.

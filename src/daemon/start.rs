@@ -25,6 +25,7 @@ use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
 use crate::conversation::error::ConversationError;
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
+use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
@@ -267,6 +268,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
         wakings: Wakings::new(config.limits.continuations),
+        keeper: Keeper::new(paths.data.join("kept"), keep_rules(&config, arguments)),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
@@ -301,6 +303,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let limits = socket_limits(&config);
     let server = tokio::spawn(serve(listener, methods(daemon)?, limits, stop_serving.clone()));
     registry.wake_conversations();
+    registry.keep_transcripts();
     announce_ready(arguments, &paths);
 
     let request = tokio::select! {
@@ -515,6 +518,15 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
             error = chain_text(&error),
             "the processes of the last life are still remembered"
         );
+    }
+}
+
+/// Nothing outlives a daemon that has its store in memory.
+fn keep_rules(config: &Config, arguments: &Arguments) -> KeepRules {
+    let rules = config.keep.rules();
+    KeepRules {
+        is_on: rules.is_on && !arguments.ephemeral,
+        ..rules
     }
 }
 

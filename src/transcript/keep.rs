@@ -136,6 +136,23 @@ impl Archive {
         left.and(packed).map(|()| noticed)
     }
 
+    /// Notes that something that was written to at this time (in milliseconds since the epoch) goes on from a session, so that
+    /// it counts as no older than that. Days count, so that it is not written down each time.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn note_continued(&self, key: &Key, at_ms: i64) -> Result<(), TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        match Folder::open(&place)? {
+            Some(mut folder) => {
+                folder.note_changed(at_ms);
+                folder.save()
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The copies of a session; none when nothing of it is kept.
     ///
     /// # Errors
@@ -203,9 +220,18 @@ fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError
     let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
     match format {
         Format::Claude => {
-            let parts = parts(&path)?;
+            let mut parts = parts(&path)?;
             for what in parts.left_out {
                 tracing::debug!(what, "a file beside a transcript is not kept");
+            }
+            // What lies beside a file of another name is of that one.
+            if let Some(name) = transcript
+                .file_name()
+                .filter(|name| path.file_name() != Some(name))
+                && let Some(own) = parts.files.first_mut()
+            {
+                own.name = name.to_string_lossy().into_owned();
+                parts.files.truncate(1);
             }
             Ok(parts.files)
         }

@@ -227,7 +227,7 @@ const DAMAGES: [(&str, Damage); 9] = [
 ];
 
 async fn row(format: Format, damage: Damage) -> [String; 8] {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     home.configure(&format!(
         "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
         home.path().join("codex").display()

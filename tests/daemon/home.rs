@@ -46,6 +46,11 @@ impl Home {
         home
     }
 
+    /// A home in which no transcript is kept, so that what is deleted is gone.
+    pub(crate) fn keeping_nothing() -> Self {
+        Self::with_config("[keep]\nenabled = false\n")
+    }
+
     /// A home without a configuration, on a machine without programs.
     pub(crate) fn bare() -> Self {
         let mut home = Self::new();

@@ -232,7 +232,7 @@ async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
 /// The transcript of the head is gone: the nearest ancestor is taken up at the place where it was left.
 #[tokio::test]
 async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
@@ -272,7 +272,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
 /// An ancestor is cut where it was left: what it went through afterwards is none of this history.
 #[tokio::test]
 async fn older_link_never_brings_back_what_was_left_behind() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
@@ -292,7 +292,7 @@ async fn older_link_never_brings_back_what_was_left_behind() {
 
 #[tokio::test]
 async fn older_link_after_a_copy_was_lost_too() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
@@ -359,7 +359,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
 /// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish starts anew.
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
@@ -407,7 +407,7 @@ async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
 /// `minFidelity: full` refuses what is less than that, and takes what is not.
 #[tokio::test]
 async fn min_fidelity_full_takes_nothing_less() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let full = |id: ConversationId| json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});

@@ -38,7 +38,7 @@ async fn a_closed_conversation_comes_back_with_the_next_prompt() {
 /// F2: a reset chat knows nothing of the old one. Its id stays, and so does all that it ever held.
 #[tokio::test]
 async fn a_reset_starts_anew_under_the_same_id() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let settings = json!({"settings": {"model": "loop-2", "systemPrompt": "Be brief."}});

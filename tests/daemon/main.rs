@@ -48,6 +48,7 @@ mod home;
 mod in_line;
 mod inherited;
 mod interrupts;
+mod keeping;
 #[cfg(target_os = "linux")]
 mod killed_imports;
 mod ladder;

@@ -389,7 +389,7 @@ fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
 /// there again when it is put back.
 #[tokio::test]
 async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
@@ -469,7 +469,7 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
 /// nothing was kept.
 #[tokio::test]
 async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;

@@ -238,6 +238,44 @@ fn a_deleted_conversations_transcript_does_not_come_back() {
     assert_eq!(bridge.lab.transcript(&head), None);
 }
 
+/// D14: the vendor deletes what is old, with all that lies beside it. A link that was made when the turn ended is all that is
+/// left of it.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_TOOL);
+    let head = bridge.head(id);
+    bridge.wait_kept(1);
+    bridge.prompted(id, "more");
+    let expected = [&after_tool()[..], &[user("more"), model("ok: more")]].concat();
+    for round in ["from a link", "from a copy"] {
+        let whole = bridge.lab.transcript(&head).expect("the transcript");
+        let text = std::fs::read(&whole).expect("the transcript");
+        bridge.stop_daemon();
+        std::fs::remove_dir_all(bridge.lab.transcript_root().join("projects")).expect("deleted");
+        bridge.start_daemon();
+        let turn = bridge.prompted(id, round);
+        assert_eq!(turn.upstream_id.as_str(), head);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!(
+            (resumed.via, resumed.fidelity, resumed.missing_turns),
+            (Via::Archive, Fidelity::Full, 0),
+            "{resumed:?}"
+        );
+        let restored = std::fs::read(bridge.lab.transcript(&head).expect("it is back")).expect("it is read");
+        assert!(restored.starts_with(&text));
+        let asked = bridge.lab.model.asked(round);
+        assert!(asked.starts_with(&expected), "{asked:?}");
+        bridge.close(id);
+        bridge.keep(id);
+    }
+    assert_eq!(bridge.chain(id).len(), 1);
+}
+
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_stopped_daemon_leaves_no_process_behind() {

@@ -237,3 +237,35 @@ fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
     let now = bridge.get(id);
     assert_eq!((now.state, bridge.chain(id).len()), (ConversationState::Idle, 1));
 }
+
+/// D14: a fork is a rollout that goes on from another's, and neither is there any more.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let (id, head) = conversed(&bridge);
+    let fork = bridge.fork(id, false).conversation.id;
+    bridge.prompted(fork, "forked");
+    bridge.wait_kept(2);
+    let before = [id, fork].map(|id| asked_next(&bridge, id));
+    bridge.stop_daemon();
+    std::fs::remove_dir_all(bridge.lab.transcript_root().join("sessions")).expect("deleted");
+    bridge.start_daemon();
+    for (conversation, before) in [fork, id].into_iter().zip(before.into_iter().rev()) {
+        let text = format!("after all was deleted: {conversation}");
+        let turn = bridge.prompted(conversation, &text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!(resumed.fidelity, Fidelity::Full, "{resumed:?}");
+        // The fork brings back what it goes on from, so that the other one is resumed as ever.
+        let expected = match conversation == fork {
+            true => Via::Archive,
+            false => Via::Resume,
+        };
+        assert_eq!(resumed.via, expected, "{resumed:?}");
+        assert_eq!(asked(&bridge, &text), [before, vec![user(&text)]].concat());
+        assert_eq!(bridge.chain(conversation).len(), 1);
+    }
+    assert_eq!(bridge.head(id), head);
+}

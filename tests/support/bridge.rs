@@ -17,7 +17,7 @@ use bridge_protocol::conversation::{
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Link};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
+use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient, TranscriptRpcClient};
 use bridge_protocol::turn::{Interrupt, StopReason, TurnResult};
 use bridge_protocol::{AgentName, BridgeError, ConversationId};
 use rustix::process::{Pid, Signal};
@@ -309,6 +309,27 @@ impl<L: Lab> Bridge<L> {
     }
 
     /// Deletes the conversation and the transcripts that are its own.
+    /// Copies a conversation's transcripts.
+    pub(crate) fn keep(&self, id: ConversationId) {
+        let client = self.client();
+        self.call(async move { TranscriptRpcClient::keep(&*client, None, Some(id.into()), None).await })
+            .expect("transcript/keep");
+    }
+
+    /// Waits until so many sessions are kept, which happens by itself.
+    pub(crate) fn wait_kept(&self, sessions: u64) {
+        let begun = Instant::now();
+        loop {
+            let client = self.client();
+            let kept = self.call(async move { TranscriptRpcClient::keep(&*client, None, None, None).await });
+            let total = kept.expect("transcript/keep").total.expect("the sum");
+            if total.sessions >= sessions {
+                return;
+            }
+            assert!(begun.elapsed() < WAIT_LIMIT, "they are not kept: {total:?}");
+        }
+    }
+
     pub(crate) fn delete_with_transcripts(&self, id: ConversationId) {
         let client = self.app().client.clone();
         let transcripts = Some(TranscriptsOnDelete::Delete);

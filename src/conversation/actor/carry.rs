@@ -21,6 +21,7 @@ use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened, Sent};
 use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::keeping::{self, Depth};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
@@ -212,9 +213,19 @@ impl Actor {
     pub(super) fn look_again(&self, transcripts: Vec<LookAgain>) {
         for transcript in transcripts {
             match transcript {
-                LookAgain::Ended(id) => self.services.turn_ends.note(&id, self.model.id()),
+                LookAgain::Ended(id) => {
+                    self.services.turn_ends.note(&id, self.model.id());
+                    self.ask_to_keep(Depth::Linked);
+                }
                 LookAgain::Left(id) => self.services.turn_ends.note_left(&id),
             }
+        }
+    }
+
+    /// Has the head kept, where it was ever written.
+    fn ask_to_keep(&self, depth: Depth) {
+        if let Some(head) = self.model.record.chain.head().filter(|head| head.written) {
+            self.services.keeper.ask(keeping::Session::from(head), depth);
         }
     }
 
@@ -379,6 +390,8 @@ impl Actor {
             }
             if delete_transcripts {
                 crate::conversation::deleting::delete_transcripts(&services, &record).await;
+            } else if let Some(head) = record.chain.head().filter(|head| head.written) {
+                services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
             JobDone::Closed(job)
         }));

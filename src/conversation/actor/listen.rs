@@ -203,6 +203,10 @@ impl Actor {
             return;
         }
         let at = now().to_string();
+        if growth.rewritten {
+            let upstream_id = id.clone();
+            self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
+        }
         let is_live = matches!(&self.model.session, Session::Live(live) if live.upstream_id == *id);
         if let Some(session) = self.session.as_mut().filter(|_| is_live) {
             let is_exceeded = session.tally.is_exceeded_by(growth.prompts);

@@ -25,18 +25,25 @@ pub(super) struct Counted {
     pub(super) prompts: Option<u64>,
     /// What it lacks, in words, of a format of which the disk is not compared with what was acknowledged.
     pub(super) lost: Option<String>,
+    /// How many turns of those that were acknowledged on it are not there, of a rollout that was restored.
+    pub(super) lacking: u64,
 }
 
 impl Climber {
     /// Counts what a transcript holds, and the prompts in it where those can be told apart, for as long as nobody has
-    /// sent one. None for an agent whose transcripts cannot be read by this version.
-    pub(super) fn load(&self, id: &UpstreamId) -> JoinHandle<Result<Option<Counted>, ConversationError>> {
+    /// sent one. None for an agent whose transcripts cannot be read by this version. What our kept copy lacks is told too.
+    pub(super) fn load(
+        &self,
+        id: &UpstreamId,
+        is_restored: bool,
+    ) -> JoinHandle<Result<Option<Counted>, ConversationError>> {
         let services = Arc::clone(&self.services);
         let listed = self.entry.listed_transcripts();
         let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
         let (record, id) = (self.record.clone(), id.clone());
         tokio::task::spawn_blocking(move || {
-            let counted = listed.map(|(root, format)| count(&services, &record, &root, format, &id));
+            let counted =
+                listed.map(|(root, format)| count(&services, &record, &root, format, &id, is_restored));
             counted.transpose().map(Option::flatten)
         })
     }
@@ -50,8 +57,9 @@ impl Climber {
         &self,
         loading: Option<JoinHandle<Result<Option<Counted>, ConversationError>>>,
         id: &UpstreamId,
+        is_restored: bool,
     ) -> Result<Option<Counted>, String> {
-        let loading = loading.unwrap_or_else(|| self.load(id));
+        let loading = loading.unwrap_or_else(|| self.load(id, is_restored));
         let error = match loading.await.unwrap_or(Err(ConversationError::Lost)) {
             Ok(counted) => return Ok(counted),
             Err(error) => error,
@@ -74,6 +82,7 @@ fn count(
     root: &Path,
     format: Format,
     id: &UpstreamId,
+    is_restored: bool,
 ) -> Result<Option<Counted>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
     let library = &services.library;
@@ -96,14 +105,23 @@ fn count(
             (own, None, lost)
         }
     };
+    let head = record.chain.head().filter(|head| head.upstream_id == *id);
+    let lacking = match head.filter(|_| is_restored && format == Format::Codex) {
+        Some(head) => (head.turns + head.carried_turns).saturating_sub(own.turns() as u64),
+        None => 0,
+    };
+    let lost = match lacking {
+        0 => lost,
+        _ => Some(format!("the kept copy lacks the last turns ({lacking})")),
+    };
     // Of an ancestor, or a copy, the link is not there yet; it holds what is loaded by itself.
-    let turns = match record.chain.head() {
-        Some(head) if head.upstream_id == *id => {
+    let turns = match head {
+        Some(_) => {
             let lineage = services.store.lineage_all(record.id);
             let lineage = lineage.map_err(|error| store_error(&error))?;
             History::of_conversation(services, record, &lineage)?.turns()
         }
-        _ => own.turns(),
+        None => own.turns(),
     };
     let loaded = Loaded {
         step: turns as u64,
@@ -113,6 +131,7 @@ fn count(
         loaded,
         prompts,
         lost,
+        lacking,
     }))
 }
 

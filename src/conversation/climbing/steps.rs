@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use super::{Climber, Outcome, rollout};
 use crate::agent::pool::Lease;
 use crate::conversation::disk;
+use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
 use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{Opening, UntoldCopy};
@@ -43,18 +44,20 @@ impl Climber {
         let (root, record) = (root.to_path_buf(), self.record.clone());
         let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
         let services = Arc::clone(&self.services);
-        let inspect = move || match format {
-            Format::Claude => Ok(disk::inspect(
-                &services.library,
-                &root,
-                &record.cwd,
-                &goal,
-                &origins,
-            )),
-            Format::Codex => {
-                let lineage = services.store.lineage_all(record.id)?;
-                Ok(rollout::inspect(&services, &root, &record, &lineage, &goal))
-            }
+        let inspect = move || {
+            let found = match format {
+                Format::Claude => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
+                Format::Codex => {
+                    let lineage = services.store.lineage_all(record.id)?;
+                    rollout::inspect(&services, &root, &record, &lineage, &goal)
+                }
+            };
+            let head = goal.head.as_ref().map(|head| &head.upstream_id);
+            let is_kept = head.is_some_and(|id| {
+                let there = disk::transcript(&services.library, &root, format, &record.cwd, id);
+                there.is_err_and(|error| disk::is_absence(&error)) && keeping::is_kept(&services, &root, id)
+            });
+            Ok(Inspection { is_kept, ..found })
         };
         let task = tokio::task::spawn_blocking(inspect);
         let unread = |error: String| Inspection {
@@ -84,6 +87,40 @@ impl Climber {
             }
             Ok(Err(error)) => Err(StepFailure::Misplaced(chain_text(&error))),
             Err(error) => Err(StepFailure::Misplaced(error.to_string())),
+        }
+    }
+
+    /// Puts our copy of the head's transcript where the agent looks for it, and those of the sessions before it, whose
+    /// histories it may go on from; without them it goes on all the same.
+    pub(super) async fn restore(&self, goal: &Goal, id: &UpstreamId) -> Result<(), StepFailure> {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
+            return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
+        };
+        let (root, cwd, head) = (root.to_path_buf(), self.record.cwd.clone(), id.clone());
+        let ancestors: Vec<UpstreamId> = goal
+            .ancestors
+            .iter()
+            .map(|ancestor| ancestor.upstream_id.clone())
+            .collect();
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            for older in ancestors {
+                let restored = keeping::restore(&services, &root, format, Some(&cwd), &older);
+                if let Err(error) = restored
+                    && !disk::is_absence(&error)
+                {
+                    tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
+                }
+            }
+            keeping::restore(&services, &root, format, Some(&cwd), &head)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(restored)) => {
+                tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(StepFailure::Other(chain_text(&error))),
+            Err(error) => Err(StepFailure::Other(error.to_string())),
         }
     }
 

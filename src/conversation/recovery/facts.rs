@@ -131,6 +131,8 @@ pub struct Inspection {
     pub turns_after_readable: u64,
     /// Whether the head's transcript lies where its agent does not look, and can be brought back.
     pub is_astray: bool,
+    /// Whether we have a copy of our own of the head's transcript.
+    pub is_kept: bool,
 }
 
 /// What to try next.
@@ -141,7 +143,7 @@ pub enum Step {
         /// Which.
         upstream_id: UpstreamId,
         /// `Resume` or `Load`, the latter in a new process too when `fresh_process` is set; `Located` when its transcript is
-        /// to be brought back before.
+        /// to be brought back before, `Archive` when our copy of it is to be put back before.
         via: Via,
         /// Whether to start a new process for it.
         fresh_process: bool,

@@ -1,7 +1,8 @@
-//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `damaged` has heads
-//! that are, `gone_back` turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
+//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `archive` has kept
+//! copies, `damaged` heads that are damaged, `gone_back` turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
 //! before it, `unread` what the disk cannot tell.
 
+mod archive;
 mod damaged;
 mod gone_back;
 mod ladder;

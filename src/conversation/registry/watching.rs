@@ -471,7 +471,8 @@ impl Ears {
             seen.judged = old.or(restored).unwrap_or_default().max(seen.judged);
             // A turn has ended in less than was there before it was removed or cut off: it goes on anew, it was not put back.
             if seen.judged > seen.bytes && owners.iter().any(|owner| self.is_owed(owner)) {
-                seen.judged = seen.cut_at;
+                // Unless it was: what a restored one holds is none of that.
+                seen.judged = old.unwrap_or_default().min(seen.bytes).max(seen.cut_at);
             }
         }
         let before = seen.clone();

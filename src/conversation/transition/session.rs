@@ -1,7 +1,7 @@
 //! The session: climbing to it, writing it down, announcing it, losing it.
 
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause};
+use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
@@ -148,6 +148,16 @@ impl<R> Model<R> {
                     lineage: appended.entries,
                     upstream: held.into_iter().collect(),
                     events: rolled.into_iter().collect(),
+                    ..Ledger::default()
+                }
+            }
+            None if opened.resumed.via == Via::Archive => {
+                let mut restored = self.record.chain.note_restored(opened.resumed.fidelity, now);
+                if let Some(entry) = &mut restored {
+                    entry.attempts = failed_attempts(&opened.resumed);
+                }
+                Ledger {
+                    lineage: restored.into_iter().collect(),
                     ..Ledger::default()
                 }
             }

@@ -11,6 +11,7 @@ use super::{Config, Surroundings};
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
+use crate::conversation::keeping::KeepRules;
 
 /// A machine: a folder on `PATH`, and the variables that are set.
 struct Machine {
@@ -437,8 +438,28 @@ fn a_key_that_is_not_known_is_told_with_its_line() {
 }
 
 #[test]
-fn keep_may_stand_in_the_file_already() {
-    assert!(Config::parse("[keep]\nenabled = true\ndays = 90").is_ok());
+fn what_is_kept_can_be_turned_off_and_bounded() {
+    let rules = |text: &str| Config::parse(text).unwrap().keep.rules();
+    let (is_on, days, bytes) = (true, None, None);
+    assert_eq!(rules(""), KeepRules { is_on, days, bytes });
+    let (days, bytes) = (Some(90), Some(10_000_000));
+    assert_eq!(
+        rules("[keep]\ndays = 90\nbytes = 10_000_000"),
+        KeepRules { is_on, days, bytes }
+    );
+    assert!(!rules("[keep]\nenabled = false").is_on);
+    for (text, said) in [
+        ("[keep]\ndays = 0", "keep.days must be at least 1"),
+        ("[keep]\nbytes = 999", "keep.bytes must be at least 1000000"),
+        ("[keep]\ndays = -1", "days"),
+        ("[keep]\ndays = 1.5", "days"),
+        ("[keep]\nbytes = \"10 GB\"", "bytes"),
+        ("[keep]\nenabled = \"yes\"", "enabled"),
+        ("[keep]\nday = 1", "day"),
+    ] {
+        let refusal = Config::parse(text).unwrap_err().to_string();
+        assert!(refusal.contains(said), "{text}: {refusal}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `transcript/…`.
 
 use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::keep::{KeepAnswer, RestoreAnswer};
 use bridge_protocol::rpc::{RpcResult, TranscriptRpcServer};
 use bridge_protocol::transcript::TranscriptPage;
 use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
@@ -63,5 +64,50 @@ impl TranscriptRpcServer for Handlers {
             )),
         };
         checked.map_err(|error| wire(&error))
+    }
+
+    async fn keep(
+        &self,
+        upstream_id: Option<UpstreamId>,
+        conversation_id: Option<ConversationRef>,
+        agent: Option<AgentName>,
+    ) -> RpcResult<KeepAnswer> {
+        let upstream = of_agent(upstream_id, agent).map_err(|error| wire(&error))?;
+        let kept = self
+            .daemon
+            .registry
+            .keep_named(conversation_id.as_ref(), upstream)
+            .await;
+        kept.map_err(|error| wire(&error))
+    }
+
+    async fn restore(
+        &self,
+        upstream_id: Option<UpstreamId>,
+        conversation_id: Option<ConversationRef>,
+        agent: Option<AgentName>,
+    ) -> RpcResult<RestoreAnswer> {
+        let upstream = of_agent(upstream_id, agent).map_err(|error| wire(&error))?;
+        let restored = self
+            .daemon
+            .registry
+            .restore_named(conversation_id.as_ref(), upstream)
+            .await;
+        restored.map_err(|error| wire(&error))
+    }
+}
+
+/// A transcript by its own id, with its agent; an agent alone names none.
+fn of_agent(
+    id: Option<UpstreamId>,
+    agent: Option<AgentName>,
+) -> Result<Option<(UpstreamId, Option<AgentName>)>, ConversationError> {
+    match (id, agent) {
+        (Some(id), agent) => Ok(Some((id, agent))),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(ConversationError::InvalidParams(
+            "\"agent\" says where a transcript is that upstreamId names; leave it out without that"
+                .to_owned(),
+        )),
     }
 }

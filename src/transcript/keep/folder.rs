@@ -166,6 +166,15 @@ impl Folder {
         }
     }
 
+    /// Notes that the session counts as written to at this time, where that is news by a day.
+    pub(super) fn note_changed(&mut self, at_ms: i64) {
+        const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+        if at_ms.saturating_sub(self.list.changed_ms) >= DAY_MS {
+            self.list.changed_ms = at_ms;
+            self.has_changed = true;
+        }
+    }
+
     /// Notes where the transcript is.
     pub(super) fn note_place(&mut self, root: &Path, transcript: &Path) {
         let folder = transcript

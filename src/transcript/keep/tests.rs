@@ -380,6 +380,45 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
 }
 
 #[test]
+fn what_something_newer_goes_on_from_is_as_old_as_that() {
+    let place = Place::new();
+    for id in ["old", "continued"] {
+        let path = place.put(&format!("{id}.jsonl"), &lines(0, 100));
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
+        fs::File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(at)
+            .unwrap();
+        place.pack(id, Some(&path));
+    }
+    let day = 24 * 60 * 60 * 1_000;
+    place
+        .archive
+        .note_continued(&place.key("continued"), 3 * day)
+        .unwrap();
+    place.archive.note_continued(&place.key("none"), 3 * day).unwrap();
+    place.archive.prune(Some(2 * day), None).unwrap();
+    assert_eq!(place.names("old"), [] as [String; 0]);
+    assert_eq!(place.names("continued"), ["1.zst"]);
+}
+
+#[test]
+fn a_transcript_that_is_a_link_is_kept_under_its_own_name() {
+    let place = Place::new();
+    let other = place.put("other.jsonl", &lines(0, 5));
+    place.put("other/tool-results/t.txt", "of the other");
+    let path = other.with_file_name("s.jsonl");
+    std::os::unix::fs::symlink("other.jsonl", &path).unwrap();
+    place.link("s", &path);
+    place.pack("s", Some(&path));
+    place.lose();
+    assert_eq!(place.restore("s").unwrap(), std::slice::from_ref(&path));
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 5));
+}
+
+#[test]
 fn removed_copies_are_gone() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 5));

@@ -139,7 +139,7 @@ pub(super) fn name(step: &Step) -> String {
 
 /// More steps than any ladder has.
 pub(super) fn bound(goal: &Goal) -> usize {
-    goal.ancestors.len() + 8
+    goal.ancestors.len() + 10
 }
 
 pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
@@ -208,6 +208,7 @@ pub(super) fn disk(head: Option<OnDisk>, ancestors: &[Option<OnDisk>], readable_
         readable_turns,
         turns_after_readable: 0,
         is_astray: false,
+        is_kept: false,
     }
 }
 

@@ -13,11 +13,12 @@ use super::ladder::*;
 use crate::conversation::recovery::*;
 
 /// Every step that can fail.
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 13] = [
     "resume h",
     "load h",
     "freshProcess h",
     "located h",
+    "archive h",
     "copied h",
     "rebuilt h",
     "olderLink a",
@@ -70,7 +71,7 @@ prop_compose! {
         (can_resume, can_load, readable) in any::<(bool, bool, bool)>(),
         limited in any::<bool>(),
         head_refused in prop::bool::weighted(0.2),
-        refused_too in proptest::option::weighted(0.3, prop_oneof![Just(Via::Located), Just(Via::Rebuilt)]),
+        refused_too in proptest::option::weighted(0.3, prop_oneof![Just(Via::Located), Just(Via::Archive), Just(Via::Rebuilt)]),
     ) -> Goal {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
         let mut after = turns;
@@ -102,6 +103,7 @@ prop_compose! {
         turns_after_readable in prop_oneof![3 => Just(0), 1 => 1..9_u64],
         is_unread in prop::bool::weighted(0.15),
         is_astray in prop::bool::weighted(if is_readable { 0.1 } else { 0.5 }),
+        is_kept in prop::bool::weighted(0.4),
     ) -> Inspection {
         let found = if is_readable {
             let most = head.iter().chain(older.iter().flatten()).map(|file| file.turns).max().unwrap_or(0);
@@ -111,7 +113,7 @@ prop_compose! {
             disk(None, &vec![None; older.len()], readable_turns)
         };
         let unread = (is_unread && has_head).then(|| "it cannot be read".to_owned());
-        Inspection { unread, is_astray: is_astray && has_head, turns_after_readable, ..found }
+        Inspection { unread, is_astray: is_astray && has_head, is_kept: is_kept && has_head, turns_after_readable, ..found }
     }
 }
 
@@ -178,6 +180,13 @@ proptest! {
         if let Ok(resumed) = &climbed.end && damaged && reopened.contains(&resumed.via) {
             steps.pop();
         }
+        // What was put back and not opened may be copied now.
+        if steps.iter().any(|step| step == "archive h")
+            && let Some(again) = steps.iter().rposition(|step| step == "inspect")
+            && steps.iter().filter(|step| *step == "inspect").count() == 2
+        {
+            steps.remove(again);
+        }
         let tried = steps.len();
         steps.sort();
         steps.dedup();
@@ -224,6 +233,18 @@ proptest! {
         if is_misplaced && climbed.steps.iter().any(|step| step == "located h") {
             prop_assert!(climbed.steps.ends_with(&["located h".to_owned(), "give up".to_owned()]));
             prop_assert!(climbed.end.is_err());
+        }
+    }
+
+    /// A kept copy is put back for nothing that is there, once, and before anything less is taken.
+    #[test]
+    fn a_kept_copy_comes_before_what_keeps_less((goal, facts) in any_case()) {
+        let climbed = climb(goal, &facts);
+        let place = |name: &str| climbed.steps.iter().position(|step| step.starts_with(name));
+        if let Some(archive) = place("archive h") {
+            prop_assert!(facts.disk.head.is_none() && facts.disk.is_kept);
+            let less = ["copied", "rebuilt", "olderLink", "text", "fresh "].map(place);
+            prop_assert!(less.into_iter().flatten().all(|less| archive < less));
         }
     }
 

@@ -128,6 +128,7 @@ pub(super) fn judge(
         saved: Vec::new(),
         prompts: stands.prompts,
         replaced: met == Met::Replaced && !is_running,
+        rewritten: false,
     };
     let mut judgement = Judgement {
         upto: seen.judged,

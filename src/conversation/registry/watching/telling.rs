@@ -14,13 +14,19 @@ use super::super::Registry;
 impl Registry {
     /// Tells a conversation what has become of its transcript; where it has no task, those who listen to all. Waits for
     /// room in its mailbox: on a thread that may.
-    pub(super) fn tell_growth(&self, id: ConversationId, growth: Growth) {
+    pub(in crate::conversation::registry) fn tell_growth(&self, id: ConversationId, growth: Growth) {
         let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone());
         let left = match mailbox {
             None => Some(growth),
             Some(mailbox) => Handle::current().block_on(put(&mailbox, growth, &self.stop)),
         };
-        for checkpoint in left.map(|growth| growth.saved).unwrap_or_default() {
+        let Some(growth) = left else { return };
+        if growth.rewritten {
+            let upstream_id = growth.upstream_id;
+            let event = Event::ForeignWriter { upstream_id };
+            self.services.hub.announce(id, &event, &now().to_string());
+        }
+        for checkpoint in growth.saved {
             let event = Event::CheckpointSaved { checkpoint };
             self.services.hub.announce(id, &event, &now().to_string());
         }
@@ -52,6 +58,7 @@ mod tests {
             saved: Vec::new(),
             prompts: Some(prompts),
             replaced: false,
+            rewritten: false,
         }
     }
 

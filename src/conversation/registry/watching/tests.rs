@@ -24,6 +24,7 @@ use crate::agent::wire::WireOptions;
 use crate::chain::NewLink;
 use crate::conversation::events::{Encoded, Hub, RingLimits, Subscriber, Taken};
 use crate::conversation::growth::TurnEnds;
+use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
@@ -207,6 +208,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
         wakings: Wakings::new(1),
+        keeper: Keeper::new(data.join("kept"), KeepRules::default()),
     }))
 }
 

@@ -1,0 +1,257 @@
+//! Keeping the transcripts of conversations: which of an agent's files are copied, and putting them back.
+//!
+//! Owns the way on which conversations ask that a session be kept, and what the user has set. The copies are the
+//! archive's. Blocks, but for asking.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::link::Link;
+use bridge_protocol::{AgentName, UpstreamId};
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::disk;
+use super::services::Services;
+use crate::agent::catalog::AgentEntry;
+use crate::transcript::keep::{Archive, Key, Noticed};
+use crate::transcript::shelf::Format;
+use crate::transcript::{TranscriptError, rollouts};
+
+/// How many sessions may be asked for at once: more than turns end in the time of one round.
+const ASKED: usize = 1_024;
+
+/// What the user has set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepRules {
+    /// Whether transcripts are kept without being asked for.
+    pub is_on: bool,
+    /// For how many days after they were last written to; for ever where none is given.
+    pub days: Option<u64>,
+    /// How much all copies may take on the disk.
+    pub bytes: Option<u64>,
+}
+
+impl Default for KeepRules {
+    fn default() -> Self {
+        Self {
+            is_on: true,
+            days: None,
+            bytes: None,
+        }
+    }
+}
+
+/// How a session is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// Its files get second names.
+    Linked,
+    /// They are copied.
+    Packed,
+}
+
+/// A session that is to be kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Session {
+    /// The agent that has it.
+    pub agent: AgentName,
+    /// The folder that it runs in.
+    pub cwd: String,
+    /// The agent's own id of it.
+    pub upstream_id: UpstreamId,
+}
+
+impl From<&Link> for Session {
+    fn from(link: &Link) -> Self {
+        Self {
+            agent: link.agent.clone(),
+            cwd: link.cwd.clone(),
+            upstream_id: link.upstream_id.clone(),
+        }
+    }
+}
+
+/// What is kept, and what is to be.
+#[derive(Debug)]
+pub struct Keeper {
+    /// The copies.
+    pub archive: Archive,
+    /// What the user has set.
+    pub rules: KeepRules,
+    asked: Mutex<BTreeMap<Session, Depth>>,
+    wake: Notify,
+}
+
+impl Keeper {
+    /// Copies in this folder.
+    #[must_use]
+    pub fn new(folder: PathBuf, rules: KeepRules) -> Self {
+        Self {
+            archive: Archive::new(folder),
+            rules,
+            asked: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Something was written to this session; it is kept soon, where that is on. One that is asked for beyond what can wait is
+    /// kept when it is asked for again, or within the day.
+    pub fn ask(&self, session: Session, depth: Depth) {
+        if !self.rules.is_on || session.upstream_id.is_empty() {
+            return;
+        }
+        let mut asked = self.lock();
+        if asked.len() < ASKED || asked.contains_key(&session) {
+            let wanted = asked.entry(session).or_insert(depth);
+            *wanted = depth.max(*wanted);
+        }
+        drop(asked);
+        self.wake.notify_one();
+    }
+
+    /// Until something is asked for.
+    pub async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    /// What was asked for since this was called last.
+    #[must_use]
+    pub fn take(&self) -> BTreeMap<Session, Depth> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Session, Depth>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// By what the archive knows a session.
+pub(super) fn key(root: &Path, id: &UpstreamId) -> Key {
+    Key {
+        root: root.to_owned(),
+        upstream_id: id.as_str().to_owned(),
+    }
+}
+
+/// Keeps a session, with the rollouts in which its history begins. Of one whose transcript is gone what is linked is packed.
+///
+/// # Errors
+/// What cannot be found for another reason than that it is gone, read or written.
+pub(super) fn keep(
+    services: &Services,
+    entry: &AgentEntry,
+    session: &Session,
+    depth: Depth,
+) -> Result<Noticed, TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(Noticed::default());
+    };
+    let id = &session.upstream_id;
+    let found = match format {
+        Format::Claude => disk::find(&services.library, root, &session.cwd, id)
+            .map(|path| vec![(id.as_str().to_owned(), path)]),
+        Format::Codex => rollouts::files_of(root, id.as_str()).map(|(files, _)| files),
+    };
+    let archive = &services.keeper.archive;
+    let found = match found {
+        Ok(found) => found,
+        Err(error) if disk::is_absence(&error) => return archive.pack(&key(root, id), format, None),
+        Err(error) => return Err(error),
+    };
+    let mut own = Noticed::default();
+    let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let newest = found.iter().filter_map(|(_, path)| written(path)).max();
+    for (name, path) in found {
+        let key = key(root, &UpstreamId::new(name));
+        let noticed = match depth {
+            Depth::Linked => archive.link(&key, format, &path)?,
+            Depth::Packed => archive.pack(&key, format, Some(&path))?,
+        };
+        if key.upstream_id == id.as_str() {
+            own = noticed;
+        } else if let Some(at) = newest.and_then(|at| Timestamp::try_from(at).ok()) {
+            archive.note_continued(&key, at.as_millisecond())?;
+        }
+    }
+    Ok(own)
+}
+
+/// Whether a session's transcript is kept.
+pub(super) fn is_kept(services: &Services, root: &Path, id: &UpstreamId) -> bool {
+    let kept = services.keeper.archive.has_transcript(&key(root, id));
+    kept.unwrap_or_else(|error| {
+        tracing::warn!(upstream_id = %id, %error, "what is kept of a session cannot be read");
+        false
+    })
+}
+
+/// Puts what is kept of a session back to where its agent looks for it; from which folder that is done, where it is known.
+/// Gives what was put there.
+///
+/// # Errors
+/// That nothing is kept, that something else is there, what cannot be read or written.
+pub(super) fn restore(
+    services: &Services,
+    root: &Path,
+    format: Format,
+    cwd: Option<&str>,
+    id: &UpstreamId,
+) -> Result<Vec<PathBuf>, TranscriptError> {
+    let archive = &services.keeper.archive;
+    let key = key(root, id);
+    // None of its turns is new, also for who hears of the file before this is through.
+    if let Some(bytes) = archive.restored_bytes(&key)? {
+        services.old_bytes.note(id, bytes);
+    }
+    match format {
+        Format::Claude => archive.restore_claude(&key, cwd.map(Path::new)),
+        Format::Codex => archive.restore_codex(&key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(id: &str) -> Session {
+        Session {
+            agent: "claude".into(),
+            cwd: "/p".to_owned(),
+            upstream_id: id.into(),
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_kept_as_deep_as_anybody_wants() {
+        let keeper = Keeper::new("/nowhere".into(), KeepRules::default());
+        keeper.ask(session("a"), Depth::Linked);
+        keeper.ask(session("a"), Depth::Packed);
+        keeper.ask(session("a"), Depth::Linked);
+        keeper.ask(session("b"), Depth::Linked);
+        keeper.ask(session(""), Depth::Linked);
+        let asked = keeper.take();
+        assert_eq!(
+            asked.into_iter().collect::<Vec<_>>(),
+            [(session("a"), Depth::Packed), (session("b"), Depth::Linked)]
+        );
+        assert!(keeper.take().is_empty());
+        let off = KeepRules {
+            is_on: false,
+            ..KeepRules::default()
+        };
+        let keeper = Keeper::new("/nowhere".into(), off);
+        keeper.ask(session("a"), Depth::Packed);
+        assert!(keeper.take().is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let keeper = Keeper::new("/nowhere".into(), KeepRules::default());
+        for number in 0..2 * ASKED {
+            keeper.ask(session(&number.to_string()), Depth::Linked);
+        }
+        assert_eq!(keeper.take().len(), ASKED);
+    }
+}

@@ -1,0 +1,127 @@
+//! How many turns there are and what each step would lose of them. Pure.
+
+use bridge_protocol::link::{Relation, Via};
+
+use super::{Climb, PREAMBLE_TURNS, Step};
+
+impl Climb {
+    pub(super) fn missing_after(&self, step: &Step) -> u64 {
+        let total = self.total_turns();
+        match step {
+            Step::Copy {
+                source,
+                via: Via::OlderLink,
+                ..
+            }
+            | Step::Open {
+                upstream_id: source,
+                via: Via::OlderLink,
+                ..
+            } => {
+                let position = self
+                    .goal
+                    .ancestors
+                    .iter()
+                    .position(|ancestor| ancestor.upstream_id == *source);
+                let on_disk = position
+                    .and_then(|index| self.inspection.as_ref()?.ancestors.get(index)?.as_ref())
+                    .map_or(0, |file| file.turns);
+                let after = position
+                    .and_then(|index| self.goal.ancestors.get(index))
+                    .map_or(0, |s| s.turns_after);
+                // Whichever source knows more of what came after.
+                after.max(total.saturating_sub(on_disk))
+            }
+            Step::Text => {
+                let found = self.inspection.as_ref();
+                let (readable, after) =
+                    found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
+                let told = readable.min(PREAMBLE_TURNS);
+                // Whichever source knows more.
+                (readable - told + after).max(total.saturating_sub(told))
+            }
+            Step::Fresh => total,
+            // A record that is missing takes at least a part of a turn along.
+            Step::Copy {
+                via: Via::Rebuilt, ..
+            } => {
+                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+                let kept = on_disk.map_or(0, |file| file.repaired_turns);
+                self.turns_of_head().saturating_sub(kept).max(1)
+            }
+            Step::Open { .. } if self.head_is_short => {
+                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+                on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1))
+            }
+            Step::Copy { .. } => {
+                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+                total.saturating_sub(on_disk.map_or(0, |file| file.turns))
+            }
+            Step::Open { .. } => self.lacking,
+            Step::Inspect | Step::GiveUp => 0,
+        }
+    }
+
+    /// Turns of the whole history, as far as anything tells.
+    pub(super) fn total_turns(&self) -> u64 {
+        let found = self.inspection.as_ref();
+        let readable = found.map_or(0, |found| found.readable_turns);
+        let of_head = self.turns_that_count();
+        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short {
+            return readable.max(of_head);
+        }
+        // What the head carries is counted already, where it could be.
+        let carried = self.goal.head.as_ref().map_or(0, |head| head.carried_turns);
+        let nearest = found.and_then(|found| found.ancestors.first()?.as_ref());
+        let inherited = if carried > 0 {
+            0
+        } else {
+            nearest.map_or(0, |file| file.turns)
+        };
+        (inherited + of_head).max(readable)
+    }
+
+    /// Turns that the head's own transcript should hold.
+    pub(super) fn turns_of_head(&self) -> u64 {
+        let head = self.goal.head.as_ref();
+        head.map_or(0, |head| head.carried_turns + head.turns)
+    }
+
+    /// The same without those that somebody went back behind within the agent: they are no part of the history any more.
+    pub(super) fn turns_that_count(&self) -> u64 {
+        let of_head = self.turns_of_head();
+        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+        file.filter(|file| file.went_back(of_head))
+            .map_or(of_head, |file| file.turns)
+    }
+
+    /// What is wrong with the head's transcript, in words.
+    pub(super) fn loss(&self) -> String {
+        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+        let (turns, breaks) = file.map_or((0, 0), |file| (file.turns, file.breaks));
+        let damage = match breaks {
+            0 => String::new(),
+            1 => "is damaged (a record is missing from its middle) and ".to_owned(),
+            _ => format!("is damaged ({breaks} records are missing from its middle) and "),
+        };
+        format!(
+            "its transcript {damage}holds {turns} of {} turns",
+            self.turns_of_head()
+        )
+    }
+
+    pub(super) fn head_written(&self) -> bool {
+        self.goal.head.as_ref().is_some_and(|head| head.written)
+    }
+
+    pub(super) fn has_history(&self) -> bool {
+        let Some(head) = &self.goal.head else { return false };
+        let found = self.inspection.as_ref();
+        let on_disk = found.is_some_and(|found| {
+            let of_head = found.head.as_ref();
+            found.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
+        });
+        let goes_on = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
+        head.written || on_disk || goes_on || self.turns_of_head() > 0
+    }
+}

@@ -1,0 +1,146 @@
+//! Heads of which the agent has no transcript any more, and we have a copy.
+
+use super::*;
+
+fn gone() -> Inspection {
+    Inspection {
+        is_kept: true,
+        ..disk(None, &[on_disk(6)], 6)
+    }
+}
+
+#[test]
+fn d14_a_kept_copy_is_put_back_before_anything_less_is_taken() {
+    let lost = facts(gone(), &[("resume h", unknown())]);
+    let climbed = check(
+        goal_with_ancestor(),
+        &lost,
+        &["resume h", "inspect", "archive h"],
+        Some((Via::Archive, Fidelity::Full, 0)),
+    );
+    assert!(climbed.kept_head);
+}
+
+#[test]
+fn what_cannot_be_put_back_is_tried_once_and_the_rest_follows() {
+    for failure in [other(), unknown(), process()] {
+        let lost = facts(gone(), &[("resume h", unknown()), ("archive h", failure)]);
+        check(
+            goal_with_ancestor(),
+            &lost,
+            &["resume h", "inspect", "archive h", "inspect", "olderLink a"],
+            Some((Via::OlderLink, Fidelity::Partial, 4)),
+        );
+    }
+}
+
+/// It was put back, and the agent does not want it under its id: an exact copy of it may do.
+#[test]
+fn what_was_put_back_and_is_refused_is_copied() {
+    let mut climb = Climb::new(goal());
+    for expected in ["resume h", "inspect", "archive h", "inspect", "copied h"] {
+        let step = climb.next_step();
+        assert_eq!(name(&step), expected);
+        match (&step, expected) {
+            (Step::Inspect, _) if climb.attempts().len() == 1 => climb.inspected(gone()),
+            (Step::Inspect, _) => climb.inspected(disk(on_disk(4), &[], 4)),
+            (_, "copied h") => {}
+            _ => climb.failed(&unknown()),
+        }
+    }
+    let resumed = climb.succeeded("new".into());
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Copied, Fidelity::Full));
+}
+
+#[test]
+fn a_copy_with_fewer_turns_than_were_acknowledged_is_told_as_such() {
+    for (min_fidelity, is_taken) in [(Fidelity::Partial, true), (Fidelity::Full, false)] {
+        let mut climb = Climb::new(Goal {
+            min_fidelity,
+            ..goal()
+        });
+        climb.next_step();
+        climb.failed(&unknown());
+        climb.next_step();
+        climb.inspected(gone());
+        let step = climb.next_step();
+        assert!(climb.can_be_short(&step));
+        assert!(climb.falls_short(&on_disk(3).unwrap()));
+        assert_eq!(climb.opened_short(disk(on_disk(3), &[], 3)), is_taken);
+        if is_taken {
+            let resumed = climb.succeeded("h".into());
+            assert_eq!(
+                (resumed.via, resumed.fidelity, resumed.missing_turns),
+                (Via::Archive, Fidelity::Partial, 1)
+            );
+        }
+    }
+}
+
+/// The same where the disk is not compared with what was acknowledged: the count comes from what was loaded.
+#[test]
+fn what_a_restored_rollout_lacks_is_told() {
+    for (min_fidelity, is_taken) in [(Fidelity::Partial, true), (Fidelity::Full, false)] {
+        let mut climb = Climb::new(Goal {
+            min_fidelity,
+            readable: false,
+            ..goal()
+        });
+        climb.next_step();
+        climb.failed(&unknown());
+        climb.next_step();
+        climb.inspected(gone());
+        let step = climb.next_step();
+        assert!(!climb.can_be_short(&step));
+        climb.note_lacking(2);
+        assert_eq!(
+            climb.opened_damaged("the kept copy lacks the last turns (2)"),
+            is_taken
+        );
+        if is_taken {
+            let resumed = climb.succeeded("h".into());
+            assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 2));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
+    let there = Inspection {
+        is_kept: true,
+        ..disk(on_disk(4), &[], 4)
+    };
+    let refused = facts(there, &[("resume h", unknown())]);
+    check(
+        goal(),
+        &refused,
+        &["resume h", "inspect", "copied h"],
+        Some((Via::Copied, Fidelity::Full, 0)),
+    );
+    let once = Goal {
+        refused: vec![("h".into(), Via::Archive, "no".to_owned())],
+        ..goal_with_ancestor()
+    };
+    let lost = facts(gone(), &[]);
+    check(
+        once,
+        &lost,
+        &["inspect", "olderLink a"],
+        Some((Via::OlderLink, Fidelity::Partial, 4)),
+    );
+    let new = Goal {
+        head: Some(head("h", 0)),
+        ..goal()
+    };
+    let never = Inspection {
+        is_kept: true,
+        ..Inspection::default()
+    };
+    let unknown = facts(never, &[("resume h", unknown())]);
+    check(
+        new,
+        &unknown,
+        &["resume h", "inspect", "fresh"],
+        Some((Via::Fresh, Fidelity::Full, 0)),
+    );
+}

@@ -1,0 +1,459 @@
+//! Keeping transcripts: at once what turns have written, once a day what is to last by itself, and when somebody asks.
+//!
+//! One task, one session at a time: nobody waits for it. What could not be kept is told in the log and tried with the next
+//! turn, the closing of the session and each day.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::keep::{KeepAnswer, KeepTotal, KeptFile, RestoreAnswer};
+use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::climbing::store_error;
+use super::super::disk;
+use super::super::error::ConversationError;
+use super::super::growth::Growth;
+use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
+use super::super::services::{Services, chain_text, now};
+use super::super::work::UntilStop;
+use super::{Registry, panic_text};
+use crate::agent::catalog::AgentEntry;
+use crate::store::TranscriptRoot;
+use crate::transcript::TranscriptError;
+use crate::transcript::meter::metered;
+use crate::transcript::shelf::Format;
+
+/// After what time all is looked at again, in milliseconds.
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// How often it is looked whether that time is over: a machine that slept has not counted it.
+const LOOK: Duration = Duration::from_secs(60 * 60);
+
+/// The file that tells when all was looked at last.
+const PASSED: &str = "passed";
+
+/// How much earlier than the last pass a conversation may have changed and not have been seen by it, in milliseconds.
+const OVERLAP_MS: i64 = 60 * 60 * 1_000;
+
+/// A session that a caller names, and where it is.
+struct Named {
+    entry: Arc<AgentEntry>,
+    root: PathBuf,
+    format: Format,
+    cwd: Option<String>,
+    id: UpstreamId,
+}
+
+/// The sessions that a caller names, as far as that is known without looking at the disk.
+struct Wanted {
+    /// That of a conversation's head last; of an id each agent that may have it.
+    named: Vec<Named>,
+    /// The id, where one is named.
+    id: Option<UpstreamId>,
+}
+
+impl Wanted {
+    /// The sessions themselves. Of an id it is that which a conversation has, which an agent has, or which is kept. Blocks.
+    fn found(self, services: &Services) -> Result<Vec<Named>, ConversationError> {
+        let Some(id) = self.id else {
+            return Ok(self.named);
+        };
+        let is_there = |named: &Named| {
+            let cwd = named.cwd.as_deref().unwrap_or_default();
+            disk::transcript(&services.library, &named.root, named.format, cwd, &id).is_ok()
+        };
+        let mut found = self.named;
+        found.retain(|named| {
+            named.cwd.is_some() || is_kept(services, &named.root, &named.id) || is_there(named)
+        });
+        match found.len() {
+            0 => Err(ConversationError::NotFound {
+                what: format!(
+                    "there is no transcript \"{id}\", and none is kept; transcript/list shows those there are"
+                ),
+            }),
+            1 => Ok(found),
+            _ => Err(ConversationError::AmbiguousAgents {
+                name: id.to_string(),
+                agents: found.iter().map(|named| named.entry.name.clone()).collect(),
+            }),
+        }
+    }
+}
+
+impl Registry {
+    /// Keeps transcripts from now on, until the daemon stops.
+    pub fn keep_transcripts(self: &Arc<Self>) {
+        let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
+        let services = Arc::clone(&self.services);
+        self.tasks.spawn(async move {
+            let mut look = Instant::now();
+            loop {
+                let is_look = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = services.keeper.wait() => false,
+                    () = sleep_until(look) => true,
+                };
+                let Some(registry) = registry.upgrade() else {
+                    return;
+                };
+                let meter = Arc::new(UntilStop(stop.clone()));
+                let round = tokio::task::spawn_blocking(move || {
+                    let round = || metered(meter, || registry.keep_round(is_look, now()));
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
+                        let why = panic_text(panic.as_ref());
+                        tracing::error!(why, "transcripts could not be kept");
+                    }
+                });
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    _ = round => {}
+                }
+                if is_look {
+                    look = Instant::now() + LOOK;
+                }
+            }
+        });
+    }
+
+    /// Keeps what was asked for and, once a day, all of it.
+    fn keep_round(&self, is_look: bool, at: Timestamp) {
+        for (session, depth) in self.services.keeper.take() {
+            if self.stop.is_cancelled() {
+                return;
+            }
+            self.keep_one(&session, depth);
+        }
+        if is_look
+            && self
+                .last_pass()
+                .is_none_or(|last| at.as_millisecond() - last >= DAY_MS)
+        {
+            self.keep_pass(at);
+        }
+    }
+
+    fn keep_one(&self, session: &Session, depth: Depth) {
+        let Some(entry) = self.services.catalog.get(&session.agent) else {
+            return;
+        };
+        match keep(&self.services, entry, session, depth) {
+            Ok(noticed) if noticed.rewritten => self.tell_rewritten(entry, &session.upstream_id),
+            Ok(_) => {}
+            Err(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %session.upstream_id, error, "a transcript could not be kept");
+            }
+        }
+    }
+
+    /// Tells the conversations whose head it is that somebody else has written to a transcript.
+    fn tell_rewritten(&self, entry: &AgentEntry, id: &UpstreamId) {
+        tracing::warn!(upstream_id = %id, "a transcript is shorter than its kept copy, or begins otherwise; both are kept");
+        let owners = self.services.store.owners(id, Some(&entry.transcript_root()));
+        for owner in owners.unwrap_or_default() {
+            let record = self.record(owner).ok();
+            if record.is_some_and(|record| record.chain.head().is_some_and(|head| head.upstream_id == *id)) {
+                let growth = Growth {
+                    upstream_id: id.clone(),
+                    saved: Vec::new(),
+                    prompts: None,
+                    replaced: false,
+                    rewritten: true,
+                };
+                self.tell_growth(owner, growth);
+            }
+        }
+    }
+
+    /// When all was looked at last, in milliseconds since the epoch.
+    fn last_pass(&self) -> Option<i64> {
+        let path = self.services.keeper.archive.folder().join(PASSED);
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// Copies what has changed since the last time, lets go of what is not to be kept any longer.
+    fn keep_pass(&self, at: Timestamp) {
+        let keeper = &self.services.keeper;
+        let since = self.last_pass().map(|last| last - OVERLAP_MS);
+        let at = at.as_millisecond();
+        let days = |days: u64| i64::try_from(days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
+        let oldest = keeper.rules.days.map(|kept| at.saturating_sub(days(kept)));
+        if keeper.rules.is_on {
+            self.keep_changed(since.max(oldest));
+        }
+        let pass = || -> Result<(), TranscriptError> {
+            for key in keeper.archive.linked()? {
+                if self.stop.is_cancelled() {
+                    return Ok(());
+                }
+                // The form matters for what the agent has only, and that was looked at.
+                if let Err(error) = keeper.archive.pack(&key, Format::Claude, None) {
+                    let error = chain_text(&error);
+                    tracing::warn!(
+                        upstream_id = key.upstream_id,
+                        error,
+                        "a linked transcript could not be copied"
+                    );
+                }
+            }
+            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes)?;
+            if pruned.sessions > 0 {
+                let (sessions, bytes) = (pruned.sessions, pruned.bytes);
+                tracing::info!(
+                    sessions,
+                    bytes,
+                    "copies of transcripts were removed, as [keep] has it"
+                );
+            }
+            Ok(())
+        };
+        if let Err(error) = pass() {
+            tracing::warn!(error = chain_text(&error), "what is kept could not be looked at");
+        }
+        if self.stop.is_cancelled() || !keeper.archive.folder().is_dir() {
+            return;
+        }
+        // Read again as a number or not at all; what a kill spoils is a pass too many.
+        if let Err(error) = std::fs::write(keeper.archive.folder().join(PASSED), at.to_string()) {
+            tracing::warn!(%error, "when transcripts were kept last could not be noted");
+        }
+    }
+
+    /// Copies the sessions of conversations that have changed since then, the newest first.
+    fn keep_changed(&self, since: Option<i64>) {
+        for conversation in self.services.store.recent(None) {
+            let record = match conversation {
+                Ok((_, record)) => record,
+                Err(error) => {
+                    tracing::warn!(%error, "conversations cannot be read; their transcripts are kept another time");
+                    return;
+                }
+            };
+            let is_older = since.is_some_and(|since| record.updated_at.as_millisecond() < since);
+            if is_older || self.stop.is_cancelled() {
+                return;
+            }
+            if record.deleted_at.is_some() {
+                continue;
+            }
+            for link in record.chain.links().iter().filter(|link| link.written) {
+                self.keep_one(&Session::from(link), Depth::Packed);
+            }
+        }
+    }
+
+    /// Copies all sessions of a conversation, or one session; with neither only tells what all copies are together.
+    ///
+    /// # Errors
+    /// When there is no such conversation or session, or it could not be copied.
+    pub async fn keep_named(
+        &self,
+        conversation: Option<&ConversationRef>,
+        upstream: Option<(UpstreamId, Option<AgentName>)>,
+    ) -> Result<KeepAnswer, ConversationError> {
+        let is_total = conversation.is_none() && upstream.is_none();
+        let wanted = self.named_sessions(conversation, upstream)?;
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            let named = wanted.found(&services)?;
+            let archive = &services.keeper.archive;
+            let mut answer = KeepAnswer {
+                enabled: services.keeper.rules.is_on,
+                ..KeepAnswer::default()
+            };
+            for named in &named {
+                let session = Session {
+                    agent: named.entry.name.clone(),
+                    cwd: named.cwd.clone().unwrap_or_default(),
+                    upstream_id: named.id.clone(),
+                };
+                keep(&services, &named.entry, &session, Depth::Packed).map_err(|error| failed(&error))?;
+                let held = archive.held(&keeping::key(&named.root, &named.id));
+                let held = held.map_err(|error| failed(&error))?;
+                answer.kept.extend(held.into_iter().map(|file| KeptFile {
+                    path: file.path.to_string_lossy().into_owned(),
+                    bytes: file.bytes,
+                }));
+            }
+            if is_total {
+                let total = archive.total().map_err(|error| failed(&error))?;
+                answer.total = Some(KeepTotal {
+                    sessions: total.sessions,
+                    files: total.files,
+                    bytes: total.bytes,
+                });
+            } else if answer.kept.is_empty() {
+                let what = "there is no transcript to keep, and nothing was kept of one".to_owned();
+                return Err(ConversationError::NotFound { what });
+            }
+            Ok(answer)
+        };
+        self.reading("transcript/keep", None, work).await
+    }
+
+    /// Puts what is kept of a conversation's sessions, or of one session, back to where its agent looks for it.
+    ///
+    /// # Errors
+    /// When there is no such conversation or session, nothing of it is kept, or something else is there.
+    pub async fn restore_named(
+        &self,
+        conversation: Option<&ConversationRef>,
+        upstream: Option<(UpstreamId, Option<AgentName>)>,
+    ) -> Result<RestoreAnswer, ConversationError> {
+        if conversation.is_none() && upstream.is_none() {
+            return Err(ConversationError::InvalidParams(
+                "name the conversation by conversationId, or the transcript by upstreamId".to_owned(),
+            ));
+        }
+        let wanted = self.named_sessions(conversation, upstream)?;
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            let named = wanted.found(&services)?;
+            let mut answer = RestoreAnswer::default();
+            let (mut is_any_kept, count) = (false, named.len());
+            // The session with which it goes on is the last.
+            for (index, named) in named.iter().enumerate() {
+                let is_head = index + 1 == count;
+                let put = restore(
+                    &services,
+                    &named.root,
+                    named.format,
+                    named.cwd.as_deref(),
+                    &named.id,
+                );
+                match put {
+                    Ok(paths) => {
+                        is_any_kept = true;
+                        let paths = paths.iter().map(|path| path.to_string_lossy().into_owned());
+                        answer.restored.extend(paths);
+                    }
+                    Err(TranscriptError::NotFound { .. }) => {}
+                    Err(error) if is_head => return Err(failed(&error)),
+                    Err(error) => {
+                        is_any_kept = true;
+                        let error = chain_text(&error);
+                        tracing::warn!(upstream_id = %named.id, error, "an older session could not be restored");
+                    }
+                }
+            }
+            if !is_any_kept {
+                let what = "nothing is kept of it; sessionctl keep shows how much is kept at all".to_owned();
+                return Err(ConversationError::NotFound { what });
+            }
+            Ok(answer)
+        };
+        self.reading("transcript/restore", None, work).await
+    }
+
+    /// The sessions that a caller means.
+    fn named_sessions(
+        &self,
+        conversation: Option<&ConversationRef>,
+        upstream: Option<(UpstreamId, Option<AgentName>)>,
+    ) -> Result<Wanted, ConversationError> {
+        match (conversation, upstream) {
+            (Some(_), Some(_)) => Err(ConversationError::InvalidParams(
+                "name the conversation by conversationId or the transcript by upstreamId, not both"
+                    .to_owned(),
+            )),
+            (None, None) => Ok(Wanted {
+                named: Vec::new(),
+                id: None,
+            }),
+            (Some(name), None) => {
+                let record = self.record(self.resolve(name)?)?;
+                let links = record.chain.links().iter().map(Session::from);
+                let named: Vec<Named> = links
+                    .filter_map(|session| named(&self.services, session))
+                    .collect();
+                if named.is_empty() {
+                    let what = match record.chain.head() {
+                        None => {
+                            "the conversation has no session yet, so that there is no transcript".to_owned()
+                        }
+                        Some(head) => format!(
+                            "where the agent {} keeps its transcripts is not known to this version",
+                            head.agent
+                        ),
+                    };
+                    return Err(ConversationError::NotFound { what });
+                }
+                Ok(Wanted { named, id: None })
+            }
+            (None, Some((id, agent))) => Ok(Wanted {
+                named: self.agents_of(&id, agent.as_ref())?,
+                id: Some(id),
+            }),
+        }
+    }
+
+    /// Each agent that may have the session of this id.
+    fn agents_of(&self, id: &UpstreamId, agent: Option<&AgentName>) -> Result<Vec<Named>, ConversationError> {
+        let entries = match agent {
+            Some(name) => vec![self.services.agent(name)?],
+            None => self.services.catalog.entries().to_vec(),
+        };
+        let mut found: Vec<Named> = Vec::new();
+        for entry in entries {
+            let Some((root, format)) = entry.listed_transcripts() else {
+                continue;
+            };
+            // Agents that share their transcripts have the same one.
+            if found.iter().all(|named| named.root != root) {
+                found.push(Named {
+                    root: root.to_owned(),
+                    format,
+                    cwd: self.cwd_of(id, &entry.transcript_root())?,
+                    id: id.clone(),
+                    entry,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The folder of the session in a conversation that has it.
+    fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
+        let owners = self.services.store.owners(id, Some(root));
+        for owner in owners.map_err(|error| store_error(&error))? {
+            let Ok(record) = self.record(owner) else { continue };
+            let mut links = record.chain.links().iter();
+            if let Some(link) = links.find(|link| link.upstream_id == *id) {
+                return Ok(Some(link.cwd.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn named(services: &Services, session: Session) -> Option<Named> {
+    let entry = services.catalog.get(&session.agent)?;
+    let (root, format) = entry.listed_transcripts()?;
+    Some(Named {
+        root: root.to_owned(),
+        format,
+        entry: Arc::clone(entry),
+        cwd: Some(session.cwd),
+        id: session.upstream_id,
+    })
+}
+
+fn failed(error: &TranscriptError) -> ConversationError {
+    match error {
+        TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
+            "{} is there and does not hold what is kept; move it away first if the kept copy is wanted",
+            path.display()
+        )),
+        TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. } => ConversationError::NotFound {
+            what: chain_text(error),
+        },
+        _ => ConversationError::TranscriptDamaged(chain_text(error)),
+    }
+}

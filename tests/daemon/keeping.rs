@@ -1,0 +1,332 @@
+//! Kept copies of transcripts: made by themselves, put back by themselves when the agent's own are gone, and by hand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::keep::{KeepAnswer, KeepTotal, RestoreAnswer};
+use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, refused, tried, within};
+
+async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
+    let answer = app.call("transcript/keep", params).await?;
+    Ok(serde_json::from_value(answer).unwrap())
+}
+
+async fn restore(app: &App, params: Value) -> Result<RestoreAnswer, BridgeError> {
+    let answer = app.call("transcript/restore", params).await?;
+    Ok(serde_json::from_value(answer).unwrap())
+}
+
+async fn total(app: &App) -> KeepTotal {
+    keep(app, json!({})).await.unwrap().total.unwrap()
+}
+
+/// What all copies are together, once that is so.
+async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
+    let asking = async {
+        loop {
+            let total = total(app).await;
+            if holds(&total) {
+                return total;
+            }
+        }
+    };
+    within(asking).await
+}
+
+/// Deletes all transcripts that the agent has, with their folder.
+fn lose(home: &Home) {
+    fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
+}
+
+fn transcript(home: &Home, id: &str) -> PathBuf {
+    home.transcript(id).unwrap()
+}
+
+/// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied yet.
+#[tokio::test]
+async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let head = app.send(id, "first").await.upstream_id;
+    once_kept(&app, |total| total.sessions == 1).await;
+    app.send(id, "[[tool Bash {\"command\":\"ls\"}]] second").await;
+    let whole = fs::read(transcript(&home, head.as_str())).unwrap();
+    daemon.kill();
+    lose(&home);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let turn = app.send(id, "third").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    assert_eq!(turn.upstream_id, head);
+    let restored = fs::read(transcript(&home, head.as_str())).unwrap();
+    assert!(restored.starts_with(&whole), "it is the same file, and goes on");
+    assert_eq!(app.remembered(id).await.len(), 3);
+    let chain = app.chain(id).await;
+    assert_eq!((chain.len(), chain[0].reason), (1, LinkReason::Created));
+    let lineage = app.lineage(id).await;
+    assert_eq!(lineage.last().unwrap().reason, LineageReason::Restored);
+    assert_eq!(lineage.last().unwrap().attempts.len(), 1);
+}
+
+/// D14, F11: the same from a compressed copy, which takes the place of the link when the conversation hibernates.
+#[tokio::test]
+async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first", "second"]).await;
+    assert_eq!(once_kept(&app, |total| total.sessions == 1).await.bytes, 0);
+    app.close(id).await;
+    let packed = once_kept(&app, |total| total.bytes > 0).await;
+    assert_eq!((packed.sessions, packed.files), (1, 1));
+    lose(&home);
+    // What is to be read is put back first; nothing is taken from it by being read.
+    assert_eq!(
+        restore(&app, json!({"conversationId": id}))
+            .await
+            .unwrap()
+            .restored
+            .len(),
+        1
+    );
+    let history = app
+        .call("conversation/history", json!({"conversationId": id, "limit": 10}))
+        .await
+        .unwrap();
+    assert_eq!(history["messages"].as_array().unwrap().len(), 4);
+    lose(&home);
+    let resumed = app.send(id, "third").await.resumed.unwrap();
+    assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
+    assert_eq!(app.remembered(id).await, ["first", "second", "third"]);
+}
+
+/// It is put back and the agent does not want it under its id any more.
+#[tokio::test]
+async fn a_restored_session_that_is_refused_is_copied() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    once_kept(&app, |total| total.sessions == 1).await;
+    app.send(id, "[[say second]][[lose]]").await;
+    let resumed = app.send(id, "third").await.resumed.unwrap();
+    let tried = tried(&resumed);
+    assert_eq!(
+        tried[tried.len() - 2..],
+        [(Via::Archive, false), (Via::Copied, true)]
+    );
+    assert_eq!(resumed.fidelity, Fidelity::Full);
+    assert_eq!(
+        app.remembered(id).await,
+        ["first", "[[say second]][[lose]]", "third"]
+    );
+}
+
+#[tokio::test]
+async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
+    lose(&home);
+    let strict = json!({"conversationId": id, "minFidelity": "full"});
+    let error = refused(
+        app.call("conversation/resume", strict).await,
+        ErrorKind::NotResumable,
+        "could not be brought back",
+    );
+    assert!(error.detail("attempts").to_string().contains("archive"));
+    lose(&home);
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Archive, Fidelity::Partial, 1)
+    );
+    assert_eq!(app.remembered(id).await, ["first", "go on"]);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_where_that_is_off() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    assert!(!keep(&app, json!({})).await.unwrap().enabled);
+    assert_eq!(total(&app).await, KeepTotal::default());
+    assert!(!home.data().join("kept").exists());
+    lose(&home);
+    let resume = app
+        .call("conversation/resume", json!({"conversationId": id}))
+        .await;
+    refused(resume, ErrorKind::NotResumable, "could not be brought back");
+    let nothing = restore(&app, json!({"conversationId": id})).await;
+    refused(nothing, ErrorKind::NotFound, "nothing is kept");
+}
+
+#[tokio::test]
+async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let head = app.get(id).await.head.unwrap();
+    let path = transcript(&home, head.as_str());
+    let text = fs::read(&path).unwrap();
+    for by in [json!({"conversationId": id}), json!({"upstreamId": head})] {
+        let kept = keep(&app, by.clone()).await.unwrap().kept;
+        assert_eq!(kept.len(), 1);
+        let size = fs::metadata(&kept[0].path).unwrap().len();
+        assert_eq!(kept[0].bytes, size);
+        assert!(Path::new(&kept[0].path).starts_with(home.data().join("kept")));
+        assert_eq!(total(&app).await.bytes, size);
+        assert_eq!(
+            restore(&app, by.clone()).await.unwrap().restored,
+            [] as [String; 0]
+        );
+        fs::remove_file(&path).unwrap();
+        assert_eq!(
+            restore(&app, by.clone()).await.unwrap().restored,
+            [path.to_str().unwrap()]
+        );
+        assert_eq!(fs::read(&path).unwrap(), text);
+        fs::write(&path, "{}\n").unwrap();
+        let there = restore(&app, by).await;
+        refused(there, ErrorKind::Conflict, "does not hold what is kept");
+        assert_eq!(fs::read(&path).unwrap(), b"{}\n");
+        fs::write(&path, &text).unwrap();
+    }
+    let unknown = json!({"upstreamId": "00000000-0000-4000-8000-000000000000"});
+    refused(
+        keep(&app, unknown.clone()).await,
+        ErrorKind::NotFound,
+        "there is no transcript",
+    );
+    refused(
+        restore(&app, unknown).await,
+        ErrorKind::NotFound,
+        "there is no transcript",
+    );
+    let none = json!({"conversationId": "00000000"});
+    refused(
+        keep(&app, none).await,
+        ErrorKind::NotFound,
+        "there is no conversation",
+    );
+    let both = json!({"conversationId": id, "upstreamId": head});
+    refused(keep(&app, both).await, ErrorKind::InvalidParams, "not both");
+    refused(
+        restore(&app, json!({})).await,
+        ErrorKind::InvalidParams,
+        "conversationId",
+    );
+    let agent = json!({"agent": "loopback"});
+    refused(keep(&app, agent).await, ErrorKind::InvalidParams, "upstreamId");
+    let new = app.make(&home.project()).await;
+    let unprompted = keep(&app, json!({"conversationId": new})).await;
+    refused(unprompted, ErrorKind::NotFound, "no session yet");
+}
+
+/// What somebody else has done to a transcript takes nothing from what was kept, and is told.
+#[tokio::test]
+async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first", "second"]).await;
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    let head = app.get(id).await.head.unwrap();
+    let path = transcript(&home, head.as_str());
+    let text = fs::read_to_string(&path).unwrap();
+    let cut: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
+    fs::write(&path, cut).unwrap();
+    let mut events = app.events(id).await;
+    app.call("conversation/resume", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    app.close(id).await;
+    events.until("foreignWriter").await;
+    assert_eq!(once_kept(&app, |total| total.files == 2).await.sessions, 1);
+    fs::remove_file(&path).unwrap();
+    restore(&app, json!({"conversationId": id})).await.unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[tokio::test]
+async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let gone = app.begun(&home.project(), &["first"]).await;
+    let kept = app.begun(&home.project(), &["first"]).await;
+    for id in [gone, kept] {
+        app.close(id).await;
+    }
+    once_kept(&app, |total| total.sessions == 2 && total.bytes > 0).await;
+    let delete = |id: ConversationId, transcripts: &str| {
+        let params = json!({"conversationId": id, "transcripts": transcripts});
+        app.call("conversation/delete", params)
+    };
+    delete(gone, "delete").await.unwrap();
+    assert_eq!(total(&app).await.sessions, 1);
+    delete(kept, "keep").await.unwrap();
+    assert_eq!(total(&app).await.sessions, 1);
+}
+
+/// Once a day, and at a start after that.
+#[tokio::test]
+async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
+    daemon.kill();
+    // As if it were a day later.
+    let passed = home.data().join("kept/passed");
+    let later = || {
+        if let Err(error) = fs::remove_file(&passed) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        }
+    };
+    later();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
+    let head = app.get(id).await.head.unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
+    let file = fs::File::options()
+        .append(true)
+        .open(transcript(&home, head.as_str()));
+    file.unwrap().set_modified(old).unwrap();
+    drop(daemon);
+    fs::remove_dir_all(home.data().join("kept")).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    // Also of conversations that were there before anything was kept.
+    once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
+    drop(daemon);
+    home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
+    later();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    once_kept(&app, |total| total.sessions == 0).await;
+    assert!(
+        transcript(&home, head.as_str()).exists(),
+        "the agent's own is not ours"
+    );
+}
