@@ -92,6 +92,10 @@ pub(super) enum Command {
     Adopt(Adopt),
     /// Tell what is wrong with a transcript, and what that does to a resume
     Check(Check),
+    /// Copy a conversation's transcripts, or show what all copies take
+    Keep(Keep),
+    /// Put kept transcripts back to where their agent looks for them
+    Restore(Restore),
     /// Write a conversation into a file, to go on elsewhere or for other programs
     Export(Export),
     /// Make an exported conversation go on here, and print its id
@@ -398,6 +402,38 @@ pub(super) struct Adopt {
 #[command(after_help = "Nothing is changed. Exits with 0 when nothing is wrong, with 1 when something is.")]
 pub(super) struct Check {
     /// A conversation, whose newest session is checked, or the id of any session that has a transcript, or its beginning
+    #[arg(value_name = "CONV|ID")]
+    pub(super) target: String,
+    /// The agent, where several have a transcript of this id
+    #[arg(long, value_name = "NAME")]
+    pub(super) agent: Option<String>,
+}
+
+/// `keep`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Transcripts are kept by themselves unless [keep] enabled = false stands in the configuration; this is for \
+    those of which a copy is wanted now. What each copy takes on the disk is printed, and where it is.\n\nExamples:\n  \
+    sessionctl keep\n  \
+    sessionctl keep ."
+)]
+pub(super) struct Keep {
+    /// A conversation, or the id of any session that has a transcript; without it only the sum of all is told
+    #[arg(value_name = "CONV|ID")]
+    pub(super) target: Option<String>,
+    /// The agent, where several have a transcript of this id
+    #[arg(long, value_name = "NAME", requires = "target")]
+    pub(super) agent: Option<String>,
+}
+
+/// `restore`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A conversation whose transcript is gone is restored by its next prompt; this is for reading its history \
+    before, or with another program. Nothing that is there is written over."
+)]
+pub(super) struct Restore {
+    /// A conversation, or the id of a session that is kept
     #[arg(value_name = "CONV|ID")]
     pub(super) target: String,
     /// The agent, where several have a transcript of this id

@@ -375,3 +375,33 @@ fn calls_that_are_made_together_are_told_with_their_answers() {
         "{checkpoints}"
     );
 }
+
+/// What is copied is told with what it takes; what is gone is put back, and then its history can be read.
+#[test]
+fn a_transcript_is_kept_and_put_back() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "the blue heron"]);
+    let kept = home.said(&["keep", &id]);
+    assert!(kept.ends_with(".zst") && kept.contains(" B  /"), "{kept}");
+    let total = home.said(&["keep"]);
+    assert!(total.starts_with("1 session kept, 1 file, "), "{total}");
+    let json: serde_json::Value = serde_json::from_str(&home.said(&["--json", "keep"])).unwrap();
+    assert_eq!(json["total"]["files"], 1);
+
+    assert_eq!(home.said(&["restore", &id]), "");
+    home.said(&["close", &id]);
+    let listed: serde_json::Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
+    let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
+    fs::remove_file(&path).unwrap();
+    assert!(!home.said(&["history", &id]).contains("heron"));
+    assert_eq!(home.said(&["restore", &id]), path);
+    assert!(home.said(&["history", &id]).contains("heron"));
+    fs::write(&path, "{}\n").unwrap();
+    let output = home.run(&["restore", &id]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    for command in ["keep", "restore"] {
+        let output = home.run(&[command, "nothing"]);
+        assert_eq!(output.status.code(), Some(4), "{command}");
+    }
+}

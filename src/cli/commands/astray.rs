@@ -53,6 +53,8 @@ impl Named {
             Command::Transcripts(options) => options.agent.as_ref(),
             Command::Adopt(adopt) => adopt.agent.as_ref(),
             Command::Check(check) => check.agent.as_ref(),
+            Command::Keep(keep) => keep.agent.as_ref(),
+            Command::Restore(restore) => restore.agent.as_ref(),
             _ => None,
         };
         Self {

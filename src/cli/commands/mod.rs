@@ -8,6 +8,7 @@ mod attach;
 mod carry;
 mod edit;
 mod go_on;
+mod keep;
 mod list;
 mod look;
 mod make;
@@ -108,6 +109,8 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Stop(stop) => steer::stop(context, stop).await,
         Command::Adopt(options) => adopt::adopt(context, options).await,
         Command::Check(options) => adopt::check(context, options).await,
+        Command::Keep(options) => keep::keep(context, options).await,
+        Command::Restore(options) => keep::restore(context, options).await,
         Command::Export(options) => carry::export(context, options).await,
         Command::Import(options) => carry::import(context, options).await,
         Command::Tree(one) => tree::tree(context, &one.conversation).await,

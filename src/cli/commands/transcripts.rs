@@ -260,7 +260,7 @@ fn text(transcript: &Transcript) -> String {
 }
 
 /// A size in the largest unit that fits.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
     if bytes < 1_000 {
         return format!("{bytes} B");
