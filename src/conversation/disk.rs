@@ -15,6 +15,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
+use crate::transcript::cut;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{file_name, own_folder};
 use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
@@ -378,7 +379,7 @@ fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
     CheckpointId::new(place.to_string())
 }
 
-/// Copies a session's transcript under a new id, whole or up to a checkpoint, into the folder where the agent looks
+/// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, into the folder where the agent looks
 /// first: it may well not look where the source is (a folder that has become a link, say).
 ///
 /// # Errors
@@ -394,7 +395,7 @@ pub(super) fn copy_session(
     let new_id = Uuid::new_v4().to_string();
     let folder = own_folder(root, Path::new(cwd));
     let path = match until.and_then(record_uuid) {
-        Some(uuid) => copy::copy_until(&source, &*library.index(&source)?, &folder, &new_id, &uuid)?,
+        Some(uuid) => cut::cut(&source, &*library.index(&source)?, &folder, &new_id, &uuid)?,
         None => copy::copy_as(&source, &folder, &new_id)?,
     };
     Ok((new_id.into(), path))
@@ -510,10 +511,11 @@ mod tests {
         let cut = || {
             let place = checkpoint("claude", &id, "a1");
             let (new_id, path) = copy_session(&library, root, CWD, &id, Some(&place)).unwrap();
-            assert_eq!(
-                std::fs::read_to_string(path).unwrap(),
-                LINES[..2].join("\n") + "\n"
-            );
+            let copied = std::fs::read_to_string(path).unwrap();
+            let origins = copied
+                .lines()
+                .map(|line| line.split_once("\"messageUuid\":").unwrap().1);
+            assert_eq!(origins.collect::<Vec<_>>(), ["\"u1\"}}", "\"a1\"}}"]);
             assert_eq!(prompts(&library, root, CWD, &id), Some(2));
             let until = on_disk(&library, root, CWD, &id, Some(&place)).unwrap().unwrap();
             assert_eq!((until.turns, until.last_is_cut), (1, false));

@@ -14,7 +14,7 @@ use rustix::fs::RenameFlags;
 use uuid::Uuid;
 
 use super::TranscriptError;
-use super::claude::{Index, Selection};
+use super::claude::Selection;
 use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
@@ -31,32 +31,9 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
     copy_lines(source, folder, new_id, |_, _| Keep::AsItIs)
 }
 
-/// Copies into `folder` the branch that ends with the record `last_uuid`, in the order of the file, with the records
-/// that are no part of a chain and stand before that record. `index` says where the records of `source` stand. Where a parent
+/// Copies a branch, in the order of the file, with all records that are no part of a chain. Where a parent
 /// is not there the copy names the record that takes its place, and holds neither lines that are no records nor the places
 /// that the agent noted: it would go on from one of those, and leave what stands behind.
-///
-/// # Errors
-/// As [`copy_as`], and [`TranscriptError::RecordNotFound`] when there is no such record.
-pub fn copy_until(
-    source: &Path,
-    index: &Index,
-    folder: &Path,
-    new_id: &str,
-    last_uuid: &str,
-) -> Result<PathBuf, TranscriptError> {
-    let selection = index
-        .select(Some(last_uuid), true)
-        .ok_or_else(|| TranscriptError::RecordNotFound {
-            path: source.to_owned(),
-            uuid: last_uuid.to_owned(),
-        })?;
-    copy_lines(source, folder, new_id, |offset, line| {
-        keep_of(&selection, Beside::Before, offset, line)
-    })
-}
-
-/// Copies a branch that was selected as [`copy_until`] does, with all records that are no part of a chain.
 ///
 /// # Errors
 /// As [`copy_as`].
@@ -67,7 +44,7 @@ pub fn copy_branch(
     new_id: &str,
 ) -> Result<PathBuf, TranscriptError> {
     copy_lines(source, folder, new_id, |offset, line| {
-        keep_of(branch, Beside::All, offset, line)
+        keep_of(branch, offset, line)
     })
 }
 
@@ -79,25 +56,12 @@ enum Keep<'a> {
     Behind(Option<&'a str>),
 }
 
-/// What is kept of the records that are no part of a chain.
-#[derive(Clone, Copy)]
-enum Beside {
-    /// Those before the branch's last record: what stands behind may be about what is left out.
-    Before,
-    /// All of them.
-    All,
-}
-
-fn keep_of<'a>(selection: &'a Selection, beside: Beside, offset: u64, line: &str) -> Keep<'a> {
+fn keep_of<'a>(selection: &'a Selection, offset: u64, line: &str) -> Keep<'a> {
     let fields = Fields::parse(line);
     let has = |name| fields.as_ref().and_then(|fields| fields.text(name));
     let keep = match has("uuid") {
         Some(_) => selection.contains(offset),
-        None => {
-            let is_beside = matches!(beside, Beside::All) || offset < selection.leaf_offset();
-            let is_of_use = || has("type").is_some_and(|kind| kind != "last-prompt");
-            is_beside && (selection.joins().is_empty() || is_of_use())
-        }
+        None => selection.joins().is_empty() || has("type").is_some_and(|kind| kind != "last-prompt"),
     };
     if !keep {
         return Keep::No;
@@ -199,7 +163,11 @@ fn beside(target: &Path) -> PathBuf {
     folder.join(format!(".{}.tmp", Uuid::new_v4()))
 }
 
-fn create_in(
+/// Writes the transcript of a new session into a folder, which must be there.
+///
+/// # Errors
+/// As [`copy_as`], and what `fill` answers.
+pub(super) fn create_in(
     folder: &Path,
     new_id: &str,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
@@ -283,12 +251,7 @@ fn copy_lines<'a>(
         .unwrap_or_default()
         .to_owned();
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
-    // As the agent makes it: nobody else may look into its transcripts.
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(TranscriptError::io("make the folder", folder))?;
+    make_folder(folder)?;
     create_in(folder, new_id, |writer| {
         let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, file), 0);
         while let Some(line) = lines.next_line().map_err(TranscriptError::io("read", source))? {
@@ -317,6 +280,16 @@ fn copy_lines<'a>(
         }
         Ok(())
     })
+}
+
+/// Makes a folder for transcripts, where it is missing.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub(super) fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
+    // As the agent makes it: nobody else may look into its transcripts.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(TranscriptError::io("make the folder", folder))
 }
 
 /// An unended last line that is not a whole record is what a killed writer left.

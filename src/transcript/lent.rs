@@ -134,7 +134,7 @@ fn named(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
 }
 
 /// Whether no link leads to a file on its way from the project's folder.
-fn is_within(project: &Path, path: &Path) -> bool {
+pub(super) fn is_within(project: &Path, path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(project) else {
         return false;
     };
@@ -147,7 +147,7 @@ fn is_within(project: &Path, path: &Path) -> bool {
 }
 
 /// A tool's result in another session's folder, by its name from that folder on.
-fn result(project: &Path, own: &str, known_as: String, taken: &Taken) -> Option<Part> {
+pub(super) fn result(project: &Path, own: &str, known_as: String, taken: &Taken) -> Option<Part> {
     let [session, folder, name] = known_as.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };

@@ -2,7 +2,7 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
-//! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `reading`, `library`, `rollouts`, `opened`,
+//! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `cut`, `reading`, `library`, `rollouts`, `opened`,
 //! `shelf`, `keep` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod claude;
 pub mod codex;
 pub mod copy;
+pub mod cut;
 mod error;
 pub mod fields;
 pub mod keep;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::ops::Range;
 
+use serde_json::value::RawValue;
+
 use super::check::PERSISTED_RESULT;
 use super::fields::{Fields, lenient_text};
 use super::lines::trimmed;
@@ -17,7 +19,7 @@ use super::lines::trimmed;
 pub const HELD_LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a path of a tool's result has behind the folder of its session.
-const RESULTS: &str = "/tool-results/";
+pub(super) const RESULTS: &str = "/tool-results/";
 
 /// What is to be replaced in the records of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -88,37 +90,25 @@ impl Relocation {
         if self.results.is_empty() || memchr::memmem::find(record.as_bytes(), RESULTS.as_bytes()).is_none() {
             return Vec::new();
         }
-        let message = fields.object("message");
-        let content = message.and_then(|message| message.array("content"));
         let mut places = Vec::new();
-        for block in content.unwrap_or_default() {
-            let Some(block) = Fields::parse(block.get()) else {
+        for text in standing_for_results(fields) {
+            let json = text.get();
+            let named = lenient_text(json).and_then(|text| persisted_path(&text).map(str::to_owned));
+            let Some((old, new)) = named.and_then(|old| Some((inner(&old), inner(&self.result(&old)?))))
+            else {
                 continue;
             };
-            if block.text("type").as_deref() != Some("tool_result") {
-                continue;
-            }
-            let parts = block.array("content").unwrap_or_default().into_iter();
-            let texts = parts.filter_map(|part| Fields::parse(part.get())?.raw("text"));
-            for text in block.raw("content").into_iter().chain(texts) {
-                let json = text.get();
-                let named = lenient_text(json).and_then(|text| persisted_path(&text).map(str::to_owned));
-                let Some((old, new)) = named.and_then(|old| Some((inner(&old), inner(&self.result(&old)?))))
-                else {
-                    continue;
-                };
-                // As it stands there; written in another way it is left alone.
-                let from = (json.as_ptr() as usize).checked_sub(record.as_ptr() as usize);
-                if let (Some(from), Some(at)) = (from, json.find(&old)) {
-                    places.push((from + at..from + at + old.len(), new));
-                }
+            // As it stands there; written in another way it is left alone.
+            let from = (json.as_ptr() as usize).checked_sub(record.as_ptr() as usize);
+            if let (Some(from), Some(at)) = (from, json.find(&old)) {
+                places.push((from + at..from + at + old.len(), new));
             }
         }
         places
     }
 
     /// The places of a line and what stands there then, in their order; none where the line is no record.
-    fn replacements(&self, line: &[u8]) -> Option<Vec<(Range<usize>, String)>> {
+    pub(super) fn replacements(&self, line: &[u8]) -> Option<Vec<(Range<usize>, String)>> {
         let record = trimmed(line);
         // Places are those of the line, before whose record a mark may stand.
         let start = record.as_ptr() as usize - line.as_ptr() as usize;
@@ -150,6 +140,37 @@ impl Relocation {
         replacements.sort_by_key(|(place, _)| place.start);
         Some(replacements)
     }
+}
+
+/// The texts of a record that may stand in place of long results: those of tools' results, and those by which the agent
+/// replaced some later (`content-replacement`).
+fn standing_for_results<'a>(fields: &Fields<'a>) -> Vec<&'a RawValue> {
+    let mut texts = Vec::new();
+    let replaced = fields.array("replacements").unwrap_or_default().into_iter();
+    texts.extend(replaced.filter_map(|entry| Fields::parse(entry.get())?.raw("replacement")));
+    let message = fields.object("message");
+    let content = message.and_then(|message| message.array("content"));
+    for block in content.unwrap_or_default() {
+        let Some(block) = Fields::parse(block.get()) else {
+            continue;
+        };
+        if block.text("type").as_deref() == Some("tool_result") {
+            let parts = block.array("content").unwrap_or_default().into_iter();
+            texts.extend(block.raw("content"));
+            texts.extend(parts.filter_map(|part| Fields::parse(part.get())?.raw("text")));
+        }
+    }
+    texts
+}
+
+/// The paths of the files that a record names as those into which long results were put.
+pub(super) fn named_results(fields: &Fields<'_>) -> Vec<String> {
+    let texts = standing_for_results(fields).into_iter();
+    let texts = texts.filter_map(|text| persisted_path(&lenient_text(text.get())?).map(str::to_owned));
+    let result = fields.object("toolUseResult");
+    texts
+        .chain(result.and_then(|result| result.text("persistedOutputPath")))
+        .collect()
 }
 
 /// The name of a tool's result from the folder of its session on, of an absolute path and of one from the transcript's

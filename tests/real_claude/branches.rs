@@ -6,7 +6,7 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::bridge::Bridge;
-use crate::carrying::PARALLEL;
+use crate::carrying::{LONG, PARALLEL, with_names};
 use crate::going_back::{branches_behind_each, edits_of_each};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
@@ -159,6 +159,40 @@ fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
     }
     assert!(ends.is_sorted(), "{ends:?}");
     assert_eq!((ends.first(), ends.last()), (Some(&1), Some(&whole.len())));
+}
+
+/// The file into which a long result was put, and what a subagent said, come along.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_at_a_checkpoint_stands_when_its_source_is_deleted() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    let agent = r#"[[tool Agent {"description":"d","prompt":"words for the subagent","subagent_type":"general-purpose","run_in_background":false}]] [[text asked]]"#;
+    for prompt in ["first", LONG, agent] {
+        bridge.prompt(id, prompt).expect("a turn");
+    }
+    let source = bridge.head(id);
+    let place = bridge.checkpoints(id).pop().expect("a checkpoint").id;
+    bridge.prompted(id, "on the source");
+    let whole = with_names(bridge.lab.model.asked("on the source"));
+    let fork = bridge.fork_at(id, false, Some(place.as_str().to_owned()));
+    let branch = fork.expect("conversation/fork").conversation.id;
+    bridge.close(id);
+    let path = bridge.lab.transcript(&source).expect("the source");
+    let beside = path.with_extension("");
+    for folder in ["tool-results", "subagents"] {
+        assert!(beside.join(folder).is_dir(), "{folder}");
+    }
+    fs::remove_file(&path).expect("the source");
+    fs::remove_dir_all(&beside).expect("its files");
+
+    bridge.prompted(branch, "on the branch");
+    let kept = whole.iter().take_while(|said| **said != user("on the source"));
+    let expected: Vec<Said> = kept.cloned().chain([user("on the branch")]).collect();
+    assert_eq!(with_names(bridge.lab.model.asked("on the branch")), expected);
+    assert_eq!(bridge.findings(&bridge.head(branch)), []);
 }
 
 #[test]

@@ -15,10 +15,11 @@ use crate::support::model_server::{Said, What, model, user};
 
 pub(crate) const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
 
-const LONG: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
+pub(crate) const LONG: &str =
+    r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
 
 /// The same with the bare names of the files into which long results were put, each of which is there.
-fn with_names(mut said: Vec<Said>) -> Vec<Said> {
+pub(crate) fn with_names(mut said: Vec<Said>) -> Vec<Said> {
     for said in &mut said {
         let What::ToolResult(text) = &mut said.what else {
             continue;

@@ -216,6 +216,15 @@ impl Index {
         Some(self.entries.offset(position))
     }
 
+    /// Whether the record that begins at `offset` has this uuid.
+    #[must_use]
+    pub(in crate::transcript) fn is_at(&self, offset: u64, uuid: &str) -> bool {
+        let position = self.entries.at_or_behind(offset);
+        position < self.entries.len()
+            && self.entries.offset(position) == offset
+            && self.entries.id(position) == IdRef::new(uuid)
+    }
+
     /// Where the records begin that name a parent which is not there, with its uuid.
     pub(in crate::transcript) fn missing_parents(&self) -> impl Iterator<Item = (u64, String)> {
         self.entries

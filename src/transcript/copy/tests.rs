@@ -1,7 +1,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::transcript::reading::{self, turns};
+use crate::transcript::claude::Index;
+use crate::transcript::reading;
 
 const OLD: &str = "11111111-1111-4111-8111-111111111111";
 const NEW: &str = "22222222-2222-4222-8222-222222222222";
@@ -91,12 +92,6 @@ fn a_branch_without_some_of_its_parents_is_whole_in_its_copy() {
     ];
     let written = fs::read_to_string(&copy).expect("the copy");
     assert_eq!(written, expected.join("\n") + "\n");
-
-    // A part of it, which the agent would not go on from either.
-    let other = "33333333-3333-4333-8333-333333333333";
-    let copy = copy_until(&source, &read, folder.path(), other, "a2").expect("a copy");
-    let live = index(&copy).select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks()), ("a2", 0));
 }
 
 /// A writer that appended its records twice: only the last of one uuid is reached by it.
@@ -316,43 +311,4 @@ fn a_copy_can_go_into_a_folder_that_is_not_there_yet() {
     let mode = fs::metadata(&other).expect("the folder").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     assert!(source.is_file());
-}
-
-#[test]
-fn a_copy_can_end_at_a_record() {
-    let lines = [
-        r#"{"type":"mode","sessionId":"x"}"#.to_owned(),
-        chain("u1", "", "user", "one"),
-        chain("a1", "u1", "assistant", "1"),
-        chain("u2", "a1", "user", "abandoned"),
-        chain("a2", "u2", "assistant", "gone"),
-        "garbage".to_owned(),
-        chain("u3", "a1", "user", "two"),
-        chain("a3", "u3", "assistant", "2"),
-        r#"{"type":"last-prompt","leafUuid":"u3"}"#.to_owned(),
-        chain("u4", "a3", "user", "three"),
-        r#"{"type":"mode"}"#.to_owned(),
-    ];
-    let (folder, source) = transcript(format!("{}\n", lines.join("\n")).as_bytes());
-    let copy = copy_until(&source, &index(&source), folder.path(), NEW, "a3").expect("a copy");
-    let kept = [0, 1, 2, 5, 6, 7]
-        .map(|line| lines[line].replace(OLD, NEW))
-        .join("\n");
-    assert_eq!(fs::read_to_string(&copy).expect("the copy"), format!("{kept}\n"));
-    let prompts: Vec<String> = turns(&copy, None)
-        .expect("turns")
-        .into_iter()
-        .map(|turn| turn.prompt)
-        .collect();
-    assert_eq!(prompts, ["one", "two"]);
-    assert!(matches!(
-        copy_until(
-            &source,
-            &index(&source),
-            folder.path(),
-            "33333333-3333-4333-8333-333333333333",
-            "nowhere"
-        ),
-        Err(TranscriptError::RecordNotFound { .. })
-    ));
 }

@@ -1,0 +1,237 @@
+//! The files beside a transcript that the records of a cut name: long results of tools, and what subagents said.
+//!
+//! They are copied, and the records name the copies, so that the cut stands when the session it was cut from is deleted.
+//! Until all is whole they lie in a folder of no name that anybody looks for; a failure leaves nothing of it. What is named and
+//! not there, or to which a symbolic link leads, stays named as it was.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::transcript::check::{SideFile, named_files};
+use crate::transcript::fields::Fields;
+use crate::transcript::lent::{Taken, is_within, result};
+use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::parts::{Part, is_lines, side_part};
+use crate::transcript::reading::Subagents;
+use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
+
+/// What a record has that names a subagent.
+const AGENT: &[u8] = b"\"agentId\"";
+
+/// What the names of their files have.
+const SUBAGENTS: &str = "/subagents/";
+
+/// Gathers the files of one cut.
+pub(super) struct Beside<'a> {
+    /// Where the transcripts of the source's project are.
+    project: &'a Path,
+    subagents: Subagents<'a>,
+    /// Where the cut's transcript will be.
+    folder: &'a Path,
+    new_id: &'a str,
+    taken: Taken,
+    seen: BTreeSet<SideFile>,
+    /// Where the results are that were taken, and which sessions' ids become the new one.
+    relocation: Relocation,
+    /// What subagents said, which is written when all is known that they name.
+    said: Vec<Part>,
+    /// Where the files are.
+    made: Option<Made>,
+}
+
+/// A folder that is removed unless it stays.
+struct Made {
+    folder: PathBuf,
+    stays: bool,
+}
+
+impl<'a> Beside<'a> {
+    pub(super) fn new(source: &'a Path, folder: &'a Path, new_id: &'a str) -> Self {
+        Self {
+            project: source.parent().unwrap_or(Path::new("")),
+            subagents: Subagents::new(source),
+            folder,
+            new_id,
+            taken: Taken::default(),
+            seen: BTreeSet::new(),
+            relocation: Relocation::default(),
+            said: Vec::new(),
+            made: None,
+        }
+    }
+
+    /// Takes the files that a record names, and says what is to stand in its line instead.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(super) fn record(&mut self, line: &[u8]) -> io::Result<Vec<(Range<usize>, String)>> {
+        let names_results = memchr::memmem::find(line, RESULTS.as_bytes()).is_some();
+        if !names_results && memchr::memmem::find(line, AGENT).is_none() {
+            return Ok(Vec::new());
+        }
+        let (named, _) = named_files(line)?;
+        let text = text_of_same_length(trimmed(line));
+        let replaced = Fields::parse(&text).map(|fields| named_results(&fields));
+        let replaced = replaced.unwrap_or_default().into_iter().map(SideFile::ToolResult);
+        for file in named.into_iter().chain(replaced) {
+            self.take(file)?;
+        }
+        if !names_results || self.relocation.results.is_empty() {
+            return Ok(Vec::new());
+        }
+        let results = Relocation {
+            results: std::mem::take(&mut self.relocation.results),
+            ..Relocation::default()
+        };
+        let places = results.replacements(line);
+        self.relocation.results = results.results;
+        Ok(places.unwrap_or_default())
+    }
+
+    /// Gives the files their place, where all of them are synced before.
+    ///
+    /// # Errors
+    /// What the system answers, also where the place is taken.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        for part in std::mem::take(&mut self.said) {
+            self.copy(&part)?;
+        }
+        let Some(made) = &mut self.made else {
+            return Ok(());
+        };
+        sync_folders(&made.folder)?;
+        let place = self.folder.join(self.new_id);
+        if place.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        fs::rename(&made.folder, &place)?;
+        made.folder = place;
+        File::open(self.folder)?.sync_all()
+    }
+
+    /// The files stay: the transcript has got its name.
+    pub(super) fn keep(mut self) {
+        if let Some(made) = &mut self.made {
+            made.stays = true;
+        }
+    }
+
+    fn take(&mut self, file: SideFile) -> io::Result<()> {
+        if !self.seen.insert(file.clone()) {
+            return Ok(());
+        }
+        match file {
+            SideFile::ToolResult(path) => self.take_result(&path),
+            SideFile::Subagent(agent) => self.take_subagent(&agent),
+        }
+    }
+
+    fn take_result(&mut self, path: &str) -> io::Result<()> {
+        let known_as = result_name(path);
+        let part = known_as.and_then(|name| result(self.project, self.new_id, name.to_owned(), &self.taken));
+        let Some((mut part, known_as)) = part.and_then(|part| Some((part, known_as?.to_owned()))) else {
+            return Ok(());
+        };
+        // One of the same name as another session's: no folder of its own, in which a cut of the cut would not look.
+        if let [own, folder, session, name] = part.name.split('/').collect::<Vec<_>>()[..] {
+            part.name = format!("{own}/{folder}/{session}-{name}");
+        }
+        if self.relocation.results.contains_key(&known_as) {
+            return Ok(());
+        }
+        self.copy(&part)?;
+        self.taken.add(self.project, &part);
+        let place = self.folder.join(&part.name).to_string_lossy().into_owned();
+        self.relocation.results.insert(known_as, place);
+        Ok(())
+    }
+
+    fn take_subagent(&mut self, agent: &str) -> io::Result<()> {
+        let found = self.subagents.find(agent);
+        let Some(path) = found.filter(|path| is_within(self.project, path)) else {
+            return Ok(());
+        };
+        let name = format!("{}{SUBAGENTS}agent-{agent}.jsonl", self.new_id);
+        let Some(part) = side_part(&path, name.clone()) else {
+            return Ok(());
+        };
+        // Whose it was.
+        let below = path.strip_prefix(self.project).ok();
+        let session = below.and_then(|below| below.iter().next()?.to_str());
+        if let Some(session) = session {
+            let sessions = &mut self.relocation.sessions;
+            sessions.insert(session.to_owned(), self.new_id.to_owned());
+        }
+        if let Some(meta) = side_part(
+            &path.with_extension("meta.json"),
+            name.replace(".jsonl", ".meta.json"),
+        ) {
+            self.copy(&meta)?;
+        }
+        // It may name more.
+        let file = part.open()?.take(part.bytes);
+        let (named, _) = named_files(BufReader::new(file))?;
+        self.said.push(part);
+        for file in named {
+            self.take(file)?;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, part: &Part) -> io::Result<()> {
+        let made = match &mut self.made {
+            Some(made) => made,
+            none => none.insert(Made {
+                folder: self.folder.join(format!(".{}.tmp", Uuid::new_v4())),
+                stays: false,
+            }),
+        };
+        let below = part.name.split_once('/').map_or("", |(_, below)| below);
+        let target = made.folder.join(below);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(target.parent().unwrap_or(&made.folder))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&target)?;
+        let mut reader = BufReader::new(part.open()?.take(part.bytes));
+        let mut writer = BufWriter::new(file);
+        if part.name.contains(SUBAGENTS) && is_lines(&part.path) {
+            relocate(reader, &mut writer, |line| self.relocation.line(line), |_| Ok(()))?;
+        } else {
+            io::copy(&mut reader, &mut writer)?;
+        }
+        let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()
+    }
+}
+
+/// Syncs a folder and those in it.
+fn sync_folders(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_folders(&entry.path())?;
+        }
+    }
+    File::open(folder)?.sync_all()
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if !self.stays
+            && let Err(error) = fs::remove_dir_all(&self.folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.folder.display(), %error, "the files of a cut that failed could not be removed");
+        }
+    }
+}

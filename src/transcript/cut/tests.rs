@@ -1,0 +1,563 @@
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::transcript::reading::{self, turns};
+
+const OLD: &str = "11111111-1111-4111-8111-111111111111";
+const NEW: &str = "22222222-2222-4222-8222-222222222222";
+const NEWER: &str = "33333333-3333-4333-8333-333333333333";
+
+fn transcript(lines: &[String]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(format!("{OLD}.jsonl"));
+    fs::write(&path, lines.join("\n") + "\n").expect("a file");
+    (folder, path)
+}
+
+fn cut_at(source: &Path, new_id: &str, last_uuid: &str) -> PathBuf {
+    let index = reading::index(source).expect("an index");
+    let folder = source.parent().expect("a folder");
+    cut(source, &index, folder, new_id, last_uuid).expect("a cut")
+}
+
+fn records(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).expect("a transcript");
+    let record = |line: &str| serde_json::from_str(line.trim_matches(['\u{feff}', '\r'])).expect("a record");
+    text.lines().map(record).collect()
+}
+
+fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
+    let origin = if kind == "user" {
+        r#","origin":{"kind":"human"}"#
+    } else {
+        ""
+    };
+    let parent = match parent {
+        "" => "null".to_owned(),
+        parent => format!("\"{parent}\""),
+    };
+    format!(
+        r#"{{"parentUuid":{parent},"type":"{kind}","slug":"a-plan","uuid":"{uuid}","sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}},"turnAttributionKey":"{uuid}"}}"#
+    )
+}
+
+fn uuids(records: &[Value]) -> HashMap<String, String> {
+    let pair = |record: &Value| {
+        let old = record["forkedFrom"]["messageUuid"].as_str()?;
+        Some((old.to_owned(), record["uuid"].as_str()?.to_owned()))
+    };
+    records.iter().filter_map(pair).collect()
+}
+
+#[test]
+fn a_cut_holds_its_branch_and_what_is_beside_it() {
+    let lines = [
+        r#"{"type":"mode","sessionId":"x"}"#.to_owned(),
+        chain("u1", "", "user", "one"),
+        chain("a1", "u1", "assistant", "1 named u1"),
+        chain("u2", "a1", "user", "abandoned"),
+        chain("a2", "u2", "assistant", "gone"),
+        "garbage".to_owned(),
+        format!(r#"{{"type":"of-tomorrow","sessionId":"{OLD}","n":1.50}}"#),
+        r#"{"type":"summary","summary":"kept","leafUuid":"a1"}"#.to_owned(),
+        r#"{"type":"summary","summary":"of another branch","leafUuid":"a2"}"#.to_owned(),
+        format!(r#"{{"type":"api-request","sessionId":"{OLD}"}}"#),
+        r#"{"type":"file-history-snapshot","messageId":"u1"}"#.to_owned(),
+        r#"{"type":"custom-title","customTitle":"a title","uuid":"t1"}"#.to_owned(),
+        chain("u3", "a1", "user", "two"),
+        chain("a3", "u3", "assistant", "2"),
+        r#"{"type":"last-prompt","leafUuid":"u3"}"#.to_owned(),
+        chain("u4", "a3", "user", "three"),
+        r#"{"type":"mode"}"#.to_owned(),
+        r#"{"type":"tools-used","tools":["Bash"]}"#.to_owned(),
+    ];
+    let (folder, source) = transcript(&lines);
+    let before = fs::read(&source).expect("the source");
+    let copy = cut_at(&source, NEW, "a3");
+    let new = uuids(&records(&copy));
+    let kept = |line: usize, parent: &str| {
+        let mut record: Value = serde_json::from_str(&lines[line]).expect("a record");
+        let old = record["uuid"].as_str().expect("a uuid").to_owned();
+        record["uuid"] = Value::from(new[&old].as_str());
+        record["parentUuid"] = new
+            .get(parent)
+            .map_or(Value::Null, |new| Value::from(new.as_str()));
+        record["sessionId"] = Value::from(NEW);
+        record["forkedFrom"] = json!({"sessionId": OLD, "messageUuid": old});
+        let record_object = record.as_object_mut().expect("an object");
+        record_object.remove("slug");
+        record_object.remove("turnAttributionKey");
+        record
+    };
+    let other = |line: &str| serde_json::from_str(&line.replace(OLD, NEW)).expect("a record");
+    let copied = records(&copy);
+    let title = copied[5]["uuid"].as_str().expect("a uuid");
+    let expected: Vec<Value> = vec![
+        other(&lines[0]),
+        kept(1, ""),
+        kept(2, "u1"),
+        other(&lines[6]),
+        other(&lines[7].replace("a1", &new["a1"])),
+        other(&lines[11].replace("t1", title)),
+        kept(12, "a1"),
+        kept(13, "u3"),
+        other(&lines[17]),
+    ];
+    assert_eq!(copied, expected);
+    assert!(copied.iter().all(|record| record["uuid"] != "t1"));
+    let prompts = turns(&copy, None).expect("turns");
+    let prompts: Vec<&str> = prompts.iter().map(|turn| turn.prompt.as_str()).collect();
+    assert_eq!(prompts, ["one", "two"]);
+    assert_eq!(fs::read(&source).expect("the source"), before);
+
+    let index = reading::index(&source).expect("an index");
+    let refused = |new_id: &str, uuid: &str| cut(&source, &index, folder.path(), new_id, uuid);
+    let missing = refused(NEWER, "nowhere");
+    assert!(matches!(missing, Err(TranscriptError::RecordNotFound { .. })));
+    let taken = refused(NEW, "a3");
+    assert!(matches!(taken, Err(TranscriptError::AlreadyExists { .. })));
+    // What was noted of the source does not hold any more.
+    for changed in [
+        String::from_utf8_lossy(&before).replacen("\"u3\"", "\"u5\"", 1),
+        String::from_utf8_lossy(&before)[..300].to_owned(),
+    ] {
+        fs::write(&source, changed).expect("the source");
+        assert!(matches!(refused(NEWER, "a3"), Err(TranscriptError::Io { .. })));
+    }
+    let left = fs::read_dir(folder.path()).expect("the folder");
+    assert_eq!(left.count(), 2, "a failure leaves nothing behind");
+}
+
+#[test]
+fn a_cut_joins_what_is_broken() {
+    let lines = [
+        chain("u1", "", "user", "one"),
+        chain("a1", "u1", "assistant", "first"),
+        r#"{"type":"last-prompt","leafUuid":"a1"}"#.to_owned(),
+        chain("u2", "gone", "user", "two"),
+        "garbage".to_owned(),
+        chain("a2", "u2", "assistant", "second"),
+        chain("u3", "a2", "user", "three"),
+    ];
+    let (_folder, source) = transcript(&lines);
+    let copy = cut_at(&source, NEW, "a2");
+    let live = reading::index(&copy).expect("an index").select(None, true);
+    let live = live.expect("a branch");
+    assert_eq!((live.prompt_offsets().len(), live.breaks()), (2, 0));
+    let copied = records(&copy);
+    let new = uuids(&copied);
+    assert_eq!(copied[2]["parentUuid"], new["a1"].as_str());
+}
+
+#[test]
+fn what_refers_to_records_refers_to_the_copies() {
+    let compaction = json!({"type": "system", "subtype": "compact_boundary", "uuid": "c1", "parentUuid": null,
+        "logicalParentUuid": "a1", "sessionId": OLD, "compactMetadata": {"trigger": "manual", "preTokens": 9,
+        "preservedSegment": {"headUuid": "a1", "anchorUuid": "c2", "tailUuid": "a1"},
+        "preservedMessages": {"anchorUuid": "c2", "uuids": ["a1"], "allUuids": ["a1", "elsewhere"]}, "runningTurnSends": 3}});
+    let summary = json!({"type": "user", "uuid": "c2", "parentUuid": "c1", "isCompactSummary": true, "message": {"content": "so far"}});
+    let queued = json!({"type": "attachment", "uuid": "q1", "parentUuid": "c2", "sessionId": "another",
+        "attachment": {"type": "queued_command", "prompt": "\"source_uuid\":\"c2\"", "source_uuid": "c2"}});
+    let announced = json!({"type": "attachment", "uuid": "q2", "parentUuid": "q1", "forkedFrom": {"sessionId": "x", "messageUuid": "y"},
+        "attachment": {"type": "deferred_tools_record", "nameOnlyAnnouncements": ["q1", "gone", "c2"]}});
+    let refusal =
+        json!({"type": "system", "subtype": "model_refusal_fallback", "uuid": "r1", "parentUuid": "q2"});
+    let early = json!({"type": "system", "uuid": "r2", "parentUuid": "r1", "logicalParentUuid": "not here"});
+    let lines = [
+        chain("u1", "", "user", "one"),
+        chain("a1", "u1", "assistant", "first"),
+        compaction.to_string(),
+        summary.to_string(),
+        queued.to_string(),
+        announced.to_string(),
+        refusal.to_string(),
+        early.to_string(),
+        chain("a2", "r2", "assistant", "second"),
+    ];
+    let (_folder, source) = transcript(&lines);
+    let copied = records(&cut_at(&source, NEW, "a2"));
+    assert_eq!(copied.len(), lines.len());
+    let new = uuids(&copied);
+    let is = |at: usize, pointer: &str, expected: Value| {
+        assert_eq!(copied[at].pointer(pointer), Some(&expected), "{pointer}");
+    };
+    let of = |old: &str| Value::from(new[old].as_str());
+    is(2, "/logicalParentUuid", of("a1"));
+    let expected = json!({"trigger": "manual", "preTokens": 9,
+        "preservedSegment": {"headUuid": of("a1"), "anchorUuid": of("c2"), "tailUuid": of("a1")},
+        "preservedMessages": {"anchorUuid": of("c2"), "uuids": [of("a1")], "allUuids": [of("a1"), "elsewhere"]}});
+    is(2, "/compactMetadata", expected);
+    is(4, "/attachment/source_uuid", of("c2"));
+    is(4, "/attachment/prompt", Value::from("\"source_uuid\":\"c2\""));
+    is(4, "/sessionId", Value::from(NEW));
+    is(
+        5,
+        "/attachment/nameOnlyAnnouncements",
+        json!([of("q1"), of("c2")]),
+    );
+    is(5, "/forkedFrom", json!({"sessionId": OLD, "messageUuid": "q2"}));
+    is(6, "/neutralizedByFork", Value::from(true));
+    is(7, "/logicalParentUuid", Value::Null);
+}
+
+fn put(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    fs::write(path, text).expect("a file");
+}
+
+fn below(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        match path.is_dir() {
+            true => names.extend(below(&path).into_iter().map(|below| format!("{name}/{below}"))),
+            false => names.push(name),
+        }
+    }
+    names.sort();
+    names
+}
+
+/// A result that was put into a file, as the agent writes it.
+fn persisted(uuid: &str, parent: &str, path: &str) -> String {
+    let said = format!(
+        "<persisted-output>\nOutput too large (9 KB). Full output saved to: {path}\n\nPreview:\n{path}"
+    );
+    json!({"type": "user", "uuid": uuid, "parentUuid": parent, "sessionId": OLD,
+        "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": uuid, "content": said}]},
+        "toolUseResult": {"stdout": path, "persistedOutputPath": path}})
+    .to_string()
+}
+
+#[test]
+fn the_files_that_the_kept_part_names_come_along() {
+    const OTHER: &str = "44444444-4444-4444-8444-444444444444";
+    let folder = tempfile::tempdir().expect("a folder");
+    let project = folder.path();
+    let at = |session: &str, name: &str| format!("{}/{session}/tool-results/{name}", project.display());
+    let of_subagent = json!({"type": "user", "isSidechain": true, "uuid": "s1", "sessionId": OLD, "agentId": "x1",
+        "message": {"content": [{"type": "tool_result", "tool_use_id": "t", "content": format!("<persisted-output>\nsaved to: {}\n", at(OLD, "of-x1.txt"))}]},
+        "toolUseResult": {"agentId": "x2"}});
+    let lines = [
+        chain("u1", "", "user", "one"),
+        persisted("r1", "u1", &at(OLD, "a.txt")),
+        // In the folder of the session that this one was forked from, under the same name.
+        persisted("r2", "r1", &at(OTHER, "a.txt")),
+        persisted("r3", "r2", &at(OLD, "gone.txt")),
+        json!({"type": "user", "uuid": "r4", "parentUuid": "r3", "sessionId": OLD, "toolUseResult": {"agentId": "x1"}}).to_string(),
+        chain("a1", "r4", "assistant", "done"),
+        persisted("r5", "a1", &at(OLD, "later.txt")),
+        json!({"type": "content-replacement", "sessionId": OLD, "replacements": [{"kind": "tool-result", "toolUseId": "r1",
+            "replacement": format!("<persisted-output>\nsaved to: {}\n", at(OLD, "replaced.txt"))}]})
+        .to_string(),
+    ];
+    // As agents write it, the type first.
+    let mut lines = lines.to_vec();
+    let replaced: Value = serde_json::from_str(&lines[7]).expect("a record");
+    lines[7] = format!(
+        r#"{{"type":"content-replacement","sessionId":"{OLD}","replacements":{}}}"#,
+        replaced["replacements"]
+    );
+    let source = project.join(format!("{OLD}.jsonl"));
+    fs::write(&source, lines.join("\n") + "\n").expect("a file");
+    for (name, text) in [
+        ("tool-results/a.txt", "a"),
+        ("tool-results/later.txt", "later"),
+        ("tool-results/of-x1.txt", "of x1"),
+        ("tool-results/replaced.txt", "replaced"),
+        ("subagents/agent-x1.jsonl", &format!("{of_subagent}\n{{\"torn")),
+        ("subagents/agent-x1.meta.json", "{}"),
+        ("subagents/agent-x2.jsonl", "{}\n"),
+        ("subagents/agent-unnamed.jsonl", "{}\n"),
+    ] {
+        put(project, &format!("{OLD}/{name}"), text);
+    }
+    put(project, &format!("{OTHER}/tool-results/a.txt"), "the other's");
+    let before = below(project);
+    let copied = records(&cut_at(&source, NEW, "a1"));
+    let own = project.join(NEW);
+    assert_eq!(
+        below(&own),
+        [
+            "subagents/agent-x1.jsonl",
+            "subagents/agent-x1.meta.json",
+            "subagents/agent-x2.jsonl",
+            &format!("tool-results/{OTHER}-a.txt"),
+            "tool-results/a.txt",
+            "tool-results/of-x1.txt",
+            "tool-results/replaced.txt",
+        ]
+    );
+    let others = format!("{NEW}/tool-results/{OTHER}-a.txt");
+    for (number, path) in [
+        (1, at(NEW, "a.txt")),
+        (2, format!("{}/{others}", project.display())),
+    ] {
+        let said = copied[number]["message"]["content"][0]["content"]
+            .as_str()
+            .expect("a text");
+        assert!(said.contains(&format!("saved to: {path}\n")), "{said}");
+        assert_eq!(
+            copied[number]["toolUseResult"]["persistedOutputPath"],
+            path.as_str()
+        );
+    }
+    assert_eq!(
+        fs::read_to_string(project.join(others)).expect("a file"),
+        "the other's"
+    );
+    assert_eq!(
+        copied[3]["toolUseResult"]["persistedOutputPath"],
+        at(OLD, "gone.txt")
+    );
+    let replaced = copied[6]["replacements"][0]["replacement"]
+        .as_str()
+        .expect("a text");
+    assert!(replaced.contains(&at(NEW, "replaced.txt")), "{replaced}");
+    let said = records(&own.join("subagents/agent-x1.jsonl"));
+    assert_eq!((said.len(), &said[0]["sessionId"]), (1, &Value::from(NEW)));
+    assert!(said[0].to_string().contains(&at(NEW, "of-x1.txt")));
+
+    // It stands when the other sessions are deleted.
+    let kept: Vec<String> = below(&own);
+    for gone in [OLD, OTHER] {
+        fs::remove_dir_all(project.join(gone)).expect("a folder");
+    }
+    fs::remove_file(&source).expect("the source");
+    let copy = project.join(format!("{NEW}.jsonl"));
+    let found = reading::check(&copy).expect("a check").findings;
+    let missing = found
+        .iter()
+        .filter(|found| found.kind == bridge_protocol::check::FindingKind::MissingSideFile);
+    assert_eq!(missing.count(), 1, "but for what was gone before");
+    let second = cut_at(&copy, NEWER, copied[5]["uuid"].as_str().expect("a uuid"));
+    assert_eq!(below(&second.with_extension("")).len(), kept.len());
+    assert_eq!(before.len(), 10);
+}
+
+#[test]
+fn files_of_a_cut_that_fails_are_not_left_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let project = folder.path();
+    let path = format!("{}/{OLD}/tool-results/a.txt", project.display());
+    let lines = [
+        chain("u1", "", "user", "one"),
+        persisted("r1", "u1", &path),
+        chain("a1", "r1", "assistant", "done"),
+    ];
+    let source = project.join(format!("{OLD}.jsonl"));
+    fs::write(&source, lines.join("\n") + "\n").expect("a file");
+    put(project, &format!("{OLD}/tool-results/a.txt"), "a");
+    let before = below(project);
+    let index = reading::index(&source).expect("an index");
+    // What was noted of the last record does not hold any more, behind the one that names a file.
+    fs::write(&source, lines.join("\n").replace("\"a1\"", "\"a2\"") + "\n").expect("the source");
+    let failed = cut(&source, &index, project, NEW, "a1");
+    assert!(matches!(failed, Err(TranscriptError::Io { .. })));
+    assert_eq!(below(project), before);
+    // Somebody else's folder has the name.
+    fs::write(&source, lines.join("\n") + "\n").expect("the source");
+    put(project, &format!("{NEW}/theirs"), "kept");
+    let failed = cut(&source, &index, project, NEW, "a1");
+    assert!(matches!(failed, Err(TranscriptError::Io { .. })));
+    assert_eq!(below(&project.join(NEW)), ["theirs"]);
+    assert_eq!(below(project).len(), before.len() + 1);
+}
+
+/// A turn of a generated conversation: its records, and the turn that it comes behind.
+struct Turn {
+    before: Option<usize>,
+    uuids: Vec<String>,
+}
+
+/// What stands between records.
+const BESIDE: [&str; 8] = [
+    r#"{"type":"mode","mode":"plan","sessionId":"SESSION"}"#,
+    r#"{"type":"of-tomorrow","x":{"uuid":"kept as it is"},"sessionId":"SESSION"}"#,
+    r#"{"type":"api-request","sessionId":"SESSION","x":"y"}"#,
+    r#"{"type":"queue-operation","operation":"enqueue"}"#,
+    "garbage {",
+    "",
+    "\u{feff}{\"type\":\"mode\"}\r",
+    r#"{"type":"user","isSidechain":true,"uuid":"SIDE","parentUuid":null,"sessionId":"SESSION","message":{"content":"of a subagent"}}"#,
+];
+
+/// Turns with calls, some in parallel, marks and notes between them: which turn each goes on from, how many times its tools
+/// are called, in how many calls at once, and what stands before it.
+fn tree() -> impl Strategy<Value = Vec<(usize, Vec<usize>, Vec<usize>)>> {
+    let turn = (
+        0usize..4,
+        prop::collection::vec(1usize..4, 0..3),
+        prop::collection::vec(0..BESIDE.len(), 0..3),
+    );
+    prop::collection::vec(turn, 1..10)
+}
+
+/// The lines of such a tree. Its ids are as agents write them, but for those of every third turn.
+fn grown(tree: &[(usize, Vec<usize>, Vec<usize>)], padding: &str) -> (Vec<String>, Vec<Turn>) {
+    let (mut lines, mut turns): (Vec<String>, Vec<Turn>) = (Vec::new(), Vec::new());
+    let mut count = 0;
+    for (number, (back, calls, beside)) in tree.iter().enumerate() {
+        for which in beside {
+            let line = BESIDE[*which].replace("SESSION", OLD);
+            lines.push(line.replace("SIDE", &format!("side-{}", lines.len())));
+        }
+        let before = number.checked_sub(1 + back);
+        let mut turn = Turn {
+            before,
+            uuids: Vec::new(),
+        };
+        let mut parent = before.and_then(|before| turns[before].uuids.last().cloned());
+        let mut put = |turn: &mut Turn, parent: &Option<String>, mut record: Value| -> Option<String> {
+            count += 1;
+            let uuid = match number % 3 {
+                2 => format!("text-{count}"),
+                _ => format!("0000{count:04x}-aaaa-4bbb-8ccc-dddddddddddd"),
+            };
+            record["uuid"] = Value::from(uuid.as_str());
+            record["parentUuid"] = Value::from(parent.as_deref());
+            record["sessionId"] = Value::from(OLD);
+            record["slug"] = Value::from("a-plan");
+            record["padding"] = Value::from(padding);
+            lines.push(record.to_string());
+            turn.uuids.push(uuid.clone());
+            Some(uuid)
+        };
+        let prompt = json!({"type": "user", "origin": {"kind": "human"}, "message": {"content": format!("\"uuid\":\"text-1\" {number}")}});
+        parent = put(&mut turn, &parent, prompt);
+        for (round, calls) in calls.iter().enumerate() {
+            let message = format!("msg-{number}-{round}");
+            let mut called = Vec::new();
+            for call in 0..*calls {
+                let call = format!("{message}-{call}");
+                let block =
+                    json!({"type": "tool_use", "id": call, "input": {"uuid": "text-1", "parentUuid": OLD}});
+                parent = put(
+                    &mut turn,
+                    &parent,
+                    json!({"type": "assistant", "message": {"id": message, "content": [block]}}),
+                );
+                called.push((call, parent.clone()));
+            }
+            for (call, caller) in called {
+                let result = json!({"type": "user", "toolUseResult": {"uuid": "text-1"}, "sourceToolAssistantUUID": caller,
+                    "message": {"content": [{"type": "tool_result", "tool_use_id": call, "content": "x"}]}});
+                parent = put(&mut turn, &caller, result);
+            }
+        }
+        let reply = json!({"type": "assistant", "message": {"id": format!("end-{number}"), "stop_reason": "end_turn", "content": "done"}});
+        put(&mut turn, &parent, reply);
+        turns.push(turn);
+    }
+    (lines, turns)
+}
+
+/// Whether a copy is the branch with these records, whose places in the source are given.
+fn holds_exactly(
+    copied: &[Value],
+    source: &[Value],
+    branch: &[String],
+    from: &str,
+    id: &str,
+) -> Result<(), TestCaseError> {
+    let by_uuid: HashMap<&str, &Value> = source
+        .iter()
+        .filter_map(|record| Some((record["uuid"].as_str()?, record)))
+        .collect();
+    let chain: Vec<&Value> = copied
+        .iter()
+        .filter(|record| record["uuid"].is_string())
+        .collect();
+    prop_assert_eq!(chain.len(), branch.len());
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    let mut results: HashSet<&str> = HashSet::new();
+    let mut calls: HashSet<&str> = HashSet::new();
+    for (record, old) in chain.iter().zip(branch) {
+        let before = by_uuid[old.as_str()];
+        prop_assert_eq!(
+            &record["forkedFrom"],
+            &json!({"sessionId": from, "messageUuid": old})
+        );
+        for same in ["type", "message", "toolUseResult", "padding", "origin"] {
+            prop_assert_eq!(&record[same], &before[same]);
+        }
+        prop_assert_eq!(&record["sessionId"], id);
+        prop_assert!(record.get("slug").is_none() && record.get("sourceToolAssistantUUID").is_none());
+        let parent = before["parentUuid"].as_str().map(|parent| seen[parent]);
+        prop_assert_eq!(record["parentUuid"].as_str(), parent);
+        let uuid = record["uuid"].as_str().expect("a uuid");
+        prop_assert!(!by_uuid.contains_key(uuid));
+        prop_assert!(seen.values().all(|known| *known != uuid));
+        prop_assert!(Uuid::try_parse(uuid).is_ok());
+        seen.insert(old, uuid);
+        let block = &record["message"]["content"][0];
+        calls.extend(block["id"].as_str());
+        results.extend(block["tool_use_id"].as_str());
+    }
+    prop_assert_eq!(calls, results);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_kept_is_exactly_the_branch(tree in tree(), at in any::<prop::sample::Index>(), again in any::<prop::sample::Index>()) {
+        let (lines, turns) = grown(&tree, "");
+        let (_folder, source) = transcript(&lines);
+        let before = fs::read(&source).expect("the source");
+        let at = at.index(turns.len());
+        let way: Vec<usize> = std::iter::successors(Some(at), |turn| turns[*turn].before).collect();
+        let of = |way: &[usize]| -> Vec<String> {
+            way.iter().rev().flat_map(|turn| turns[*turn].uuids.clone()).collect()
+        };
+        let last = |turn: usize| turns[turn].uuids.last().expect("a record").clone();
+        let records_of = |lines: &[String]| -> Vec<Value> {
+            lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        };
+        let copy = cut_at(&source, NEW, &last(at));
+        let copied = records(&copy);
+        holds_exactly(&copied, &records_of(&lines), &of(&way), OLD, NEW)?;
+        // What stands beside it before its end.
+        let end = lines.iter().position(|line| line.contains(&format!("\"uuid\":\"{}\"", last(at)))).expect("the end");
+        let beside = |kind: &str| lines[..end].iter().filter(|line| line.contains(&format!("\"type\":\"{kind}\""))).count();
+        let kept = |kind: &str| copied.iter().filter(|record| record["type"] == kind).count();
+        prop_assert_eq!(kept("mode"), beside("mode"));
+        prop_assert_eq!(kept("of-tomorrow"), beside("of-tomorrow"));
+        prop_assert_eq!(kept("api-request") + kept("queue-operation"), 0);
+        prop_assert_eq!(&fs::read(&source).expect("the source"), &before);
+
+        // A cut of the cut, on the way to its end.
+        let again = again.index(way.len());
+        let new = uuids(&copied);
+        let second = records(&cut_at(&copy, NEWER, &new[&last(way[again])]));
+        let expected: Vec<String> = of(&way[again..]).iter().map(|old| new[old].clone()).collect();
+        holds_exactly(&second, &copied, &expected, NEW, NEWER)?;
+    }
+
+    /// Whatever is held of it.
+    #[test]
+    fn a_long_line_is_cut_as_a_short_one_is(tree in tree(), held in 16usize..400) {
+        let (lines, turns) = grown(&tree, &"\\\" x".repeat(60));
+        let lines: Vec<String> = lines.into_iter().filter(|line| line.starts_with('{')).collect();
+        let (_folder, source) = transcript(&lines);
+        let index = reading::index(&source).expect("an index");
+        let last = turns.last().and_then(|turn| turn.uuids.last()).expect("a record");
+        let branch = index.select(Some(last), true).expect("a branch");
+        let written = |held: usize| {
+            let lines = Source::new(File::open(&source).expect("the source"), index.bytes(), held);
+            let mut written = Vec::new();
+            let mut files = Beside::new(&source, source.parent().expect("a folder"), NEW);
+            let mut cutter = Cutter::new(&index, &branch, OLD, NEW, &mut files);
+            cutter.write(lines, &mut written).expect("a cut");
+            String::from_utf8(written).expect("text")
+        };
+        prop_assert_eq!(written(held), written(HELD_LINE_BYTES));
+    }
+}
