@@ -102,6 +102,32 @@ pub fn cut(
     Ok(made)
 }
 
+/// Brings the files that the records of a transcript name and that lie with other sessions into its own folder. For a fork that
+/// the agent made, which leaves them where they were: the agent finds what subagents said there, and nothing is lost with the
+/// other session. The transcript itself is the agent's and is left alone, so that the paths in its texts still lead to the other
+/// session's folder.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
+    let bring = || {
+        let file = File::open(transcript)?;
+        let end = file.metadata()?.len();
+        let folder = transcript.parent().unwrap_or(Path::new(""));
+        let mut files = Beside::new(transcript, folder, old_id(transcript));
+        let mut lines = Source::new(file, end, HELD_LINE_BYTES);
+        let mut offset = 0;
+        while let Some(line) = lines.line(offset)? {
+            offset = line.next();
+            if let Some(held) = lines.held(&line) {
+                files.record(held)?;
+            }
+        }
+        files.join()
+    };
+    bring().map_err(TranscriptError::io("bring the files beside", transcript))
+}
+
 /// The id of the session with this transcript.
 fn old_id(source: &Path) -> &str {
     let stem = source.file_stem().and_then(|stem| stem.to_str());

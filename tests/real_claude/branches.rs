@@ -4,6 +4,7 @@ use std::fs;
 
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use serde_json::Value;
 
 use crate::bridge::Bridge;
 use crate::carrying::{LONG, PARALLEL, with_names};
@@ -159,6 +160,38 @@ fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
     }
     assert!(ends.is_sorted(), "{ends:?}");
     assert_eq!((ends.first(), ends.last()), (Some(&1), Some(&whole.len())));
+}
+
+/// So that what the model's server has kept of the source serves the branch too.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_branch_at_a_checkpoint_asks_the_model_as_its_source_would() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    for prompt in ["first", PARALLEL] {
+        bridge.prompt(source, prompt).expect("a turn");
+    }
+    let place = bridge.checkpoints(source).pop().expect("a checkpoint").id;
+    let fork = bridge.fork_at(source, false, Some(place.as_str().to_owned()));
+    let branch = fork.expect("conversation/fork").conversation.id;
+    let asked = |id| {
+        bridge.prompted(id, "the same words");
+        let mut asked = bridge.lab.model.requests();
+        // The agent may ask more behind a turn.
+        let is_last = |said: &Value| said.to_string().contains("the same words");
+        asked.retain(|request| {
+            request["messages"]
+                .as_array()
+                .and_then(|said| said.last())
+                .is_some_and(is_last)
+        });
+        let asked = asked.pop().expect("a request");
+        ["model", "system", "tools", "messages"].map(|name| asked[name].clone())
+    };
+    let (of_branch, of_source) = (asked(branch), asked(source));
+    assert_eq!(of_branch, of_source);
 }
 
 /// The file into which a long result was put, and what a subagent said, come along.

@@ -115,6 +115,23 @@ impl<'a> Beside<'a> {
         File::open(self.folder)?.sync_all()
     }
 
+    /// As [`settle`](Self::settle), beside files that are there already, which stay as they are.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(super) fn join(mut self) -> io::Result<()> {
+        for part in std::mem::take(&mut self.said) {
+            self.copy(&part)?;
+        }
+        let Some(made) = &self.made else {
+            return Ok(());
+        };
+        sync_folders(&made.folder)?;
+        let place = self.folder.join(self.new_id);
+        join_folders(&made.folder, &place)?;
+        File::open(self.folder)?.sync_all()
+    }
+
     /// The files stay: the transcript has got its name.
     pub(super) fn keep(mut self) {
         if let Some(made) = &mut self.made {
@@ -133,7 +150,8 @@ impl<'a> Beside<'a> {
     }
 
     fn take_result(&mut self, path: &str) -> io::Result<()> {
-        let known_as = result_name(path);
+        // Its own are there.
+        let known_as = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
         let part = known_as.and_then(|name| result(self.project, self.new_id, name.to_owned(), &self.taken));
         let Some((mut part, known_as)) = part.and_then(|part| Some((part, known_as?.to_owned()))) else {
             return Ok(());
@@ -154,7 +172,9 @@ impl<'a> Beside<'a> {
 
     fn take_subagent(&mut self, agent: &str) -> io::Result<()> {
         let found = self.subagents.find(agent);
-        let Some(path) = found.filter(|path| is_within(self.project, path)) else {
+        let own = self.folder.join(self.new_id);
+        let found = found.filter(|path| is_within(self.project, path) && !path.starts_with(&own));
+        let Some(path) = found else {
             return Ok(());
         };
         let name = format!("{}{SUBAGENTS}agent-{agent}.jsonl", self.new_id);
@@ -212,6 +232,22 @@ impl<'a> Beside<'a> {
         let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()
     }
+}
+
+/// Moves files, but those whose names are taken, into a folder that may be there.
+fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            join_folders(&entry.path(), &target)?;
+        } else if target.symlink_metadata().is_err() {
+            fs::rename(entry.path(), target)?;
+        }
+    }
+    File::open(to)?.sync_all()
 }
 
 /// Syncs a folder and those in it.
