@@ -54,15 +54,6 @@ const LEFT_OUT: [&str; 11] = [
 /// How lines of the log of requests begin, which are the longest of those.
 const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
 
-/// How records begin that are about the session as a whole, so that those behind the place of the cut count too.
-const SESSION_WIDE: [&[u8]; 5] = [
-    br#"{"type":"content-replacement""#,
-    br#"{"type":"atis-latch""#,
-    br#"{"type":"tools-used""#,
-    br#"{"type":"history-suppression""#,
-    br#"{"type":"relocated""#,
-];
-
 /// Kinds of records that hang in a chain; without a parent on the branch they are none of it.
 const CHAIN: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
 
@@ -178,6 +169,8 @@ struct Cutter<'a, 'b> {
     old_id: &'a str,
     new_id: &'a str,
     renaming: Renaming<'a>,
+    /// How it is told whose copy a record is, up to that one's uuid.
+    from: Vec<u8>,
     edits: Edits,
     files: &'b mut Beside<'a>,
 }
@@ -199,6 +192,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
                 new_id,
                 last: <(String, String)>::default(),
             },
+            from: [br#"{"sessionId":"#, &token(old_id)[..], br#","messageUuid":"#].concat(),
             edits: Edits::new(),
             files,
         }
@@ -207,9 +201,16 @@ impl<'a, 'b> Cutter<'a, 'b> {
     fn write(&mut self, mut source: Source, writer: &mut dyn Write) -> io::Result<()> {
         let mut members = Members::default();
         let mut on_branch = self.branch.offsets().iter().copied().peekable();
-        let mut offset = 0;
-        while let Some(line) = source.line(offset)? {
-            offset = line.next();
+        // Mostly the leaf; parents may have been written late.
+        let last = self.branch.offsets().last().copied().unwrap_or_default();
+        let mut behind = self.index.session_wide_behind(last).iter().copied();
+        let mut next = Some(0);
+        while let Some(offset) = next {
+            let Some(line) = source.line(offset)? else { break };
+            next = match line.offset < last {
+                true => Some(line.next()),
+                false => behind.next(),
+            };
             let is_on_branch = on_branch.next_if_eq(&line.offset).is_some();
             if !is_on_branch && !self.may_come_along(&source, &line) {
                 continue;
@@ -249,13 +250,17 @@ impl<'a, 'b> Cutter<'a, 'b> {
 
     /// Whether a line that is not on the branch may have to come along, as far as its beginning tells.
     fn may_come_along(&self, source: &Source, line: &Found) -> bool {
-        let is_behind = line.offset > self.branch.leaf_offset();
-        let Some(held) = source.held(line) else {
-            return !is_behind;
-        };
-        if is_behind {
-            return SESSION_WIDE.iter().any(|beginning| held.starts_with(beginning));
+        // Behind the end of the branch only what is about the session as a whole counts.
+        let leaf = self.branch.leaf_offset();
+        if line.offset > leaf {
+            let behind = self.index.session_wide_behind(leaf);
+            if behind.binary_search(&line.offset).is_err() {
+                return false;
+            }
         }
+        let Some(held) = source.held(line) else {
+            return true;
+        };
         !held.starts_with(REQUEST_LOG) && Fields::parse(&text_of_same_length(trimmed(held))).is_some()
     }
 
@@ -300,7 +305,9 @@ impl<'a, 'b> Cutter<'a, 'b> {
         if !self.index.is_at(offset, &uuid) {
             return Err(changed());
         }
-        let from = serde_json::json!({"sessionId": self.old_id, "messageUuid": uuid}).to_string();
+        let mut from = self.from.clone();
+        from.extend(token(&uuid));
+        from.push(b'}');
         let (mut has_session, mut has_origin) = (false, false);
         for member in members.all() {
             let text = || members.text_of(member);
@@ -317,7 +324,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
                 }
                 Name::ForkedFrom => {
                     has_origin = true;
-                    Some(from.clone().into_bytes())
+                    Some(from.clone())
                 }
                 Name::CompactMetadata => held.and_then(|line| self.compaction(line, member)),
                 Name::Attachment => {
@@ -343,7 +350,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
         }
         if !has_origin {
             more.extend_from_slice(br#","forkedFrom":"#);
-            more.extend_from_slice(from.as_bytes());
+            more.extend_from_slice(&from);
         }
         self.edits.push((end..end, more));
         Ok(())
@@ -451,6 +458,12 @@ fn changed() -> io::Error {
 }
 
 fn token(text: &str) -> Vec<u8> {
+    if text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    {
+        return [b"\"", text.as_bytes(), b"\""].concat();
+    }
     Value::from(text).to_string().into_bytes()
 }
 

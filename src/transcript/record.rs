@@ -341,6 +341,15 @@ pub(super) fn is_attached(kind: &[u8]) -> bool {
     matches!(kind, b"image" | b"document")
 }
 
+/// Whether records of this kind are about the session as a whole, wherever in the file they stand: a fork by the agent itself
+/// takes all of them along (Claude Code 2.1.316).
+pub(super) fn is_session_wide(kind: &[u8]) -> bool {
+    matches!(
+        kind,
+        b"content-replacement" | b"atis-latch" | b"tools-used" | b"history-suppression" | b"relocated"
+    )
+}
+
 /// Whether a text is a command of the agent's own that a person typed, or its output, by how it begins.
 pub(super) fn is_aside_text(text: &[u8]) -> bool {
     ASIDES

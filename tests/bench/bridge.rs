@@ -47,6 +47,8 @@ fn main() -> ExitCode {
         Ok(Role::Answer(socket, bytes)) => floor::answer(&socket, bytes).map(|()| ExitCode::SUCCESS),
         Ok(Role::Index(path)) => scenario::index::be_index(&path).map(|()| ExitCode::SUCCESS),
         Ok(Role::Check(path)) => scenario::index::be_check(&path).map(|()| ExitCode::SUCCESS),
+        Ok(Role::Cut(path, uuid)) => scenario::cut::be_cut(&path, &uuid).map(|()| ExitCode::SUCCESS),
+        Ok(Role::Copy(path, uuid)) => scenario::cut::be_copy(&path, &uuid).map(|()| ExitCode::SUCCESS),
         Ok(Role::Read(path)) => floor::read(&path).map(|()| ExitCode::SUCCESS),
         Err(error) => Err(error),
     };

@@ -15,6 +15,10 @@ pub(crate) const ANSWER: &str = "be-answer";
 pub(crate) const INDEX: &str = "be-index";
 /// The argument with which it becomes the process that checks a transcript; its path follows.
 pub(crate) const CHECK: &str = "be-check";
+/// The argument with which it becomes the process that cuts a transcript; its path and the uuid of a record follow.
+pub(crate) const CUT: &str = "be-cut";
+/// The argument with which it becomes the process that copies a transcript line by line; the same follow.
+pub(crate) const COPY: &str = "be-copy";
 /// The argument with which it becomes the process that only reads a file; its path follows.
 pub(crate) const READ: &str = "be-read";
 
@@ -32,6 +36,10 @@ pub(crate) enum Role {
     Index(PathBuf),
     /// See [`CHECK`].
     Check(PathBuf),
+    /// See [`CUT`].
+    Cut(PathBuf, String),
+    /// See [`COPY`].
+    Copy(PathBuf, String),
     /// See [`READ`].
     Read(PathBuf),
 }
@@ -71,6 +79,14 @@ impl Role {
                 }
                 INDEX => return Ok(Self::Index(arguments.next().ok_or_else(missing)?.into())),
                 CHECK => return Ok(Self::Check(arguments.next().ok_or_else(missing)?.into())),
+                CUT | COPY => {
+                    let path = arguments.next().ok_or_else(missing)?.into();
+                    let uuid = arguments.next().ok_or_else(missing)?;
+                    return Ok(match argument.as_str() {
+                        CUT => Self::Cut(path, uuid),
+                        _ => Self::Copy(path, uuid),
+                    });
+                }
                 READ => return Ok(Self::Read(arguments.next().ok_or_else(missing)?.into())),
                 // Cargo adds this to what it runs as a benchmark.
                 "--bench" => {}

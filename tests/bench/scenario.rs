@@ -1,6 +1,7 @@
 //! What is measured, by name.
 
 mod calls;
+pub(crate) mod cut;
 mod envelope;
 mod herd;
 pub(crate) mod index;
@@ -26,7 +27,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 12] = [
+pub(crate) const ALL: [Scenario; 13] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -54,6 +55,10 @@ pub(crate) const ALL: [Scenario; 12] = [
     Scenario {
         name: "index",
         run: index::run,
+    },
+    Scenario {
+        name: "cut",
+        run: cut::run,
     },
     Scenario {
         name: "watch",

@@ -18,6 +18,11 @@ const MESSAGES: &str = "const { getSessionMessages } = await import(process.argv
     console.log(`${messages.length} messages in ${Math.round(performance.now() - begun)} ms, \
     ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
+/// Cuts one session behind a message, and says how long that took and how much memory.
+const FORK: &str = "const { forkSession } = await import(process.argv[1]); \
+    const begun = performance.now(); await forkSession(process.argv[2], { upToMessageId: process.argv[3] }); \
+    console.log(`${Math.round(performance.now() - begun)} ms, ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
+
 /// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said. It has to find as many.
 pub(crate) fn list_sessions(root: &Path, count: u64) -> Outcome<String> {
     match run("listSessions()", LIST, root, &[]) {
@@ -30,6 +35,11 @@ pub(crate) fn list_sessions(root: &Path, count: u64) -> Outcome<String> {
 /// What `getSessionMessages()` takes for one of them, in words, or why nothing can be said.
 pub(crate) fn get_session_messages(root: &Path, session: &str) -> String {
     run("getSessionMessages()", MESSAGES, root, &[session]).unwrap_or_else(|why| why)
+}
+
+/// What `forkSession()` takes to cut one of them behind a message, in words, or why nothing can be said.
+pub(crate) fn fork_session(root: &Path, session: &str, message: &str) -> String {
+    run("forkSession()", FORK, root, &[session, message]).unwrap_or_else(|why| why)
 }
 
 /// What it says, or why it says nothing.

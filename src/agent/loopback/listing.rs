@@ -72,13 +72,19 @@ pub(super) fn first_prompt(path: &Path) -> Option<String> {
     first_words(path).map(|(_, prompt)| prompt)
 }
 
-/// The uuid of a transcript's first record, which a copy of it begins with too.
+/// The uuid of a transcript's first record, which a copy of it begins with too, or which a cut of it names as its origin.
 pub(super) fn first_record(path: &Path) -> Option<String> {
     let mut lines = Lines::new(BufReader::new(File::open(path).ok()?), 0);
     while let Some(line) = lines.next_line().ok()? {
         let text = line_text(line.bytes);
-        if let Some(uuid) = Fields::parse(&text).and_then(|fields| fields.text("uuid")) {
-            return Some(uuid);
+        let Some(fields) = Fields::parse(&text) else {
+            continue;
+        };
+        if let Some(uuid) = fields.text("uuid") {
+            let origin = fields.object("forkedFrom");
+            return origin
+                .and_then(|origin| origin.text("messageUuid"))
+                .or(Some(uuid));
         }
     }
     None

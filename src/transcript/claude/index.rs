@@ -27,6 +27,8 @@ pub struct Index {
     /// Where the last record of the conversation begins that names its folder.
     cwd: Option<u64>,
     mark: Mark,
+    /// Where the records begin that are about the session as a whole, ascending.
+    session_wide: Vec<u64>,
 }
 
 /// The record that the conversation stood at when the agent noted it last, which it does now and then.
@@ -78,8 +80,10 @@ impl Index {
         }
         index.entries.append(&behind.entries);
         index.entries.shrink();
+        index.session_wide.append(&mut behind.session_wide);
         Ok(Self {
             entries: index.entries,
+            session_wide: index.session_wide,
             garbage_lines: index.garbage_lines + behind.garbage_lines,
             prompts: index.prompts + behind.prompts,
             title: behind.title.or(index.title),
@@ -156,6 +160,9 @@ impl Index {
         if seen.is_title {
             self.title = Some(offset);
         }
+        if seen.is_session_wide {
+            self.session_wide.push(offset);
+        }
         if let Some(mark) = seen.mark {
             self.mark = Mark::At(mark);
         }
@@ -216,6 +223,13 @@ impl Index {
         Some(self.entries.offset(position))
     }
 
+    /// Where the records begin, behind `offset`, that are about the session as a whole.
+    #[must_use]
+    pub(in crate::transcript) fn session_wide_behind(&self, offset: u64) -> &[u64] {
+        let first = self.session_wide.partition_point(|place| *place <= offset);
+        self.session_wide.get(first..).unwrap_or_default()
+    }
+
     /// Whether the record that begins at `offset` has this uuid.
     #[must_use]
     pub(in crate::transcript) fn is_at(&self, offset: u64, uuid: &str) -> bool {
@@ -262,7 +276,7 @@ impl Index {
     /// About how much memory this takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.entries.memory_bytes()
+        self.entries.memory_bytes() + self.session_wide.capacity() * size_of::<u64>()
     }
 
     /// How many chain records there are.

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 #[cfg(test)]
-use crate::transcript::record::{CHAIN_KINDS, Record, RecordHeader, RecordKind};
+use crate::transcript::record::{CHAIN_KINDS, Record, RecordHeader, RecordKind, is_session_wide};
 
 /// What is noted of a record that is part of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(in crate::transcript) struct Seen {
     pub(in crate::transcript) chain: Option<Note>,
     /// Whether it is a title that a person gave.
     pub(in crate::transcript) is_title: bool,
+    /// Whether it is about the session as a whole, wherever it stands.
+    pub(super) is_session_wide: bool,
     /// The record that it names as the one that the conversation stood at.
     pub(super) mark: Option<RecordId>,
 }
@@ -67,6 +69,7 @@ impl Seen {
             chain: Note::of(record, &header),
             is_title: header.kind == RecordKind::Other("custom-title".to_owned())
                 && record.fields.text("customTitle").is_some(),
+            is_session_wide: matches!(&header.kind, RecordKind::Other(kind) if is_session_wide(kind.as_bytes())),
             mark: match header.kind == RecordKind::Other("last-prompt".to_owned()) {
                 true => header.leaf_uuid.as_deref().map(RecordId::new),
                 false => None,

@@ -4,7 +4,7 @@
 //! line are held together by a test.
 
 use super::note::{Note, RecordId, Role, Seen};
-use crate::transcript::record::{is_aside_text, is_attached, is_prompt_text};
+use crate::transcript::record::{is_aside_text, is_attached, is_prompt_text, is_session_wide};
 use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, Noted};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -102,6 +102,7 @@ enum Kind {
     Attached,
     CustomTitle,
     LastPrompt,
+    SessionWide,
     /// Any other that a record of a chain is known to be.
     Chain,
     Other,
@@ -256,6 +257,7 @@ impl Noted for ChainNoted {
     fn note(mut self) -> Seen {
         Seen {
             is_title: self.kind == Kind::CustomTitle && self.has_custom_title,
+            is_session_wide: self.kind == Kind::SessionWide,
             mark: self.leaf.take().filter(|_| self.kind == Kind::LastPrompt),
             chain: self.chain(),
         }
@@ -297,6 +299,7 @@ impl Kind {
             b"tool_result" => Self::ToolResult,
             b"custom-title" => Self::CustomTitle,
             b"last-prompt" => Self::LastPrompt,
+            name if is_session_wide(name) => Self::SessionWide,
             b"attachment" | b"system" | b"progress" => Self::Chain,
             name if is_attached(name) => Self::Attached,
             _ => Self::Other,

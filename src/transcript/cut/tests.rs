@@ -156,6 +156,26 @@ fn a_cut_joins_what_is_broken() {
 }
 
 #[test]
+fn a_parent_that_was_written_late_comes_along() {
+    let lines = [
+        chain("u1", "", "user", "one"),
+        chain("u2", "a1", "user", "two"),
+        r#"{"type":"mode"}"#.to_owned(),
+        r#"{"type":"tools-used","tools":["Bash"]}"#.to_owned(),
+        chain("a1", "u1", "assistant", "first"),
+        r#"{"type":"atis-latch","atis":""}"#.to_owned(),
+        chain("a2", "u2", "assistant", "second"),
+    ];
+    let (_folder, source) = transcript(&lines);
+    let copied = records(&cut_at(&source, NEW, "u2"));
+    let kinds: Vec<&str> = copied
+        .iter()
+        .filter_map(|record| record["type"].as_str())
+        .collect();
+    assert_eq!(kinds, ["user", "user", "tools-used", "assistant", "atis-latch"]);
+}
+
+#[test]
 fn what_refers_to_records_refers_to_the_copies() {
     let compaction = json!({"type": "system", "subtype": "compact_boundary", "uuid": "c1", "parentUuid": null,
         "logicalParentUuid": "a1", "sessionId": OLD, "compactMetadata": {"trigger": "manual", "preTokens": 9,
