@@ -48,6 +48,28 @@ pub enum TranscriptError {
         /// The destination that is taken.
         path: PathBuf,
     },
+    /// A file changed while it was moved.
+    #[error("{} changed while it was being moved; somebody writes to it", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process holds a file open that is to be moved.
+    #[error("{} is held open by the process {pid}", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+    },
+    /// A copy does not say what its source does.
+    #[error("the copy of {} differs from it in line {line}", path.display())]
+    Unlike {
+        /// The source.
+        path: PathBuf,
+        /// The first line that differs, counted from 1.
+        line: u64,
+    },
 }
 
 impl TranscriptError {

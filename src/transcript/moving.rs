@@ -1,0 +1,178 @@
+//! Transcripts that go to another folder, with the files beside them.
+//!
+//! Owns how that is done so that it is done wholly or not at all, whenever the program ends: everything is copied beside its
+//! new place, synced and compared with its source before a name changes; then the copies get their names and the sources go
+//! into the daemon's own folder, where they are kept for a while. What is about to happen stands in a [journal] before it
+//! happens. A file that is there and differs is never replaced, and no source is touched that changed meanwhile or that
+//! another process holds open. Blocks; knows nothing of who asked for it.
+
+mod carrying;
+mod comparing;
+mod holders;
+pub mod journal;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::relocate::Relocation;
+use super::{TranscriptError, parts};
+
+pub use carrying::{Moving, Watched};
+pub use journal::{Finished, finished, settle};
+
+/// What a step moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// A transcript.
+    Transcript,
+    /// A file beside one.
+    SideFile,
+}
+
+/// Where the content of a file comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Content {
+    /// The file itself, with other folders in its records.
+    Relocated,
+    /// What the file was before it was moved, as far as it still begins with what was made of that then; what was appended
+    /// since comes behind, with other folders in its records.
+    Restored {
+        /// The file that was kept.
+        original: PathBuf,
+    },
+}
+
+/// One file that goes elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// The session that it belongs to.
+    pub session: String,
+    /// Where it is.
+    pub from: PathBuf,
+    /// Where it goes.
+    pub to: PathBuf,
+    /// What it is.
+    pub kind: Kind,
+    /// Its length, in bytes.
+    pub bytes: u64,
+    /// Whether it stays where it is as well: records name it by its path, those of forks among them.
+    pub stays: bool,
+    /// The folders that its records name, and what they name instead.
+    pub folders: Vec<(String, String)>,
+    /// Where its content comes from.
+    pub content: Content,
+}
+
+impl Step {
+    /// What is replaced in its records.
+    fn relocation(&self) -> Relocation {
+        let is_lines = parts::is_lines(&self.from);
+        let folders = if is_lines {
+            self.folders.clone()
+        } else {
+            Vec::new()
+        };
+        Relocation {
+            folders,
+            ..Relocation::default()
+        }
+    }
+
+    /// Whether the new place is the old one, by whatever path that is named.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let to = match fs::symlink_metadata(&self.to) {
+            Ok(to) => to,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        Ok(is_same_file(&fs::symlink_metadata(&self.from)?, &to))
+    }
+}
+
+/// The steps that take a session with all its files into another folder, and what lies there and is left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionPlan {
+    /// The transcript first.
+    pub steps: Vec<Step>,
+    /// What is not taken along, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// What takes the session of this transcript into `folder`, where records name these folders otherwise.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be read.
+pub fn plan(
+    transcript: &Path,
+    folder: &Path,
+    folders: &[(String, String)],
+) -> Result<SessionPlan, TranscriptError> {
+    let parts = parts::parts(transcript)?;
+    let session = transcript.file_stem().unwrap_or_default().to_string_lossy();
+    let mut steps = Vec::new();
+    for (number, part) in parts.files.into_iter().enumerate() {
+        let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
+        let is_result = part.name[session.len()..].starts_with("/tool-results/");
+        let step = Step {
+            session: session.clone().into_owned(),
+            to: folder.join(&part.name),
+            from: part.path,
+            kind: match number {
+                0 => Kind::Transcript,
+                _ => Kind::SideFile,
+            },
+            bytes: metadata.len(),
+            stays: is_result,
+            folders: folders.to_vec(),
+            content: Content::Relocated,
+        };
+        let in_place = step
+            .is_in_place()
+            .map_err(TranscriptError::io("read", &step.to))?;
+        // What is there already, and says nothing else, has nowhere to go.
+        if !(in_place && step.relocation().is_nothing()) {
+            steps.push(step);
+        }
+    }
+    Ok(SessionPlan {
+        steps,
+        left_out: parts.left_out,
+    })
+}
+
+/// Checks that nothing that differs lies where the files go: what a [move](Moving) refuses too.
+///
+/// # Errors
+/// [`TranscriptError::AlreadyExists`] for the first that does, and [`TranscriptError::Io`].
+pub fn check_free(steps: &[Step]) -> Result<(), TranscriptError> {
+    for step in steps {
+        let there = match fs::symlink_metadata(&step.to) {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(TranscriptError::io("look at", &step.to)(error)),
+        };
+        let in_place = step
+            .is_in_place()
+            .map_err(TranscriptError::io("read", &step.from))?;
+        if in_place || there.is_file() && comparing::is_made_of(step)? {
+            continue;
+        }
+        let path = step.to.clone();
+        return Err(TranscriptError::AlreadyExists { path });
+    }
+    Ok(())
+}
+
+fn is_same_file(left: &Metadata, right: &Metadata) -> bool {
+    (left.dev(), left.ino()) == (right.dev(), right.ino())
+}

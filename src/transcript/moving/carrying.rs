@@ -1,0 +1,319 @@
+//! A move that is carried out: copies, comparisons, names.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::super::TranscriptError;
+use super::super::relocate::relocate;
+use super::journal::{Journal, Note, Written, make_folder, rename, sync_folder};
+use super::{Content, Step, comparing, holders, is_same_file};
+
+/// How much is read and written at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// How much of the end of a file is looked at again before it goes, in bytes.
+const TAIL_BYTES: u64 = 4096;
+
+/// Who watches a move.
+pub struct Watched<'a> {
+    /// Is told how many bytes more were read, and may end the move.
+    pub step: &'a mut dyn FnMut(u64) -> io::Result<()>,
+    /// Is told of each file that is about to get its name, and how many bytes it has.
+    pub placing: &'a mut dyn FnMut(&Step, u64),
+}
+
+/// A move that has begun. Unless it is [kept](Moving::keep) it is taken back when this is dropped; and when the program is
+/// killed by [`settle`](super::settle).
+#[derive(Debug)]
+pub struct Moving {
+    journal: Journal,
+    is_over: bool,
+    /// Of tests: after how many changes on disk it breaks off, as if the program were killed.
+    #[cfg(test)]
+    pub(super) breaks_off_after: Option<usize>,
+}
+
+/// A source as it was when it was copied.
+struct Seen {
+    written: Written,
+    tail: Vec<u8>,
+}
+
+impl Moving {
+    /// Writes down what is about to move. `subject` says whose move it is, for [`settle`](super::settle).
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn begin(data: &Path, id: Uuid, subject: String, steps: Vec<Step>) -> Result<Self, TranscriptError> {
+        Ok(Self {
+            journal: Journal::begin(data, id, subject, steps)?,
+            is_over: false,
+            #[cfg(test)]
+            breaks_off_after: None,
+        })
+    }
+
+    /// Puts all files into their new places, and takes them from their old ones. After a failure it is still to be taken
+    /// back.
+    ///
+    /// # Errors
+    /// [`TranscriptError::AlreadyExists`] for a file that is there and differs, [`TranscriptError::Changed`] and
+    /// [`TranscriptError::InUse`] for one that somebody else uses, [`TranscriptError::Unlike`] for a copy that went wrong,
+    /// and what cannot be read or written.
+    pub fn carry_out(&mut self, watched: &mut Watched<'_>) -> Result<(), TranscriptError> {
+        let steps = self.journal.steps().to_vec();
+        let leaving = steps.iter().filter(|step| !step.stays);
+        let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
+        holders::check(&leaving)?;
+        let (mut seen, mut written) = (Vec::new(), Vec::new());
+        for (number, step) in steps.iter().enumerate() {
+            make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
+            let source = self.copy(number, step, watched)?;
+            written.push(self.is_new(number, step)?);
+            seen.push(source);
+        }
+        self.journal.note(Note::Copied(written.clone()))?;
+        self.changed()?;
+
+        let mut folders = BTreeSet::new();
+        let mut in_place = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            let Some(written) = written[number] else { continue };
+            (watched.placing)(step, written.bytes);
+            let is_in_place = step.is_in_place();
+            if is_in_place.map_err(TranscriptError::io("read", &step.to))? {
+                // Its source has to make room first.
+                in_place.push(number);
+                continue;
+            }
+            rename(&self.journal.temporary(number), &step.to)?;
+            self.changed()?;
+            folders.extend(step.to.parent().map(Path::to_owned));
+        }
+        sync_all(&mut folders)?;
+
+        holders::check(&leaving)?;
+        for (number, step) in steps.iter().enumerate() {
+            if step.stays {
+                continue;
+            }
+            let kept = self.journal.kept(number);
+            seen[number].check(&step.from)?;
+            rename(&step.from, &kept)?;
+            self.changed()?;
+            // Whoever had it open may have written to it until now.
+            seen[number].check_bytes(&kept, &step.from)?;
+            if in_place.contains(&number) {
+                rename(&self.journal.temporary(number), &step.to)?;
+                self.changed()?;
+            }
+            folders.extend(step.from.parent().map(Path::to_owned));
+        }
+        for folder in folders.clone().into_iter().rev() {
+            remove_emptied(&folder, &mut folders);
+        }
+        folders.insert(self.journal.kept_folder());
+        sync_all(&mut folders)
+    }
+
+    /// It is done, and not taken back any more.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] when that cannot be written down; the move is to be [settled](super::settle) then.
+    pub fn keep(mut self) -> Result<(), TranscriptError> {
+        self.is_over = true;
+        self.journal.note(Note::Done)
+    }
+
+    /// Leaves it to [`settle`](super::settle) whether it is done.
+    pub fn leave(mut self) {
+        self.is_over = true;
+    }
+
+    /// Puts everything back where it was. Whether nothing is left of the move.
+    pub fn take_back(mut self) -> bool {
+        self.is_over = true;
+        self.journal.take_back()
+    }
+
+    /// Writes what will be in the new place beside it.
+    fn copy(
+        &mut self,
+        number: usize,
+        step: &Step,
+        watched: &mut Watched<'_>,
+    ) -> Result<Seen, TranscriptError> {
+        let temporary = self.journal.temporary(number);
+        let source = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+        let before = source
+            .metadata()
+            .map_err(TranscriptError::io("read", &step.from))?;
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary);
+        let file = made.map_err(TranscriptError::io("create", &temporary))?;
+        self.changed()?;
+        let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
+        let unchanged = fill(step, &source, before.len(), &mut writer, watched)?;
+        if unchanged > 0 {
+            tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
+        }
+        let file = writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .map_err(TranscriptError::io("write", &temporary))?;
+        // What is listed by time stays where it was, and is not kept longer by its agent.
+        let modified = before.modified().and_then(|modified| file.set_modified(modified));
+        modified.map_err(TranscriptError::io("set the time of", &temporary))?;
+        file.sync_all().map_err(TranscriptError::io("sync", &temporary))?;
+        comparing::check_lines(&step.from, &temporary, watched.step)?;
+        let seen = Seen {
+            written: Written::of(&before),
+            tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,
+        };
+        seen.check(&step.from)?;
+        Ok(seen)
+    }
+
+    /// The file that was written, unless the same is there already: then it goes.
+    fn is_new(&self, number: usize, step: &Step) -> Result<Option<Written>, TranscriptError> {
+        let temporary = self.journal.temporary(number);
+        let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
+        let written = Some(Written::of(&metadata));
+        let there = match fs::symlink_metadata(&step.to) {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(written),
+            Err(error) => return Err(TranscriptError::io("look at", &step.to)(error)),
+        };
+        let source = fs::symlink_metadata(&step.from).map_err(TranscriptError::io("read", &step.from))?;
+        if is_same_file(&source, &there) {
+            return Ok(written);
+        }
+        if !there.is_file() || !comparing::is_same(&temporary, &step.to)? {
+            let path = step.to.clone();
+            return Err(TranscriptError::AlreadyExists { path });
+        }
+        fs::remove_file(&temporary).map_err(TranscriptError::io("remove", &temporary))?;
+        Ok(None)
+    }
+
+    /// Something has changed on disk.
+    #[cfg_attr(
+        not(test),
+        expect(
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "tests break off here"
+        )
+    )]
+    fn changed(&mut self) -> Result<(), TranscriptError> {
+        #[cfg(test)]
+        if let Some(left) = &mut self.breaks_off_after {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => {
+                    let error = io::Error::other("the program is killed here");
+                    return Err(TranscriptError::io("go on with", Path::new("the move"))(error));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.journal.take_back();
+        }
+    }
+}
+
+impl Seen {
+    /// Checks that the source is as it was.
+    fn check(&self, path: &Path) -> Result<(), TranscriptError> {
+        let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
+        if Written::of(&metadata) != self.written {
+            let path = path.to_owned();
+            return Err(TranscriptError::Changed { path });
+        }
+        self.check_bytes(path, path)
+    }
+
+    /// Checks that a file holds what the source held, as far as its length and its end tell.
+    fn check_bytes(&self, path: &Path, source: &Path) -> Result<(), TranscriptError> {
+        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        let looked = file
+            .metadata()
+            .and_then(|metadata| Ok((metadata.len(), tail(&file, self.written.bytes)?)));
+        let (length, tail) = looked.map_err(TranscriptError::io("read", path))?;
+        if length == self.written.bytes && tail == self.tail {
+            return Ok(());
+        }
+        let path = source.to_owned();
+        Err(TranscriptError::Changed { path })
+    }
+}
+
+/// The last bytes of a file that has so many.
+fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES)))?;
+    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+    Ok(tail)
+}
+
+/// Writes what the file is in its new place. Gives how many lines were too long to be changed.
+fn fill(
+    step: &Step,
+    mut source: &File,
+    bytes: u64,
+    writer: &mut dyn Write,
+    watched: &mut Watched<'_>,
+) -> Result<u64, TranscriptError> {
+    let mut begin = 0;
+    if let Content::Restored { original } = &step.content
+        && let Some(restored) = comparing::made_of(original, &step.from, step)?
+    {
+        let file = File::open(original).map_err(TranscriptError::io("open", original))?;
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+        io::copy(&mut reader, writer).map_err(TranscriptError::io("copy", original))?;
+        begin = restored;
+    }
+    let place = source.seek(SeekFrom::Start(begin));
+    place.map_err(TranscriptError::io("read", &step.from))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes - begin));
+    let relocation = step.relocation();
+    let written = relocate(reader, writer, |line| relocation.line(line), &mut *watched.step);
+    let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
+    Ok(match relocation.is_nothing() {
+        true => 0,
+        false => passed,
+    })
+}
+
+/// Removes a folder that is empty now, and those above it that are empty by that.
+fn remove_emptied(folder: &Path, synced: &mut BTreeSet<PathBuf>) {
+    for folder in folder.ancestors() {
+        // What is not empty stays, and so does all above it.
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
+        synced.remove(folder);
+        synced.extend(folder.parent().map(Path::to_owned));
+    }
+}
+
+fn sync_all(folders: &mut BTreeSet<PathBuf>) -> Result<(), TranscriptError> {
+    while let Some(folder) = folders.pop_first() {
+        sync_folder(&folder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Whether a copy says what its source says: the same lines, each the same but for the folder that it names.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+
+use super::super::TranscriptError;
+use super::super::fields::Fields;
+use super::super::lines::trimmed;
+use super::super::relocate::{HELD_LINE_LIMIT_BYTES, relocate};
+use super::{Content, Step};
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Beyond this a line was too long to be changed, in bytes: more than what is held of one, and what is read at once.
+const LINE_BYTES: u64 = HELD_LINE_LIMIT_BYTES as u64 + 1024 * 1024;
+
+/// Checks that `copy` has the lines of `source`, each the same, or a record that differs in nothing but its `cwd`: so it has
+/// as many records, with the same ids, and each can be read. `step` is told how much was read, and may end it.
+///
+/// # Errors
+/// [`TranscriptError::Unlike`] when it does not; what cannot be read.
+pub(super) fn check_lines(
+    source: &Path,
+    copy: &Path,
+    step: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> Result<(), TranscriptError> {
+    let open = |path: &Path| -> Result<_, TranscriptError> {
+        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        Ok(BufReader::with_capacity(BUFFER_BYTES, file))
+    };
+    let (mut left, mut right) = (open(source)?, open(copy)?);
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    let mut number = 0_u64;
+    loop {
+        next_line(&mut left, &mut theirs).map_err(TranscriptError::io("read", source))?;
+        next_line(&mut right, &mut ours).map_err(TranscriptError::io("read", copy))?;
+        number += 1;
+        if theirs != ours && !differs_in_folder(&theirs, &ours) {
+            return Err(TranscriptError::Unlike {
+                path: source.to_owned(),
+                line: number,
+            });
+        }
+        if theirs.is_empty() {
+            return Ok(());
+        }
+        step(theirs.len() as u64).map_err(TranscriptError::io("read", source))?;
+    }
+}
+
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    reader.take(LINE_BYTES).read_until(b'\n', line).map(drop)
+}
+
+/// Whether two lines are records that differ in their `cwd` and in nothing else.
+fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
+    let record = trimmed(theirs);
+    let start = record.as_ptr() as usize - theirs.as_ptr() as usize;
+    let place = std::str::from_utf8(record).ok().and_then(|record| {
+        let fields = Fields::parse(record)?;
+        fields.place(record, "cwd")
+    });
+    let Some(place) = place else { return false };
+    let (before, behind) = (&theirs[..start + place.start], &theirs[start + place.end..]);
+    let rest = ours
+        .strip_prefix(before)
+        .and_then(|rest| rest.strip_suffix(behind));
+    // What stands between is one string: all else is as it was, so that the record is whole.
+    rest.is_some_and(|folder| serde_json::from_slice::<String>(folder).is_ok())
+}
+
+/// Whether two files hold the same.
+pub(super) fn is_same(left: &Path, right: &Path) -> Result<bool, TranscriptError> {
+    let file = File::open(left).map_err(TranscriptError::io("open", left))?;
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let mut matcher = Matcher::open(right)?;
+    io::copy(&mut reader, &mut matcher).map_err(TranscriptError::io("read", left))?;
+    matcher.was_all().map_err(TranscriptError::io("read", right))
+}
+
+/// Whether the file in the new place holds already what the step would put there.
+pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
+    let Content::Relocated = step.content else {
+        // What is put back is never there in part.
+        return Ok(false);
+    };
+    let file = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let relocation = step.relocation();
+    let mut matcher = Matcher::open(&step.to)?;
+    relocate(reader, &mut matcher, |line| relocation.line(line), |_| Ok(()))
+        .map_err(TranscriptError::io("read", &step.from))?;
+    matcher.was_all().map_err(TranscriptError::io("read", &step.to))
+}
+
+/// How much of the file `copy` is what was made of `original` by this relocation: all of that, or none.
+pub(super) fn made_of(original: &Path, copy: &Path, step: &Step) -> Result<Option<u64>, TranscriptError> {
+    let file = File::open(original).map_err(TranscriptError::io("open", original))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let mut relocation = step.relocation();
+    for (from, to) in &mut relocation.folders {
+        std::mem::swap(from, to);
+    }
+    let mut matcher = Matcher::open(copy)?;
+    relocate(reader, &mut matcher, |line| relocation.line(line), |_| Ok(()))
+        .map_err(TranscriptError::io("read", original))?;
+    Ok(matcher.is_alike.then_some(matcher.bytes))
+}
+
+/// Compares what is written to it with a file.
+struct Matcher {
+    reader: BufReader<File>,
+    found: Vec<u8>,
+    bytes: u64,
+    is_alike: bool,
+}
+
+impl Matcher {
+    fn open(path: &Path) -> Result<Self, TranscriptError> {
+        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        Ok(Self {
+            reader: BufReader::with_capacity(BUFFER_BYTES, file),
+            found: Vec::new(),
+            bytes: 0,
+            is_alike: true,
+        })
+    }
+
+    /// Whether all of the file was written.
+    fn was_all(&mut self) -> io::Result<bool> {
+        Ok(self.is_alike && self.reader.fill_buf()?.is_empty())
+    }
+}
+
+impl Write for Matcher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_alike {
+            self.found.clear();
+            let mut part = self.reader.by_ref().take(bytes.len() as u64);
+            part.read_to_end(&mut self.found)?;
+            self.is_alike = self.found == bytes;
+            self.bytes += bytes.len() as u64;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_may_differ_in_folders_and_in_nothing_else() {
+        let source =
+            "{\"uuid\":\"1\",\"cwd\":\"/a\",\"n\":1}\n@@@\n{\"uuid\":\"2\"}\n{\"uuid\":\"3\",\"cwd\":\"/a\"}";
+        let table = [
+            (source.to_owned(), true),
+            (source.replace("\"/a\"", "\"/b é\""), true),
+            (source.replacen("\"/a\"", "\"/b\\\"\"", 1), true),
+            (source.replacen("\"/a\"", "\"/b\",\"x\":\"\"", 1), false),
+            (source.replacen("\"/a\"", "7", 1), false),
+            (source.replace("\"uuid\":\"2\"", "\"uuid\":\"4\""), false),
+            (source.replace("@@@", "@@"), false),
+            (source.replace("@@@\n", ""), false),
+            (source.replace("\"n\":1", "\"n\":2"), false),
+            (format!("{source}\n"), false),
+            (source[..source.len() - 3].to_owned(), false),
+            (String::new(), false),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::write(&from, source).unwrap();
+        for (copy, is_like) in table {
+            std::fs::write(&to, &copy).unwrap();
+            let mut read = 0;
+            let checked = check_lines(&from, &to, &mut |bytes| {
+                read += bytes;
+                Ok(())
+            });
+            assert_eq!(checked.is_ok(), is_like, "{copy}");
+            if is_like {
+                assert_eq!(read, source.len() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! What a move is about to do, on disk before it does it, so that whoever finds it half done can end it.
+//!
+//! Owns the folder of each move: its journal, and the files that it took from their places. Until the end of a move is
+//! noted, all of it can be taken back. Blocks.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::super::TranscriptError;
+use super::super::copy::rename_if_free;
+use super::comparing::is_same;
+use super::{Content, Step};
+
+/// The folder below the daemon's own in which moves keep what they need.
+const FOLDER: &str = "moves";
+
+/// The journal's name there.
+const JOURNAL: &str = "journal";
+
+/// The folder beside it for the files that were taken from their places.
+const KEPT: &str = "kept";
+
+/// For how long what a move took from its place is kept, so that it can be undone to the byte. Everything is in the new
+/// place by then, as a person can see.
+const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A line of a journal.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Note {
+    /// What the move is, and all that it makes. The first line.
+    #[serde(rename_all = "camelCase")]
+    Begun {
+        /// Whose move it is, in the words of who asked for it.
+        subject: String,
+        /// What goes where.
+        steps: Vec<Step>,
+        /// The files that are written first, one for each step.
+        temporary: Vec<PathBuf>,
+        /// The folders that are made.
+        folders: Vec<PathBuf>,
+    },
+    /// All copies are whole; their names follow. None for one that was there already.
+    Copied(Vec<Option<Written>>),
+    /// It is done, and not to be taken back.
+    Done,
+}
+
+/// A file as it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Written {
+    device: u64,
+    inode: u64,
+    pub(super) bytes: u64,
+    modified_secs: i64,
+    modified_nanos: i64,
+}
+
+impl Written {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified_secs: metadata.mtime(),
+            modified_nanos: metadata.mtime_nsec(),
+        }
+    }
+}
+
+/// The journal of one move.
+#[derive(Debug)]
+pub(super) struct Journal {
+    folder: PathBuf,
+    file: File,
+    notes: Vec<Note>,
+}
+
+impl Journal {
+    /// Writes down a move that is about to begin.
+    pub(super) fn begin(
+        data: &Path,
+        id: Uuid,
+        subject: String,
+        steps: Vec<Step>,
+    ) -> Result<Self, TranscriptError> {
+        let all = data.join(FOLDER);
+        let folder = all.join(id.to_string());
+        make_folder(&folder.join(KEPT))?;
+        let path = folder.join(JOURNAL);
+        let made = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path);
+        let file = made.map_err(TranscriptError::io("create", &path))?;
+        let mut journal = Self {
+            folder,
+            file,
+            notes: Vec::new(),
+        };
+        let mut folders = Vec::new();
+        for step in &steps {
+            let target = step.to.parent().unwrap_or(Path::new("/"));
+            let mut missing: Vec<_> = target.ancestors().take_while(|folder| !folder.exists()).collect();
+            missing.reverse();
+            for folder in missing {
+                if !folders.iter().any(|known| known == folder) {
+                    folders.push(folder.to_owned());
+                }
+            }
+        }
+        let temporary = steps.iter().map(|step| {
+            let folder = step.to.parent().unwrap_or(Path::new("/"));
+            folder.join(format!(".{}.tmp", Uuid::new_v4()))
+        });
+        let temporary = temporary.collect();
+        journal.note(Note::Begun {
+            subject,
+            steps,
+            temporary,
+            folders,
+        })?;
+        sync_folder(&journal.folder)?;
+        sync_folder(&all)?;
+        sync_folder(data)?;
+        Ok(journal)
+    }
+
+    pub(super) fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
+        let written = serde_json::to_vec(&note).map_err(io::Error::other);
+        let written = written.and_then(|mut line| {
+            line.push(b'\n');
+            self.file.write_all(&line)?;
+            self.file.sync_data()
+        });
+        written.map_err(TranscriptError::io("write", &self.folder.join(JOURNAL)))?;
+        self.notes.push(note);
+        Ok(())
+    }
+
+    pub(super) fn steps(&self) -> &[Step] {
+        match self.notes.first() {
+            Some(Note::Begun { steps, .. }) => steps,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn temporary(&self, number: usize) -> PathBuf {
+        match self.notes.first() {
+            Some(Note::Begun { temporary, .. }) => temporary.get(number).cloned().unwrap_or_default(),
+            _ => PathBuf::new(),
+        }
+    }
+
+    pub(super) fn kept(&self, number: usize) -> PathBuf {
+        kept(&self.folder, number)
+    }
+
+    pub(super) fn kept_folder(&self) -> PathBuf {
+        self.folder.join(KEPT)
+    }
+
+    /// Takes all of it back. Whether nothing of it is left.
+    pub(super) fn take_back(&self) -> bool {
+        let is_done = take_back(&self.folder, &self.notes);
+        if is_done {
+            remove(&self.folder);
+            // That of other moves stays.
+            let _ = self.folder.parent().map(fs::remove_dir);
+        }
+        is_done
+    }
+}
+
+/// A move that was done, as far as it is needed to undo it.
+#[derive(Debug)]
+pub struct Finished {
+    /// Whose move it was.
+    pub subject: String,
+    /// What was moved.
+    pub steps: Vec<Step>,
+    folder: PathBuf,
+    is_ours: Vec<bool>,
+}
+
+impl Finished {
+    /// The steps that undo it: what did not change since is put back to the byte, and what did comes back with it.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] when a file is not where it was put.
+    pub fn back(&self) -> Result<Vec<Step>, TranscriptError> {
+        let mut back = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            let metadata =
+                fs::symlink_metadata(&step.to).map_err(TranscriptError::io("look at", &step.to))?;
+            let original = kept(&self.folder, number);
+            let is_kept = !step.stays && original.exists();
+            let folders = step.folders.iter().rev();
+            back.push(Step {
+                session: step.session.clone(),
+                from: step.to.clone(),
+                to: step.from.clone(),
+                kind: step.kind,
+                bytes: metadata.len(),
+                // What was there before stays.
+                stays: !self.is_ours.get(number).copied().unwrap_or_default(),
+                folders: folders.map(|(from, to)| (to.clone(), from.clone())).collect(),
+                content: match is_kept {
+                    true => Content::Restored { original },
+                    false => Content::Relocated,
+                },
+            });
+        }
+        Ok(back)
+    }
+}
+
+/// The move of this id, if it was done and what it took is still kept.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when its journal cannot be read.
+pub fn finished(data: &Path, id: Uuid) -> Result<Option<Finished>, TranscriptError> {
+    let folder = data.join(FOLDER).join(id.to_string());
+    let path = folder.join(JOURNAL);
+    let notes = match notes(&path) {
+        Ok(notes) => notes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(TranscriptError::io("read", &path)(error)),
+    };
+    if !matches!(notes.last(), Some(Note::Done)) {
+        return Ok(None);
+    }
+    let is_ours = written(&notes).iter().map(Option::is_some).collect();
+    let Some(Note::Begun { subject, steps, .. }) = notes.into_iter().next() else {
+        return Ok(None);
+    };
+    Ok(Some(Finished {
+        subject,
+        steps,
+        folder,
+        is_ours,
+    }))
+}
+
+/// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
+/// done, any other is taken back. What was kept of old ones goes.
+pub fn settle(data: &Path, is_written: impl Fn(&str) -> bool) {
+    let all = data.join(FOLDER);
+    let entries = match fs::read_dir(&all) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::warn!(path = %all.display(), %error, "what moves have left cannot be looked at");
+            return;
+        }
+    };
+    for folder in entries.flatten().map(|entry| entry.path()) {
+        let path = folder.join(JOURNAL);
+        let notes = match notes(&path) {
+            Ok(notes) => notes,
+            // It was killed before it had begun.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the journal of a move cannot be read; what it has done stays, and the journal too");
+                continue;
+            }
+        };
+        match (notes.first(), notes.last()) {
+            (Some(Note::Begun { .. }), Some(Note::Done)) => {
+                if is_old(&path) {
+                    remove(&folder);
+                }
+            }
+            (Some(Note::Begun { subject, .. }), _) if is_written(subject) => {
+                tracing::info!(subject, "a move that was cut short behind its end is done");
+                if let Err(error) = note_done(&path) {
+                    tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
+                }
+            }
+            (Some(Note::Begun { subject, .. }), _) => {
+                tracing::info!(subject, "a move that was cut short is taken back");
+                if take_back(&folder, &notes) {
+                    remove(&folder);
+                }
+            }
+            // Nothing was touched before the first line was whole.
+            _ => remove(&folder),
+        }
+    }
+    // One that is not empty is kept.
+    let _ = fs::remove_dir(&all);
+}
+
+fn is_old(journal: &Path) -> bool {
+    let modified = fs::metadata(journal).and_then(|metadata| metadata.modified());
+    let age = modified.map(|modified| SystemTime::now().duration_since(modified));
+    matches!(age, Ok(Ok(age)) if age > KEPT_FOR)
+}
+
+fn note_done(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    let mut line = serde_json::to_vec(&Note::Done).map_err(io::Error::other)?;
+    // What stands before may be torn.
+    line.insert(0, b'\n');
+    line.push(b'\n');
+    file.write_all(&line)?;
+    file.sync_data()
+}
+
+/// The lines of a journal that are whole. What stands behind one that is not was not begun, but for its end.
+fn notes(path: &Path) -> io::Result<Vec<Note>> {
+    let mut notes = Vec::new();
+    for line in BufReader::new(File::open(path)?).split(b'\n') {
+        if let Ok(note) = serde_json::from_slice(&line?) {
+            notes.push(note);
+        }
+    }
+    Ok(notes)
+}
+
+fn written(notes: &[Note]) -> &[Option<Written>] {
+    let copied = notes.iter().find_map(|note| match note {
+        Note::Copied(files) => Some(files.as_slice()),
+        _ => None,
+    });
+    copied.unwrap_or_default()
+}
+
+/// Whether nothing is left that could be taken back later.
+fn take_back(folder: &Path, notes: &[Note]) -> bool {
+    let Some(Note::Begun {
+        steps,
+        temporary,
+        folders,
+        ..
+    }) = notes.first()
+    else {
+        return true;
+    };
+    let written = written(notes);
+    let mut is_done = true;
+    let mut note = |path: &Path, result: Result<(), TranscriptError>| {
+        if let Err(error) = result {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(path = %path.display(), %error, cause, "a move could not be taken back wholly");
+            is_done = false;
+        }
+    };
+    let mut touched = BTreeSet::new();
+    for (number, step) in steps.iter().enumerate() {
+        let kept = kept(folder, number);
+        let ours = written.get(number).copied().flatten();
+        // In one place the new file makes room; else the source is back before the copy goes.
+        let in_place = is_one_place(&step.from, &step.to);
+        if in_place {
+            note(&step.to, remove_ours(&step.to, ours));
+        }
+        let back = match kept.exists() {
+            true => put_back(&kept, &step.from),
+            false => Ok(()),
+        };
+        let is_back = back.is_ok();
+        note(&step.from, back);
+        if is_back && !in_place {
+            note(&step.to, remove_ours(&step.to, ours));
+        }
+        if let Some(temporary) = temporary.get(number) {
+            note(temporary, remove_file(temporary));
+        }
+        touched.extend([&step.from, &step.to].map(|path| path.parent().map(Path::to_owned)));
+    }
+    for folder in folders.iter().rev() {
+        // What somebody else has put something into stays.
+        let _ = fs::remove_dir(folder);
+    }
+    for folder in touched.into_iter().flatten().filter(|folder| folder.exists()) {
+        note(&folder, sync_folder(&folder));
+    }
+    is_done
+}
+
+/// Whether two paths are one name in one folder.
+fn is_one_place(left: &Path, right: &Path) -> bool {
+    let folder = |path: &Path| fs::metadata(path.parent()?).ok();
+    let folders = (folder(left), folder(right));
+    let is_one = matches!(&folders, (Some(left), Some(right)) if super::is_same_file(left, right));
+    is_one && left.file_name() == right.file_name()
+}
+
+/// Removes a file if it still is what was written there.
+fn remove_ours(path: &Path, ours: Option<Written>) -> Result<(), TranscriptError> {
+    let (Some(ours), Ok(there)) = (ours, fs::symlink_metadata(path)) else {
+        return Ok(());
+    };
+    if Written::of(&there) == ours {
+        return remove_file(path);
+    }
+    if (there.dev(), there.ino()) == (ours.device, ours.inode) {
+        tracing::warn!(path = %path.display(), "somebody went on with what a move that was cut short had put there; it stays");
+    }
+    Ok(())
+}
+
+fn remove_file(path: &Path) -> Result<(), TranscriptError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(TranscriptError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts a file that was kept where it was. What is there by now stays, and the other is kept on.
+fn put_back(kept: &Path, from: &Path) -> Result<(), TranscriptError> {
+    make_folder(from.parent().unwrap_or(Path::new("/")))?;
+    match rename(kept, from) {
+        Err(TranscriptError::AlreadyExists { .. }) if is_same(kept, from)? => remove_file(kept),
+        other => other,
+    }
+}
+
+/// Gives a file another name where that is free, on another file system too.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+    match rename_if_free(from, to) {
+        Ok(()) => {
+            // Some file systems only link.
+            let both = (fs::symlink_metadata(from), fs::symlink_metadata(to));
+            match both {
+                (Ok(left), Ok(right)) if super::is_same_file(&left, &right) => remove_file(from),
+                _ => Ok(()),
+            }
+        }
+        Err(TranscriptError::Io { source, .. }) if source.kind() == io::ErrorKind::CrossesDevices => {
+            copy_over(from, to)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn copy_over(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+    let mut source = File::open(from).map_err(TranscriptError::io("open", from))?;
+    let modified = source.metadata().and_then(|metadata| metadata.modified());
+    super::super::copy::create(to, |writer| -> Result<(), TranscriptError> {
+        io::copy(&mut source, writer)
+            .map(drop)
+            .map_err(TranscriptError::io("copy", from))
+    })?;
+    let set = modified.and_then(|modified| File::open(to)?.set_modified(modified));
+    set.map_err(TranscriptError::io("set the time of", to))?;
+    if !is_same(from, to)? {
+        remove_file(to)?;
+        let path = from.to_owned();
+        return Err(TranscriptError::Changed { path });
+    }
+    remove_file(from)
+}
+
+fn kept(folder: &Path, number: usize) -> PathBuf {
+    folder.join(KEPT).join(number.to_string())
+}
+
+pub(super) fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
+    // As the agents make them: nobody else may look in.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(TranscriptError::io("make the folder", folder))
+}
+
+pub(super) fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(TranscriptError::io("sync the folder", folder))
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %folder.display(), %error, "what a move left could not be removed");
+    }
+}

@@ -1,0 +1,411 @@
+//! Moves on temporary folders, broken off at each change on disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::*;
+
+const OLD: &str = "/home/u/my.app";
+const NEW: &str = "/home/u/other";
+
+/// An agent's folder with two sessions of the old folder, and the daemon's own.
+struct Stage {
+    _held: tempfile::TempDir,
+    projects: PathBuf,
+    data: PathBuf,
+}
+
+/// Every file and folder below one, by its path: what it holds and when it was changed.
+type Tree = BTreeMap<PathBuf, Option<(String, SystemTime)>>;
+
+fn record(uuid: &str, cwd: &str) -> String {
+    format!("{{\"uuid\":\"{uuid}\",\"cwd\":\"{cwd}\",\"message\":\"in {OLD}\"}}\n")
+}
+
+fn text(cwd: &str) -> String {
+    let sub = format!("{cwd}/sub");
+    let lines = [
+        record("1", cwd),
+        "@@@\n".to_owned(),
+        record("2", "/home/u/my.apparel"),
+        record("3", &sub),
+    ];
+    format!("{}{{\"uuid\":\"4\",\"cwd\":\"{cwd}\"", lines.concat())
+}
+
+impl Stage {
+    fn new() -> Self {
+        let held = tempfile::tempdir().unwrap();
+        let projects = held.path().join("agent/projects");
+        let stage = Self {
+            data: held.path().join("data"),
+            projects,
+            _held: held,
+        };
+        fs::create_dir_all(&stage.data).unwrap();
+        for session in ["s1", "s2"] {
+            stage.put(&format!("-home-u-my-app/{session}.jsonl"), &text(OLD));
+        }
+        stage.put("-home-u-my-app/s1/subagents/agent-1.jsonl", &record("a", OLD));
+        stage.put("-home-u-my-app/s1/subagents/agent-1.meta.json", OLD);
+        stage.put("-home-u-my-app/s1/tool-results/r.txt", OLD);
+        stage
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.projects.join(name)
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        fs::File::open(&path).unwrap().set_modified(then).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.at(name)).unwrap()
+    }
+
+    fn tree(&self) -> Tree {
+        let mut tree = Tree::new();
+        let mut folders = vec![self.projects.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = path.symlink_metadata().unwrap();
+                if metadata.is_dir() {
+                    folders.push(path.clone());
+                    tree.insert(path, None);
+                } else {
+                    let said = fs::read_to_string(&path).unwrap_or_default();
+                    tree.insert(path, Some((said, metadata.modified().unwrap())));
+                }
+            }
+        }
+        tree
+    }
+
+    /// The steps that take both sessions to another folder.
+    fn steps(&self, folder: &str, to: &str) -> Vec<Step> {
+        let folders = [(OLD.to_owned(), to.to_owned())];
+        let plans = ["s1", "s2"].map(|session| {
+            let transcript = self.at(&format!("-home-u-my-app/{session}.jsonl"));
+            plan(&transcript, &self.at(folder), &folders).unwrap()
+        });
+        plans.into_iter().flat_map(|plan| plan.steps).collect()
+    }
+
+    fn begin(&self, steps: Vec<Step>) -> (Uuid, Moving) {
+        let id = Uuid::new_v4();
+        (
+            id,
+            Moving::begin(&self.data, id, "subject".to_owned(), steps).unwrap(),
+        )
+    }
+
+    fn has_leftovers(&self) -> bool {
+        self.data.join("moves").exists()
+    }
+}
+
+fn carry_out(moving: &mut Moving) -> Result<(), TranscriptError> {
+    moving.carry_out(&mut Watched {
+        step: &mut |_| Ok(()),
+        placing: &mut |_, _| {},
+    })
+}
+
+#[test]
+fn a_move_takes_everything_along_and_its_undoing_puts_back_every_byte() {
+    let stage = Stage::new();
+    let before = stage.tree();
+    let steps = stage.steps("-home-u-other", NEW);
+    assert_eq!(check_free(&steps).map_err(|error| error.to_string()), Ok(()));
+    let (id, mut moving) = stage.begin(steps);
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+
+    for session in ["s1", "s2"] {
+        assert!(!stage.at(&format!("-home-u-my-app/{session}.jsonl")).exists());
+        assert_eq!(
+            stage.read(&format!("-home-u-other/{session}.jsonl")),
+            text(NEW)
+                .replace(&format!("in {NEW}"), &format!("in {OLD}"))
+                .replacen(
+                    "{\"uuid\":\"4\",\"cwd\":\"/home/u/other\"",
+                    "{\"uuid\":\"4\",\"cwd\":\"/home/u/my.app\"",
+                    1
+                )
+        );
+    }
+    assert_eq!(
+        stage.read("-home-u-other/s1/subagents/agent-1.jsonl"),
+        record("a", NEW)
+    );
+    assert_eq!(stage.read("-home-u-other/s1/subagents/agent-1.meta.json"), OLD);
+    // Records name it by its path, those of forks too.
+    for folder in ["-home-u-my-app", "-home-u-other"] {
+        assert_eq!(stage.read(&format!("{folder}/s1/tool-results/r.txt")), OLD);
+    }
+    assert!(!stage.at("-home-u-my-app/s1/subagents").exists());
+    let files: Vec<_> = stage
+        .tree()
+        .into_iter()
+        .filter_map(|(path, said)| said.map(|said| (path, said.1)))
+        .collect();
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    assert!(files.iter().all(|(_, modified)| *modified == then), "{files:?}");
+    assert_eq!(files.len(), 6);
+
+    // The next start leaves it as it is.
+    settle(&stage.data, |_| panic!("it was done"));
+    let done = finished(&stage.data, id).unwrap().unwrap();
+    assert_eq!(done.subject, "subject");
+    let (_, mut back) = stage.begin(done.back().unwrap());
+    carry_out(&mut back).unwrap();
+    back.keep().unwrap();
+    let left: Vec<_> = before.into_iter().collect();
+    let now: Vec<_> = stage.tree().into_iter().collect();
+    assert_eq!(now, left);
+}
+
+#[test]
+fn what_was_said_in_the_new_place_comes_back_too() {
+    let stage = Stage::new();
+    let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+    let transcript = stage.at("-home-u-other/s1.jsonl");
+    let said = fs::read_to_string(&transcript).unwrap();
+    fs::write(&transcript, format!("{said}}}\n{}", record("5", NEW))).unwrap();
+    // Of one that was written anew nothing is put back from before.
+    fs::write(stage.at("-home-u-other/s2.jsonl"), record("6", NEW)).unwrap();
+    let done = finished(&stage.data, id).unwrap().unwrap();
+    let (_, mut back) = stage.begin(done.back().unwrap());
+    carry_out(&mut back).unwrap();
+    back.keep().unwrap();
+    assert_eq!(
+        stage.read("-home-u-my-app/s1.jsonl"),
+        format!("{}}}\n{}", text(OLD), record("5", OLD))
+    );
+    assert_eq!(stage.read("-home-u-my-app/s2.jsonl"), record("6", OLD));
+    assert!(!stage.at("-home-u-other").exists());
+}
+
+/// Breaks moves off behind each change on disk; the next start takes them back, or finds them done.
+fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
+    let mut breaks = 0;
+    loop {
+        let (stage, steps) = make();
+        let before = stage.tree();
+        let (_, mut moving) = stage.begin(steps);
+        moving.breaks_off_after = Some(breaks);
+        let is_whole = carry_out(&mut moving).is_ok();
+        // As if it were killed here.
+        moving.leave();
+        let after = stage.tree();
+        if is_whole {
+            settle(&stage.data, |subject| subject == "subject");
+            assert_eq!(stage.tree(), after);
+            assert!(stage.has_leftovers());
+        }
+        settle(&stage.data, |_| false);
+        if is_whole {
+            // It was noted as done.
+            assert_eq!(stage.tree(), after);
+            break;
+        }
+        assert_eq!(stage.tree(), before, "broken off after {breaks} changes");
+        assert!(!stage.has_leftovers(), "broken off after {breaks} changes");
+        breaks += 1;
+    }
+    assert!(breaks > 6, "{breaks}");
+
+    let (stage, steps) = make();
+    let before = stage.tree();
+    let (_, mut moving) = stage.begin(steps);
+    carry_out(&mut moving).unwrap();
+    assert!(moving.take_back());
+    assert_eq!(stage.tree(), before);
+    assert!(!stage.has_leftovers());
+}
+
+#[test]
+fn whatever_ends_a_move_it_is_done_or_taken_back() {
+    break_off_everywhere(|| {
+        let stage = Stage::new();
+        let steps = stage.steps("-home-u-other", NEW);
+        (stage, steps)
+    });
+}
+
+/// The agents' folders are named so that two paths may share one.
+#[test]
+fn a_session_whose_folder_keeps_its_name_is_written_anew_in_its_place() {
+    let make = || {
+        let stage = Stage::new();
+        let steps = stage.steps("-home-u-my-app", "/home/u/my-app");
+        (stage, steps)
+    };
+    break_off_everywhere(make);
+    let (stage, steps) = make();
+    // What says nothing of a folder has nowhere to go.
+    assert_eq!(steps.len(), 3);
+    let (_, mut moving) = stage.begin(steps);
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+    assert!(
+        stage
+            .read("-home-u-my-app/s1.jsonl")
+            .contains("\"cwd\":\"/home/u/my-app\"")
+    );
+    assert!(
+        stage
+            .read("-home-u-my-app/s1/subagents/agent-1.jsonl")
+            .contains("\"cwd\":\"/home/u/my-app\"")
+    );
+}
+
+/// As where the case of letters does not count.
+#[test]
+fn a_folder_that_is_the_same_under_another_name_is_seen_as_such() {
+    let make = || {
+        let stage = Stage::new();
+        symlink(stage.at("-home-u-my-app"), stage.at("-HOME")).unwrap();
+        let steps = stage.steps("-HOME", NEW);
+        (stage, steps)
+    };
+    break_off_everywhere(make);
+    let (stage, steps) = make();
+    let (_, mut moving) = stage.begin(steps);
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+    assert!(
+        stage
+            .read("-home-u-my-app/s2.jsonl")
+            .contains("\"cwd\":\"/home/u/other\"")
+    );
+}
+
+#[test]
+fn nothing_that_differs_is_replaced_and_the_same_will_do() {
+    let stage = Stage::new();
+    stage.put("-home-u-other/s2.jsonl", "mine\n");
+    let before = stage.tree();
+    let steps = stage.steps("-home-u-other", NEW);
+    let refused = check_free(&steps).unwrap_err();
+    assert!(
+        matches!(&refused, TranscriptError::AlreadyExists { path } if path.ends_with("-home-u-other/s2.jsonl"))
+    );
+    let (_, mut moving) = stage.begin(steps.clone());
+    let refused = carry_out(&mut moving).unwrap_err();
+    assert!(
+        matches!(refused, TranscriptError::AlreadyExists { .. }),
+        "{refused}"
+    );
+    drop(moving);
+    assert_eq!(stage.tree(), before);
+
+    let moved = steps.last().unwrap().relocation();
+    let (mut same, source) = (Vec::new(), text(OLD));
+    for line in source.split_inclusive('\n') {
+        let whole = line.strip_suffix('\n');
+        same.extend_from_slice(&moved.line(whole.unwrap_or(line).as_bytes()));
+        same.extend(whole.map(|_| b'\n'));
+    }
+    stage.put("-home-u-other/s2.jsonl", std::str::from_utf8(&same).unwrap());
+    let before = stage.tree();
+    check_free(&steps).unwrap();
+    let (_, mut moving) = stage.begin(steps.clone());
+    carry_out(&mut moving).unwrap();
+    assert!(!stage.at("-home-u-my-app/s2.jsonl").exists());
+    // What was there before it stays when it is taken back.
+    assert!(moving.take_back());
+    assert_eq!(stage.tree(), before);
+}
+
+#[test]
+fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
+    let stage = Stage::new();
+    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let source = stage.at("-home-u-my-app/s2.jsonl");
+    let refused = moving.carry_out(&mut Watched {
+        step: &mut |_| Ok(()),
+        placing: &mut |_, _| fs::write(&source, "more\n").unwrap(),
+    });
+    assert!(matches!(refused, Err(TranscriptError::Changed { path }) if path == source));
+    drop(moving);
+    assert_eq!(stage.read("-home-u-my-app/s2.jsonl"), "more\n");
+    assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), text(OLD));
+    assert!(!stage.at("-home-u-other").exists() && !stage.has_leftovers());
+}
+
+/// Where a move was cut short, and somebody went on in the new place before the next start.
+#[test]
+fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
+    let stage = Stage::new();
+    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    carry_out(&mut moving).unwrap();
+    moving.leave();
+    fs::write(stage.at("-home-u-other/s1.jsonl"), "gone on\n").unwrap();
+    settle(&stage.data, |_| false);
+    assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), text(OLD));
+    assert_eq!(stage.read("-home-u-other/s1.jsonl"), "gone on\n");
+    assert!(!stage.at("-home-u-other/s2.jsonl").exists());
+
+    // And where somebody began anew in the old one.
+    let stage = Stage::new();
+    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    carry_out(&mut moving).unwrap();
+    moving.leave();
+    stage.put("-home-u-my-app/s1.jsonl", "stub\n");
+    settle(&stage.data, |_| false);
+    assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), "stub\n");
+    assert!(stage.at("-home-u-other/s1.jsonl").exists());
+    assert!(stage.has_leftovers());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_another_process_holds_open_is_not_moved() {
+    let stage = Stage::new();
+    let before = stage.tree();
+    let held = fs::File::open(stage.at("-home-u-my-app/s2.jsonl")).unwrap();
+    let mut holder = Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::from(held))
+        .spawn()
+        .unwrap();
+    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let refused = carry_out(&mut moving);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(
+        matches!(refused, Err(TranscriptError::InUse { pid, .. }) if pid == holder.id()),
+        "{refused:?}"
+    );
+    drop(moving);
+    assert_eq!(stage.tree(), before);
+}
+
+#[test]
+fn what_was_kept_of_old_moves_goes() {
+    let stage = Stage::new();
+    let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+    settle(&stage.data, |_| false);
+    assert!(finished(&stage.data, id).unwrap().is_some());
+    let journal = stage.data.join("moves").join(id.to_string()).join("journal");
+    let then = SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60);
+    fs::File::open(&journal).unwrap().set_modified(then).unwrap();
+    settle(&stage.data, |_| false);
+    assert!(finished(&stage.data, id).unwrap().is_none() && !stage.has_leftovers());
+}
