@@ -363,6 +363,49 @@ pub struct UndoAnswer {
     pub dropped: u64,
 }
 
+/// The answer of `conversation/move`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveAnswer {
+    /// What goes where.
+    pub plan: Vec<PlannedMove>,
+    /// How many files were moved; 0 when only the plan was asked for.
+    pub moved: u64,
+    /// What lies with the files and is not taken along, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+/// One thing that goes to another place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedMove {
+    /// Where it is.
+    pub from: String,
+    /// Where it goes.
+    pub to: String,
+    /// What it is.
+    pub kind: MovedKind,
+    /// Its length; 0 of what is no file.
+    pub bytes: u64,
+}
+
+/// What is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum MovedKind {
+    /// A transcript.
+    Transcript,
+    /// A file beside one.
+    SideFile,
+    /// The folder of a conversation, as the daemon keeps it.
+    Metadata,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    Unknown,
+}
+
 /// The answer of `conversation/chain`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

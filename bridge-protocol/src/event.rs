@@ -178,6 +178,13 @@ events! {
         /// How many turns of the branch that is left are in the history no longer.
         dropped: u64,
     },
+    /// The conversation runs in another folder now.
+    Moved = "moved" {
+        /// The folder before.
+        from: String,
+        /// The folder now.
+        to: String,
+    },
     /// The last prompt met a usage limit.
     Limited = "limited" {
         /// Which, and until when.

@@ -20,8 +20,8 @@ use crate::agent::AgentList;
 use crate::check::CheckAnswer;
 use crate::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer,
-    ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
+    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
+    RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use crate::daemon::{DaemonStatus, WorkAnswer};
 #[cfg(feature = "client")]
@@ -242,6 +242,18 @@ pub trait ConversationRpc {
         #[argument(rename = "conversationId")] conversation_id: ConversationRef,
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<UndoAnswer>;
+
+    /// Has the conversation run in another folder: its transcripts go to where the agent looks for them there, with the files
+    /// beside them, and name the new folder; nothing that differs is replaced. Refused as busy while a turn runs or somebody
+    /// else writes. With `dryRun` (default false) nothing is changed and the plan is told.
+    #[method(name = "move", param_kind = map)]
+    async fn move_to(
+        &self,
+        #[argument(rename = "conversationId")] conversation_id: ConversationRef,
+        cwd: String,
+        #[argument(rename = "dryRun")] dry_run: Option<bool>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<MoveAnswer>;
 
     /// The upstream sessions that can be resumed, oldest first; the last is the head.
     #[method(name = "chain", param_kind = map)]

@@ -229,6 +229,30 @@ impl Chain {
         }
     }
 
+    /// Notes that sessions run in another folder from now on: those that ran in `from`, and the head. Their order stays.
+    pub fn relocate(&mut self, from: &str, to: &str, at: Timestamp) -> Appended {
+        let mut entries = Vec::new();
+        let last = self.links.len().saturating_sub(1);
+        for number in 0..self.links.len() {
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
+            if number < last && link.cwd != from {
+                continue;
+            }
+            to.clone_into(&mut link.cwd);
+            link.reason = LinkReason::Moved;
+            let mut moved = link.clone();
+            moved.at = at;
+            moved.cause = None;
+            entries.push(self.log(&moved, LineageReason::Moved, Fidelity::Full));
+        }
+        Appended {
+            entries,
+            left: Vec::new(),
+        }
+    }
+
     /// Logs a branch that never became the head. The links stay as they are; an empty id is ignored.
     #[must_use = "the lineage entry has to be written with the chain, in one change"]
     pub fn abandon(&mut self, branch: NewLink, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {

@@ -78,6 +78,8 @@ pub(super) enum Command {
     Edit(Edit),
     /// Take back the last edit or branch in place, then the one before it
     Undo(One),
+    /// Have a conversation go on in another folder, with its transcripts
+    Mv(Mv),
     /// Show the upstream sessions that can be resumed; the last is the head
     Chain(One),
     /// Show everything that ever happened to the chain
@@ -354,6 +356,23 @@ pub(super) struct Edit {
     /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
     #[arg(long, value_name = "WHAT")]
     pub(super) on_question: Option<OnQuestion>,
+}
+
+/// `mv`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sessionctl mv 5d0c2a ~/src/renamed --dry-run\n  \
+    sessionctl mv 5d0c2a ~/src/renamed")]
+pub(super) struct Mv {
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    #[arg(value_name = "CONV")]
+    pub(super) conversation: String,
+    /// The folder that it goes to, which must exist
+    #[arg(value_name = "NEW")]
+    pub(super) folder: PathBuf,
+    /// Only tell what would be moved
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// `answer`.

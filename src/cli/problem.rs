@@ -195,7 +195,9 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::Busy => {
             Some("wait for the running turn, stop it with sessionctl cancel, or send with --queue")
         }
-        ErrorKind::InvalidCwd => Some("the folder must exist; give another one with --cwd"),
+        ErrorKind::InvalidCwd => Some(
+            "the folder must exist; give another one with --cwd, or have the conversation go on in another one with sessionctl mv",
+        ),
         ErrorKind::AgentUnavailable => {
             Some("sessionctl agents shows which agents there are and what was found")
         }

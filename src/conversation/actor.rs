@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::inbox::Incoming;
 use crate::agent::message::{RawId, RequestId};
 use crate::agent::pool::Lease;
+use crate::transcript::moving::Moving;
 
 use crate::chain::Undoing;
 
@@ -37,6 +38,7 @@ use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
+use super::moving::Moved;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session, view_of_record};
 use super::upstream::UpstreamSession;
@@ -101,7 +103,10 @@ enum JobDone {
     ),
     Edited(u64, Result<Box<(Edited, UpstreamSession)>, ConversationError>),
     LookedBack(u64, Result<Option<Undoing>, ConversationError>),
-    Closed(u64),
+    Moved(u64, Result<Box<Moved>, ConversationError>),
+    MovedBack(u64),
+    /// Whether its own process has ended too.
+    Closed(u64, bool),
     Configured(u64, Result<(), ConversationError>),
     Ascertained(u64, Arrival),
 }
@@ -137,10 +142,14 @@ pub struct Actor {
     dead: Option<Lease>,
     /// Kept while the conversation goes on by itself: few may at a time.
     place: Option<Place>,
+    /// Files that were moved, until that is written down.
+    moved: Option<Moving>,
+    /// Whether the session that was closed last may still be written to.
+    goes_on: bool,
     /// A session that is being closed.
     closing: Option<Job>,
     /// The closing of a session that was given up, which may be of the id that is opened next.
-    given_up: Option<JoinHandle<()>>,
+    given_up: Option<JoinHandle<bool>>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
     /// When to look again whether a process that is to be left still runs something in the background.
@@ -209,6 +218,8 @@ impl Actor {
             job: None,
             dead: None,
             place: None,
+            moved: None,
+            goes_on: false,
             closing: None,
             given_up: None,
             writes: FuturesOrdered::new(),
@@ -527,7 +538,23 @@ impl Actor {
                 result: Err(error),
             }),
             JobDone::LookedBack(job, result) => self.input(Input::LookedBack { job, result }),
-            JobDone::Closed(job) => self.input(Input::SessionClosed { job }),
+            JobDone::Moved(job, Ok(moved)) => {
+                let Moved { answer, files } = *moved;
+                self.moved = files;
+                self.input(Input::Moved {
+                    job,
+                    result: Ok(answer),
+                });
+            }
+            JobDone::Moved(job, Err(error)) => self.input(Input::Moved {
+                job,
+                result: Err(error),
+            }),
+            JobDone::MovedBack(job) => self.input(Input::MovedBack { job }),
+            JobDone::Closed(job, has_ended) => {
+                self.goes_on = !has_ended;
+                self.input(Input::SessionClosed { job });
+            }
             JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
             JobDone::Ascertained(job, arrival) => self.input(Input::Ascertained { job, arrival }),
         }

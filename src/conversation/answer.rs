@@ -3,7 +3,7 @@
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, EditAnswer, Empty,
-    ForkAnswer, RespondAnswer, UndoAnswer,
+    ForkAnswer, MoveAnswer, RespondAnswer, UndoAnswer,
 };
 use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
@@ -72,6 +72,8 @@ pub enum Answer {
     Edited(Box<EditAnswer>),
     /// What was taken back.
     Undone(Box<UndoAnswer>),
+    /// What was moved.
+    Moved(Box<MoveAnswer>),
     /// The turn that an answer started.
     Responded(Option<TurnId>),
     /// What goes out by itself.
@@ -107,6 +109,7 @@ impl Answer {
             Self::Forked(answer) => RawJson::from_value(answer),
             Self::Edited(answer) => RawJson::from_value(answer),
             Self::Undone(answer) => RawJson::from_value(answer),
+            Self::Moved(answer) => RawJson::from_value(answer),
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
                 turn_id: turn_id.clone(),
             }),

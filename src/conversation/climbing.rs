@@ -53,7 +53,7 @@ pub struct ClimbRequest {
     /// Whether its process is to be shared with no other conversation.
     pub apart: bool,
     /// The closing of a session, before whose end its id is not opened again: an agent may refuse that, or close it anew.
-    pub behind: Option<JoinHandle<()>>,
+    pub behind: Option<JoinHandle<bool>>,
 }
 
 /// Climbs until a session is open.
@@ -139,7 +139,8 @@ pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(ConversationError::InvalidCwd(format!("{cwd} is not a folder"))),
         Err(error) => Err(ConversationError::InvalidCwd(format!(
-            "the folder {cwd} cannot be used ({error}); put it back where it was, or make it, and try again"
+            "the folder {cwd} cannot be used ({error}); put it back where it was, or make it, and try again, or have the conversation go on \
+             in another one: conversation/move, sessionctl mv"
         ))),
     }
 }
@@ -254,7 +255,7 @@ struct Climber {
     /// See [`ClimbRequest::urgency`].
     urgency: Urgency,
     /// See [`ClimbRequest::behind`].
-    behind: Option<JoinHandle<()>>,
+    behind: Option<JoinHandle<bool>>,
     /// The process that failed, so that the next is another one.
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.

@@ -2,10 +2,12 @@
 
 mod call;
 mod cut;
+mod list;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, Settings};
+use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, MoveAnswer, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
@@ -22,9 +24,11 @@ use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
 use super::growth::Loaded;
 use super::line::Dropped;
+use super::work::Progress;
 
 pub use call::Call;
 pub use cut::{Arrival, Part, Sent};
+pub use list::Effects;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -77,6 +81,18 @@ pub enum Input<R> {
         job: u64,
         /// What there is to take back.
         result: Result<Option<Undoing>, ConversationError>,
+    },
+    /// The files of the conversation are in another folder, or where they were.
+    Moved {
+        /// The job that moved them.
+        job: u64,
+        /// What came of it.
+        result: Result<MoveAnswer, ConversationError>,
+    },
+    /// The files are back where they were.
+    MovedBack {
+        /// The job that moved them.
+        job: u64,
     },
     /// The session is closed.
     SessionClosed {
@@ -309,6 +325,17 @@ pub enum Milestone<R> {
         /// This conversation's record as it was, when the branch is made in place; none when it is made side by side.
         before: Option<Box<ConversationRecord>>,
     },
+    /// The conversation runs in another folder.
+    Moved {
+        /// Whom to answer.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// With what.
+        answer: Box<MoveAnswer>,
+        /// The record as it was, which holds again when the move cannot be written.
+        before: Box<ConversationRecord>,
+    },
     /// The conversation is gone.
     Deleted {
         /// Whom to answer.
@@ -415,6 +442,24 @@ pub enum Effect<R> {
         /// Whether the agent ignored a cancel, so that its process may have to go.
         by_force: bool,
     },
+    /// Take the files of the conversation into another folder.
+    Move {
+        /// The job's number.
+        job: u64,
+        /// Which folder.
+        cwd: String,
+        /// Where is noted how far it has come.
+        progress: Arc<Progress>,
+    },
+    /// What was moved stays.
+    KeepMove,
+    /// Leave it to the next life whether what was moved stays.
+    LeaveMove,
+    /// Take what was moved back.
+    TakeMoveBack {
+        /// The job's number.
+        job: u64,
+    },
     /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
     Anchor(TurnId),
     /// Ask the transcript of its session what became of a prompt.
@@ -457,55 +502,6 @@ pub enum Effect<R> {
     Disarm(Deadline),
     /// The conversation is gone: the actor ends. Always the last effect.
     End,
-}
-
-/// Effects in the order in which they are to be carried out. Answers are kept apart because everything else that one
-/// input causes comes before them: a turn's events precede the answer to its prompt.
-#[derive(Debug)]
-pub struct Effects<R> {
-    list: Vec<Effect<R>>,
-    answers: Vec<Effect<R>>,
-    ends: bool,
-}
-
-impl<R> Default for Effects<R> {
-    fn default() -> Self {
-        Self {
-            list: Vec::new(),
-            answers: Vec::new(),
-            ends: false,
-        }
-    }
-}
-
-impl<R> Effects<R> {
-    /// Adds an effect.
-    pub fn push(&mut self, effect: Effect<R>) {
-        match effect {
-            Effect::Answer(..) => self.answers.push(effect),
-            Effect::End => self.ends = true,
-            other => self.list.push(other),
-        }
-    }
-
-    /// Adds an event.
-    pub fn emit(&mut self, event: Event) {
-        self.list.push(Effect::Emit(event));
-    }
-
-    /// Everything but the answers, then the answers and, behind them, the end.
-    pub fn into_parts(mut self) -> (Vec<Effect<R>>, Vec<Effect<R>>) {
-        if self.ends {
-            self.answers.push(Effect::End);
-        }
-        (self.list, self.answers)
-    }
-
-    /// Whether nothing is to be done.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.answers.is_empty() && !self.ends
-    }
 }
 
 /// The part of a conversation that clients see, published after each input that changed it.

@@ -25,6 +25,7 @@ pub mod history;
 pub mod importing;
 pub mod keeping;
 pub mod line;
+mod moving;
 pub mod naming;
 pub mod old_bytes;
 mod page;

@@ -9,6 +9,7 @@ mod filter;
 mod keeping;
 mod last_life;
 mod looking;
+mod moving;
 mod reading;
 mod repeats;
 mod transcripts;

@@ -5,6 +5,7 @@
 //! tests use numbers.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bridge_protocol::conversation::{
     Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings,
@@ -25,8 +26,10 @@ use crate::transcript::checkpoint::PlaceRef;
 use super::answer::Request;
 use super::edit::Edit;
 use super::effect::{Ledger, Part};
+use super::error::StoreFailure;
 use super::line::{Waiting, shown_held};
 use super::reported::shown_settings;
+use super::work::Progress;
 
 /// Limits and deadlines of one conversation, from the configuration.
 #[derive(Clone, Debug)]
@@ -196,6 +199,17 @@ pub enum JobKind<R> {
         /// The idempotency key.
         request: Option<Request>,
     },
+    /// The files of the conversation go into another folder.
+    Moving(MoveCall<R>),
+    /// They go back, since the move could not be written down.
+    MovingBack {
+        /// Who waits for it.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// Why it could not.
+        failure: StoreFailure,
+    },
     /// Settings are being applied to the open session.
     Configuring {
         /// Who waits for it.
@@ -237,6 +251,19 @@ pub struct Branching<R> {
     pub at: Option<PlaceRef>,
 }
 
+/// A move to another folder.
+#[derive(Debug)]
+pub struct MoveCall<R> {
+    /// Who waits for it.
+    pub reply: R,
+    /// The idempotency key.
+    pub request: Option<Request>,
+    /// The new folder.
+    pub cwd: String,
+    /// Where is noted how far it has come.
+    pub progress: Arc<Progress>,
+}
+
 /// What follows when the session is closed.
 #[derive(Debug)]
 pub enum AfterClose<R> {
@@ -246,6 +273,8 @@ pub enum AfterClose<R> {
     Reset(R, Option<Request>),
     /// The conversation is deleted.
     Delete(R, Option<Request>),
+    /// The conversation goes to another folder.
+    Move(MoveCall<R>),
 }
 
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.
@@ -300,6 +329,8 @@ pub struct Model<R> {
     pub told: Told,
     /// Whether the conversation is being deleted.
     pub deleting: bool,
+    /// Whether the conversation is on its way to another folder.
+    pub moving: bool,
     /// Numbers the jobs.
     pub last_job: u64,
     /// Whether the daemon is stopping.
@@ -355,6 +386,7 @@ impl<R> Model<R> {
             ids_under_way: 0,
             told,
             deleting: false,
+            moving: false,
             closing: None,
             last_job: 0,
             stopping: false,
@@ -376,6 +408,7 @@ impl<R> Model<R> {
                 ConversationState::Awaiting
             }
             Some(_) => ConversationState::Prompting,
+            None if self.moving => ConversationState::Moving,
             None => {
                 let is_unfinished = !self.record.interrupts.is_empty() || self.has_held();
                 resting_state(self.record.resting, is_unfinished)

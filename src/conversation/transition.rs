@@ -14,6 +14,7 @@ mod hearing;
 mod interrupts;
 mod lifecycle;
 mod line;
+mod moving;
 mod prompting;
 mod session;
 mod settling;
@@ -53,6 +54,8 @@ impl<R> Model<R> {
             Input::Branched { job, result } => self.branched(job, result, now, &mut effects),
             Input::Edited { job, result } => self.edit_made(job, result, now, &mut effects),
             Input::LookedBack { job, result } => self.looked_back(job, result, now, &mut effects),
+            Input::Moved { job, result } => self.moved(job, result, now, &mut effects),
+            Input::MovedBack { job } => self.moved_back(job, &mut effects),
             Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
             Input::Written {
@@ -319,6 +322,12 @@ impl<R> Model<R> {
             } => {
                 self.fork_recorded(reply, request.as_ref(), *branched, answer, result, now, effects);
             }
+            Milestone::Moved {
+                reply,
+                request,
+                answer,
+                before,
+            } => self.move_recorded(reply, request, answer, &before, result, effects),
             Milestone::Deleted { reply, request, .. } => match result {
                 Ok(()) => {
                     effects.emit(Event::Deleted {});
@@ -394,7 +403,9 @@ impl<R> Model<R> {
             Milestone::Answer { before, request, .. } | Milestone::Forked { before, request, .. } => {
                 (before.as_deref(), request)
             }
-            Milestone::Deleted { before, request, .. } => (Some(&**before), request),
+            Milestone::Deleted { before, request, .. } | Milestone::Moved { before, request, .. } => {
+                (Some(&**before), request)
+            }
             _ => return,
         };
         if let Some(request) = request {

@@ -339,8 +339,8 @@ pub async fn configure(
 /// Closes a session and waits for the agent's word, and for the end of the session's own process where that comes later:
 /// until then it writes, and a transcript that is moved or deleted meanwhile comes back as a stub. A session that the agent
 /// does not let go of is abandoned; with `by_force` the process goes, for two turns never run in one session. Others that
-/// use it are told, and go on in the next one.
-pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
+/// use it are told, and go on in the next one. Tells whether nobody writes to it any more.
+pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
     let calls = session.lease.calls();
     let deadline = if by_force { grace } else { session.deadline };
     let watch = watch_own_process(&session).await;
@@ -351,10 +351,12 @@ pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
                 if !matches!(ended, Ok(true)) {
                     let handle = session.attachment.handle.as_str();
                     tracing::warn!(handle, "a closed session's own process goes on");
+                    return false;
                 }
             }
+            true
         }
-        Err(CallError::Died(_) | CallError::Closing) => {}
+        Err(CallError::Died(_) | CallError::Closing) => true,
         Err(error) => {
             let handle = session.attachment.handle.as_str();
             if by_force {
@@ -364,8 +366,10 @@ pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) {
                      that session",
                 );
                 session.lease.stopped().await;
+                true
             } else {
                 tracing::debug!(handle, %error, "the session was not closed at the agent");
+                false
             }
         }
     }

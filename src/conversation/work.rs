@@ -21,6 +21,7 @@ pub struct Works {
 }
 
 /// How far one call has come. Counted by the thread that works for it.
+#[derive(Debug)]
 pub struct Progress {
     method: &'static str,
     conversation: Option<ConversationId>,

@@ -273,8 +273,9 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
     let prepared = async {
-        // Nothing to do unless the last life was ended within an import. Nobody is served before it is done, who may import.
+        // Nothing to do unless the last life was ended within an import or a move. Nobody is served before it is done, who may import.
         registry.take_back_imports().await;
+        registry.settle_moves().await;
         registry.watch_transcripts().await;
     };
     let is_stopped = tokio::select! {

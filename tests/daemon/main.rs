@@ -51,6 +51,8 @@ mod interrupts;
 mod keeping;
 #[cfg(target_os = "linux")]
 mod killed_imports;
+#[cfg(target_os = "linux")]
+mod killed_moves;
 mod ladder;
 mod large;
 mod late_refusals;
@@ -59,6 +61,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod moving;
 mod outside;
 mod passing;
 mod portable;

@@ -28,6 +28,8 @@ mod going_back;
 mod going_on;
 #[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
+mod moving;
 #[path = "../support/passing.rs"]
 mod passing;
 #[path = "../support/permitted.rs"]

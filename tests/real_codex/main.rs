@@ -25,6 +25,7 @@ mod going_back;
 #[path = "../support/going_on.rs"]
 mod going_on;
 mod limits;
+mod moving;
 #[path = "../support/passing.rs"]
 mod passing;
 #[path = "../support/permitted.rs"]

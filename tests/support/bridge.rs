@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{
-    Conversation, EditAnswer, ForkAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
+    Conversation, EditAnswer, ForkAnswer, MoveAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Link};
@@ -299,6 +299,15 @@ impl<L: Lab> Bridge<L> {
         let client = self.app().client.clone();
         self.call(async move { client.undo(id.into(), None).await })
             .expect("conversation/undo")
+    }
+
+    /// Has the conversation go to another folder.
+    pub(crate) fn move_to(&self, id: ConversationId, folder: &Path) -> Result<MoveAnswer, BridgeError> {
+        let (client, cwd) = (
+            self.client(),
+            folder.to_str().expect("a path in UTF-8").to_owned(),
+        );
+        self.call(async move { client.move_to(id.into(), cwd, None, None).await })
     }
 
     /// Closes the session.

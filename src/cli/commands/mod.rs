@@ -12,6 +12,7 @@ mod keep;
 mod list;
 mod look;
 mod make;
+mod mv;
 mod past;
 mod send;
 mod steer;
@@ -86,6 +87,7 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Fork(fork) => make::fork(context, fork).await,
         Command::Edit(options) => edit::edit(context, options).await,
         Command::Undo(one) => edit::undo(context, &one).await,
+        Command::Mv(options) => mv::mv(context, options).await,
         Command::Rename(rename) => make::rename(context, rename).await,
         Command::Ls(options) => list::list(context, options).await,
         Command::Transcripts(options) => transcripts::transcripts(context, options).await,

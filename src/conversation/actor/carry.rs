@@ -22,10 +22,13 @@ use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened, Sent};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
+use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
+use crate::conversation::work::Progress;
 use crate::store::{Change, ConversationRecord, CutPrompt};
+use crate::transcript::moving::Moving;
 
 use super::{Actor, JobDone, Message, Reply};
 
@@ -125,6 +128,14 @@ impl Actor {
                 ));
             }
             Effect::LookBack { job } => self.look_back(job),
+            Effect::Move { job, cwd, progress } => self.move_files(job, cwd, progress),
+            Effect::KeepMove => self.keep_move(),
+            Effect::LeaveMove => {
+                if let Some(moved) = self.moved.take() {
+                    moved.leave();
+                }
+            }
+            Effect::TakeMoveBack { job } => self.take_move_back(job),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {
@@ -385,15 +396,57 @@ impl Actor {
         let record = self.model.record.clone();
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
         self.closing = Some(Box::pin(async move {
-            if let Some(session) = session {
-                upstream::close(session, by_force, grace).await;
-            }
+            let has_ended = match session {
+                Some(session) => upstream::close(session, by_force, grace).await,
+                None => true,
+            };
             if delete_transcripts {
                 crate::conversation::deleting::delete_transcripts(&services, &record).await;
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            JobDone::Closed(job)
+            JobDone::Closed(job, has_ended)
+        }));
+    }
+
+    /// Takes the files into another folder, once nobody of ours has them open.
+    fn move_files(&mut self, job: u64, cwd: String, progress: Arc<Progress>) {
+        let request = MoveRequest {
+            record: self.model.record.clone(),
+            cwd,
+            goes_on: std::mem::take(&mut self.goes_on),
+            behind: self.given_up.take(),
+            progress,
+        };
+        let moving = moving::carry_out(Arc::clone(&self.services), request);
+        self.job = Some(Box::pin(async move {
+            JobDone::Moved(job, moving.await.map(Box::new))
+        }));
+    }
+
+    /// The move is on disk. That it is done is noted beside the loop: until then the next life would find that out.
+    fn keep_move(&mut self) {
+        let Some(moved) = self.moved.take() else { return };
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = moved.keep() {
+                tracing::warn!(
+                    error = chain_text(&error),
+                    "the end of a move could not be noted; the next start does"
+                );
+            }
+        });
+    }
+
+    fn take_move_back(&mut self, job: u64) {
+        let moved = self.moved.take();
+        self.job = Some(Box::pin(async move {
+            let back = tokio::task::spawn_blocking(move || moved.is_none_or(Moving::take_back));
+            if !matches!(back.await, Ok(true)) {
+                tracing::error!(
+                    "a move that could not be written down could not be taken back wholly either"
+                );
+            }
+            JobDone::MovedBack(job)
         }));
     }
 
@@ -448,7 +501,9 @@ impl JobDone {
             | Self::Branched(..)
             | Self::Edited(..)
             | Self::LookedBack(..)
-            | Self::Closed(_)
+            | Self::Moved(..)
+            | Self::MovedBack(_)
+            | Self::Closed(..)
             | Self::Configured(..)
             | Self::Ascertained(..) => {}
         }
@@ -456,6 +511,6 @@ impl JobDone {
 }
 
 /// Closes a session. That goes on whether or not somebody waits for it.
-fn close_in_background(session: UpstreamSession) -> JoinHandle<()> {
+fn close_in_background(session: UpstreamSession) -> JoinHandle<bool> {
     tokio::spawn(upstream::close(session, false, Duration::ZERO))
 }

@@ -32,7 +32,7 @@ pub(in crate::conversation) struct EditRequest {
     /// The least that the branch has to keep.
     pub min_fidelity: Fidelity,
     /// The closing of a session that was given up.
-    pub behind: Option<JoinHandle<()>>,
+    pub behind: Option<JoinHandle<bool>>,
 }
 
 /// A branch before its session is open.
@@ -104,7 +104,7 @@ pub(in crate::conversation) async fn edit(
 async fn begin_anew(
     services: &Arc<Services>,
     record: &ConversationRecord,
-    behind: Option<JoinHandle<()>>,
+    behind: Option<JoinHandle<bool>>,
 ) -> Result<(Opened, NewLink, UpstreamSession), ConversationError> {
     let mut anew = record.clone();
     anew.chain = Chain::default();
@@ -165,7 +165,7 @@ async fn climb(
     services: &Arc<Services>,
     record: ConversationRecord,
     min_fidelity: Fidelity,
-    behind: Option<JoinHandle<()>>,
+    behind: Option<JoinHandle<bool>>,
 ) -> Result<(Opened, UpstreamSession), ConversationError> {
     let request = ClimbRequest {
         record,

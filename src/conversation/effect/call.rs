@@ -1,10 +1,13 @@
 //! What callers ask of a conversation. Pure.
 
+use std::sync::Arc;
+
 use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 
+use crate::conversation::work::Progress;
 use crate::transcript::checkpoint::PlaceRef;
 
 /// What a caller can ask for.
@@ -79,6 +82,13 @@ pub enum Call {
     },
     /// Take back what was done last in place.
     Undo,
+    /// Run in another folder.
+    Move {
+        /// Which, already checked.
+        cwd: String,
+        /// Where is noted how far it has come.
+        progress: Arc<Progress>,
+    },
     /// Answer a question.
     Respond {
         /// Which.

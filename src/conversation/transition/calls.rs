@@ -12,7 +12,7 @@ use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Miles
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{
-    AfterClose, Branching, JobKind, Model, OpenRequest, Session, Turn, TurnPhase,
+    AfterClose, Branching, JobKind, Model, MoveCall, OpenRequest, Session, Turn, TurnPhase,
 };
 use crate::store::RequestRecord;
 
@@ -37,6 +37,7 @@ impl<R> Model<R> {
                     | Call::Fork { .. }
                     | Call::Edit { .. }
                     | Call::Undo
+                    | Call::Move { .. }
                     | Call::Respond { .. }
                     | Call::Reset
                     | Call::Delete { .. }
@@ -114,6 +115,15 @@ impl<R> Model<R> {
                 self.edit(at, asked, now, effects);
             }
             Call::Undo => self.undo(reply, request, effects),
+            Call::Move { cwd, progress } => {
+                let call = MoveCall {
+                    reply,
+                    request,
+                    cwd,
+                    progress,
+                };
+                self.move_to(call, now, effects);
+            }
             Call::Respond {
                 interrupt_id,
                 outcome,
@@ -145,6 +155,11 @@ impl<R> Model<R> {
             ));
         }
         let ends_something = matches!(call, Call::Cancel { .. } | Call::Respond { .. });
+        if self.moving && !ends_something {
+            return Some(ConversationError::Busy(
+                "the conversation is on its way to another folder; try again when it is there".to_owned(),
+            ));
+        }
         (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)
     }
 

@@ -44,7 +44,7 @@ impl<R> Model<R> {
     }
 
     /// Whether something was said in the open session that nothing would bring back.
-    fn close_would_lose(&self) -> bool {
+    pub(super) fn close_would_lose(&self) -> bool {
         !self.can_reopen() && self.record.chain.head().is_some_and(|head| head.written)
     }
 
@@ -83,7 +83,7 @@ impl<R> Model<R> {
         }
     }
 
-    fn begin_close(
+    pub(super) fn begin_close(
         &mut self,
         replies: Vec<R>,
         then: AfterClose<R>,
@@ -175,7 +175,7 @@ impl<R> Model<R> {
     }
 
     /// Whether a question waits in the open session.
-    fn asks(&self) -> bool {
+    pub(super) fn asks(&self) -> bool {
         self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
@@ -199,6 +199,7 @@ impl<R> Model<R> {
     fn after_close(&mut self, then: AfterClose<R>, now: Now, effects: &mut Effects<R>) {
         match then {
             AfterClose::Nothing => {}
+            AfterClose::Move(call) => self.move_files(call, effects),
             AfterClose::Reset(reply, request) => {
                 let before = Some(Box::new(self.record.clone()));
                 let mut ledger = self.clear_chain(ClearReason::Reset, now);

@@ -14,6 +14,7 @@ mod failures;
 mod late;
 mod let_out;
 mod line;
+mod moving;
 mod opening;
 mod outside;
 mod prompts;

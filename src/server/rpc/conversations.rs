@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, OnBusy, OnLimit, RespondAnswer,
-    ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
+    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
+    RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
@@ -291,6 +291,25 @@ impl ConversationRpcServer for Handlers {
     ) -> RpcResult<UndoAnswer> {
         let request = request("undo", request_id, &())?;
         self.call(&conversation_id, Call::Undo, request).await
+    }
+
+    async fn move_to(
+        &self,
+        conversation_id: ConversationRef,
+        cwd: String,
+        dry_run: Option<bool>,
+        request_id: Option<String>,
+    ) -> RpcResult<MoveAnswer> {
+        let cwd = usable_folder(&cwd).map_err(|error| wire(&error))?;
+        let registry = &self.daemon.registry;
+        let id = self.resolve(&conversation_id)?;
+        if dry_run == Some(true) {
+            let planned = registry.plan_move(id, cwd).await;
+            return planned.map_err(|error| wire(&error));
+        }
+        let request = request("move", request_id, &cwd)?;
+        let answer = registry.move_to(id, cwd, request).await;
+        read(&answer.map_err(|error| wire(&error))?)
     }
 
     async fn chain(&self, conversation_id: ConversationRef) -> RpcResult<ChainAnswer> {

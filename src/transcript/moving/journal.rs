@@ -252,8 +252,8 @@ pub fn finished(data: &Path, id: Uuid) -> Result<Option<Finished>, TranscriptErr
 }
 
 /// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
-/// done, any other is taken back. What was kept of old ones goes.
-pub fn settle(data: &Path, is_written: impl Fn(&str) -> bool) {
+/// done, any other is taken back, and one of which it does not know waits on. What was kept of old ones goes.
+pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
     let all = data.join(FOLDER);
     let entries = match fs::read_dir(&all) {
         Ok(entries) => entries,
@@ -280,18 +280,21 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> bool) {
                     remove(&folder);
                 }
             }
-            (Some(Note::Begun { subject, .. }), _) if is_written(subject) => {
-                tracing::info!(subject, "a move that was cut short behind its end is done");
-                if let Err(error) = note_done(&path) {
-                    tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
+            (Some(Note::Begun { subject, .. }), _) => match is_written(subject) {
+                Some(true) => {
+                    tracing::info!(subject, "a move that was cut short behind its end is done");
+                    if let Err(error) = note_done(&path) {
+                        tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
+                    }
                 }
-            }
-            (Some(Note::Begun { subject, .. }), _) => {
-                tracing::info!(subject, "a move that was cut short is taken back");
-                if take_back(&folder, &notes) {
-                    remove(&folder);
+                Some(false) => {
+                    tracing::info!(subject, "a move that was cut short is taken back");
+                    if take_back(&folder, &notes) {
+                        remove(&folder);
+                    }
                 }
-            }
+                None => tracing::warn!(subject, "nobody knows whether a move that was cut short is done"),
+            },
             // Nothing was touched before the first line was whole.
             _ => remove(&folder),
         }

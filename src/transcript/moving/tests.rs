@@ -212,11 +212,11 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
         moving.leave();
         let after = stage.tree();
         if is_whole {
-            settle(&stage.data, |subject| subject == "subject");
+            settle(&stage.data, |subject| Some(subject == "subject"));
             assert_eq!(stage.tree(), after);
             assert!(stage.has_leftovers());
         }
-        settle(&stage.data, |_| false);
+        settle(&stage.data, |_| Some(false));
         if is_whole {
             // It was noted as done.
             assert_eq!(stage.tree(), after);
@@ -355,7 +355,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     carry_out(&mut moving).unwrap();
     moving.leave();
     fs::write(stage.at("-home-u-other/s1.jsonl"), "gone on\n").unwrap();
-    settle(&stage.data, |_| false);
+    settle(&stage.data, |_| Some(false));
     assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), text(OLD));
     assert_eq!(stage.read("-home-u-other/s1.jsonl"), "gone on\n");
     assert!(!stage.at("-home-u-other/s2.jsonl").exists());
@@ -366,7 +366,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     carry_out(&mut moving).unwrap();
     moving.leave();
     stage.put("-home-u-my-app/s1.jsonl", "stub\n");
-    settle(&stage.data, |_| false);
+    settle(&stage.data, |_| Some(false));
     assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), "stub\n");
     assert!(stage.at("-home-u-other/s1.jsonl").exists());
     assert!(stage.has_leftovers());
@@ -401,11 +401,11 @@ fn what_was_kept_of_old_moves_goes() {
     let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
     moving.keep().unwrap();
-    settle(&stage.data, |_| false);
+    settle(&stage.data, |_| Some(false));
     assert!(finished(&stage.data, id).unwrap().is_some());
     let journal = stage.data.join("moves").join(id.to_string()).join("journal");
     let then = SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60);
     fs::File::open(&journal).unwrap().set_modified(then).unwrap();
-    settle(&stage.data, |_| false);
+    settle(&stage.data, |_| Some(false));
     assert!(finished(&stage.data, id).unwrap().is_none() && !stage.has_leftovers());
 }

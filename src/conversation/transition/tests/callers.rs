@@ -1,15 +1,19 @@
 //! What callers do. Each call returns the number under which its answer is found; a prompt's turn is `t` and that
 //! number.
 
+use std::sync::Arc;
+
 use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::world::World;
 use crate::conversation::answer::Request;
 use crate::conversation::effect::{Call, Input};
+use crate::conversation::work::Works;
 use crate::store::RequestId;
 
 impl World {
@@ -196,6 +200,13 @@ impl World {
         self.call(Call::Undo, None)
     }
 
+    pub(super) fn move_to(&mut self, cwd: &str, key: Option<&str>) -> u32 {
+        let works = Arc::new(Works::default());
+        let begun = works.begin("conversation/move", None, CancellationToken::new());
+        let (cwd, progress) = (cwd.to_owned(), begun.progress());
+        self.call(Call::Move { cwd, progress }, key)
+    }
+
     pub(super) fn allow(&mut self, question: &str) -> u32 {
         self.respond(question, json!({"outcome": "selected", "optionId": "yes"}))
     }
@@ -241,6 +252,7 @@ impl World {
 fn fingerprint(call: &Call) -> String {
     match call {
         Call::Prompt { prompt, .. } => prompt.to_text(),
+        Call::Move { cwd, .. } => cwd.clone(),
         Call::Respond {
             interrupt_id,
             outcome,

@@ -1,6 +1,6 @@
 //! What store and agent do, and what they find.
 
-use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::conversation::{BranchedVia, MoveAnswer};
 use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::raw::RawJson;
@@ -116,6 +116,23 @@ impl World {
     pub(super) fn closes(&mut self) {
         let job = self.closing.take().expect("no closing was asked for");
         self.apply(Input::SessionClosed { job });
+    }
+
+    /// The files are elsewhere, or where they were.
+    pub(super) fn moved(&mut self, result: Result<u64, ConversationError>) {
+        let job = self.job.take().expect("nothing was to be moved");
+        let result = result.map(|moved| MoveAnswer {
+            plan: Vec::new(),
+            moved,
+            left_out: Vec::new(),
+        });
+        self.apply(Input::Moved { job, result });
+    }
+
+    /// They are back.
+    pub(super) fn moved_back(&mut self) {
+        let job = self.job.take().expect("nothing was to be taken back");
+        self.apply(Input::MovedBack { job });
     }
 
     pub(super) fn configured(&mut self, result: Result<(), ConversationError>) {

@@ -136,6 +136,10 @@ impl Run {
             Step::Close => {
                 world.close();
             }
+            Step::Move { key } => {
+                let key = key.map(|key| format!("/m{key}"));
+                world.move_to(key.as_deref().unwrap_or("/new"), key.as_deref());
+            }
             Step::Reset => {
                 world.reset();
             }
@@ -245,6 +249,9 @@ impl Run {
             Some(JobKind::Undoing { .. }) => world.looks_back(),
             Some(JobKind::Configuring { .. }) if well => world.configured(Ok(())),
             Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
+            Some(JobKind::Moving(_)) if well => world.moved(Ok(1)),
+            Some(JobKind::Moving(_)) => world.moved(Err(agent_error())),
+            Some(JobKind::MovingBack { .. }) => world.moved_back(),
             Some(JobKind::Ascertaining(_)) => world.ascertains(match way {
                 0 => Arrival::Absent,
                 1 => Arrival::Present,

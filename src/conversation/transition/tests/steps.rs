@@ -35,6 +35,9 @@ pub(super) enum Step {
     },
     Close,
     Reset,
+    Move {
+        key: Option<u8>,
+    },
     Delete,
     /// The pending job ends; how depends on what it is.
     JobEnds {
@@ -129,6 +132,7 @@ fn step(disk_fails: bool) -> impl Strategy<Value = Step> {
         2 => (0..4_u8, any::<bool>()).prop_map(|(question, allow)| Step::Respond { question, allow }),
         1 => Just(Step::Close),
         1 => Just(Step::Reset),
+        2 => proptest::option::of(0..2_u8).prop_map(|key| Step::Move { key }),
         8 => (prop::bool::weighted(0.8), 0..4_u8).prop_map(|(well, way)| Step::JobEnds { well, way }),
         2 => Just(Step::Closes),
         // Shrinking would let a disk fail that never does, so the weight alone is not enough.

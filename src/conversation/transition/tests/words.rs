@@ -34,6 +34,7 @@ pub(super) fn write_line(verb: &str, milestone: &Milestone<u32>, lineage: &[Line
         Milestone::QuestionSettled(..) => "settled",
         Milestone::Answer { .. } => "call",
         Milestone::Forked { .. } => "branch",
+        Milestone::Moved { .. } => "move",
         Milestone::Deleted { .. } => "deletion",
     };
     let mut line = format!("{verb} {name}");
@@ -79,6 +80,7 @@ pub(super) fn event_line(event: &Event) -> String {
             let from = from.as_ref().map_or("nothing", UpstreamId::as_str);
             format!("event rolled {from} to {to} {} {}", word(cause), word(fidelity))
         }
+        Event::Moved { from, to } => format!("event moved {from} to {to}"),
         Event::Forked { link, .. } => format!("event forked {}", link.upstream_id),
         Event::Edited { link, dropped } => format!("event edited {} {dropped}", link.upstream_id),
         Event::Undone { link, dropped } => format!("event undone {} {dropped}", link.upstream_id),
@@ -118,6 +120,7 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
         Ok(Answer::Undone(undone)) => {
             format!("undone {} {}", undone.link.upstream_id, undone.dropped)
         }
+        Ok(Answer::Moved(moved)) => format!("moved {}", moved.moved),
         Ok(Answer::Responded(turn)) => {
             format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
         }

@@ -291,6 +291,17 @@ impl World {
                 self.job = Some(job);
                 "look back".to_owned()
             }
+            Effect::Move { job, cwd, .. } => {
+                assert_eq!(self.closing, None, "its agent may still write");
+                self.job = Some(job);
+                format!("move files to {cwd}")
+            }
+            Effect::KeepMove => "keep the move".to_owned(),
+            Effect::LeaveMove => "leave the move".to_owned(),
+            Effect::TakeMoveBack { job } => {
+                self.job = Some(job);
+                "take the move back".to_owned()
+            }
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
                     self.finds_end(turn_id);

@@ -1,0 +1,293 @@
+//! A conversation that goes to another folder: which files that takes along, and taking them.
+//!
+//! Owns what is moved with a conversation: those of its sessions that run in its folder and are nobody else's. Claude keeps
+//! transcripts by folder, so they go to where it looks in the new one, and name that. Of Codex, which finds a rollout by its
+//! id wherever it ran, nothing moves. Blocks, but for waiting until nobody writes.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::climbing::store_error;
+use super::disk;
+use super::error::ConversationError;
+use super::services::{Services, chain_text};
+use super::work::{EndedEarly, Progress};
+use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+use crate::transcript::locate::project_folder;
+use crate::transcript::moving::{self, Kind, Moving, Step, Watched};
+use crate::transcript::shelf::Format;
+
+/// What is to be moved.
+pub(super) struct MoveRequest {
+    /// The conversation as it stands.
+    pub record: ConversationRecord,
+    /// The new folder.
+    pub cwd: String,
+    /// Whether what was open last may still be written to.
+    pub goes_on: bool,
+    /// The closing of a session that goes on beside.
+    pub behind: Option<JoinHandle<bool>>,
+    /// Where is noted how far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// What was moved.
+pub(super) struct Moved {
+    /// As it is told.
+    pub answer: MoveAnswer,
+    /// The files, which go back unless they are kept; none when there were none.
+    pub files: Option<Moving>,
+}
+
+/// Whose move it is, as its journal says it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Subject {
+    conversation_id: ConversationId,
+    from: String,
+    to: String,
+}
+
+/// What goes where.
+#[derive(Debug, Default)]
+struct Plan {
+    steps: Vec<Step>,
+    left_out: Vec<String>,
+}
+
+/// What a move to this folder would do; nothing is changed. Blocks.
+///
+/// # Errors
+/// As a move, but for who writes meanwhile.
+pub(super) fn dry_run(
+    services: &Services,
+    record: &ConversationRecord,
+    cwd: &str,
+) -> Result<MoveAnswer, ConversationError> {
+    let plan = plan(services, record, cwd)?;
+    moving::check_free(&plan.steps).map_err(move_error)?;
+    Ok(MoveAnswer {
+        moved: 0,
+        ..told(plan, record, cwd)
+    })
+}
+
+/// Takes the files of a conversation into another folder. They are back where they were when this fails.
+///
+/// # Errors
+/// [`ConversationError::Busy`] when somebody writes to them, [`ConversationError::Conflict`] when something else lies where
+/// they go, and what cannot be read or written.
+pub(super) async fn carry_out(
+    services: Arc<Services>,
+    request: MoveRequest,
+) -> Result<Moved, ConversationError> {
+    let MoveRequest {
+        record,
+        cwd,
+        goes_on,
+        behind,
+        progress,
+    } = request;
+    let has_ended = match behind {
+        Some(closing) => closing.await.unwrap_or(false),
+        None => true,
+    };
+    if goes_on || !has_ended {
+        return Err(ConversationError::Busy(
+            "the agent has not ended the session yet and may still write to its transcript; try again"
+                .to_owned(),
+        ));
+    }
+    let work = move || carry_out_now(&services, &record, &cwd, &progress);
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ConversationError::Lost)?
+}
+
+fn carry_out_now(
+    services: &Services,
+    record: &ConversationRecord,
+    cwd: &str,
+    progress: &Progress,
+) -> Result<Moved, ConversationError> {
+    let plan = plan(services, record, cwd)?;
+    if plan.steps.is_empty() {
+        return Ok(Moved {
+            answer: told(plan, record, cwd),
+            files: None,
+        });
+    }
+    let subject = Subject {
+        conversation_id: record.id,
+        from: record.cwd.clone(),
+        to: cwd.to_owned(),
+    };
+    let subject = serde_json::to_string(&subject)
+        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
+    // Each file is read to be copied, and read again to be compared.
+    progress.expect(plan.steps.iter().map(|step| 2 * step.bytes).sum());
+    let id = Uuid::new_v4();
+    let mut files = Moving::begin(&services.data, id, subject, plan.steps.clone()).map_err(move_error)?;
+    let carried = files.carry_out(&mut Watched {
+        step: &mut |bytes| progress.step_io(bytes),
+        placing: &mut |step, bytes| {
+            if step.kind == Kind::Transcript {
+                // No turn in it is new.
+                services.old_bytes.note(&step.session.as_str().into(), bytes);
+            }
+        },
+    });
+    if let Err(error) = carried {
+        if !files.take_back() {
+            tracing::error!(conversation = %record.id, "a move that failed could not be taken back wholly; the next start tries again");
+        }
+        return Err(move_error(error));
+    }
+    Ok(Moved {
+        answer: told(plan, record, cwd),
+        files: Some(files),
+    })
+}
+
+/// Ends the moves that a daemon before this one did not bring to their end.
+pub(super) fn settle_unfinished(services: &Services) {
+    // A store that is not kept does not know what was written down.
+    if services.store.status().is_ephemeral {
+        return;
+    }
+    moving::settle(&services.data, |subject| {
+        let subject: Subject = serde_json::from_str(subject).ok()?;
+        let record = services.store.conversation(subject.conversation_id).ok()?;
+        Some(record.is_some_and(|record| record.cwd == subject.to))
+    });
+}
+
+fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<Plan, ConversationError> {
+    let mut plan = Plan::default();
+    if cwd == record.cwd {
+        return Ok(plan);
+    }
+    let entry = services.agent(&record.agent)?;
+    let root = match entry.listed_transcripts() {
+        Some((root, Format::Claude)) => root,
+        Some((_, Format::Codex)) => return Ok(plan),
+        None if record.chain.head().is_none_or(|head| !head.written) => return Ok(plan),
+        None => {
+            return Err(ConversationError::Unsupported(format!(
+                "this version does not know how the agent {} keeps its sessions, so that it cannot move one",
+                entry.name
+            )));
+        }
+    };
+    let folder = crate::transcript::locate::own_folder(root, Path::new(cwd));
+    let links = record.chain.links();
+    let last = links.len().saturating_sub(1);
+    for (number, link) in links.iter().enumerate() {
+        if link.agent != record.agent || (number < last && link.cwd != record.cwd) {
+            continue;
+        }
+        let owners = services
+            .store
+            .owners(&link.upstream_id, Some(&entry.transcript_root()))
+            .map_err(|error| store_error(&error))?;
+        if let Some(other) = owners.iter().find(|owner| **owner != record.id) {
+            plan.left_out.push(format!(
+                "the session {} is one of conversation {other} too, and stays",
+                link.upstream_id
+            ));
+            continue;
+        }
+        let transcript = match disk::find(&services.library, root, &link.cwd, &link.upstream_id) {
+            Ok(transcript) => transcript,
+            // Never written, or gone: there is nothing to move.
+            Err(error) if disk::is_absence(&error) => continue,
+            Err(error) => return Err(move_error(error)),
+        };
+        let folders = folders(services, &link.cwd, cwd, &transcript);
+        let session = moving::plan(&transcript, &folder, &folders).map_err(move_error)?;
+        plan.steps.extend(session.steps);
+        plan.left_out.extend(session.left_out);
+    }
+    Ok(plan)
+}
+
+/// What the records of a session name, and what they name instead: agents write folders without links.
+fn folders(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<(String, String)> {
+    let real = |folder: &str| -> Option<String> {
+        fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
+    };
+    let to = real(to).unwrap_or_else(|| to.to_owned());
+    let mut named = vec![from.to_owned()];
+    match real(from) {
+        Some(real) => named.push(real),
+        // Where links led that are gone only the records know; those of its own folder's name.
+        None => named.extend(
+            services
+                .library
+                .origin(transcript)
+                .ok()
+                .and_then(|origin| origin.cwd)
+                .filter(|cwd| {
+                    let folder = transcript.parent().and_then(Path::file_name);
+                    folder.is_some_and(|folder| folder == project_folder(Path::new(cwd)).as_str())
+                }),
+        ),
+    }
+    named.dedup();
+    named.into_iter().map(|from| (from, to.clone())).collect()
+}
+
+fn told(plan: Plan, record: &ConversationRecord, cwd: &str) -> MoveAnswer {
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let files = plan.steps.iter().map(|step| PlannedMove {
+        from: text(&step.from),
+        to: text(&step.to),
+        kind: match step.kind {
+            Kind::Transcript => MovedKind::Transcript,
+            Kind::SideFile => MovedKind::SideFile,
+        },
+        bytes: step.bytes,
+    });
+    let mut told: Vec<PlannedMove> = files.collect();
+    if cwd != record.cwd {
+        told.push(PlannedMove {
+            from: record.cwd.clone(),
+            to: cwd.to_owned(),
+            kind: MovedKind::Metadata,
+            bytes: 0,
+        });
+    }
+    MoveAnswer {
+        plan: told,
+        moved: plan.steps.len() as u64,
+        left_out: plan.left_out,
+    }
+}
+
+fn is_ended_early(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<EndedEarly>)
+}
+
+fn move_error(error: TranscriptError) -> ConversationError {
+    match error {
+        TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
+            "{} is there already and differs; nothing was moved",
+            path.display()
+        )),
+        TranscriptError::Changed { .. } | TranscriptError::InUse { .. } => {
+            ConversationError::Busy(format!("{error}; nothing was moved"))
+        }
+        TranscriptError::Io { source, .. } if is_ended_early(&source) => ConversationError::ShuttingDown,
+        error => ConversationError::StoreFailed(format!("{}; nothing was moved", chain_text(&error)).into()),
+    }
+}

@@ -1,0 +1,60 @@
+//! Having conversations go to other folders.
+
+use std::sync::Arc;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::MoveAnswer;
+
+use super::super::answer::{Answer, Request};
+use super::super::effect::Call;
+use super::super::error::ConversationError;
+use super::super::moving;
+use super::Registry;
+
+impl Registry {
+    /// Has a conversation go to another folder, which was checked. It goes on when the caller leaves.
+    ///
+    /// # Errors
+    /// When something else has to end first, something lies where it goes, or it cannot be written.
+    pub async fn move_to(
+        self: &Arc<Self>,
+        id: ConversationId,
+        cwd: String,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let begun = self.begun("conversation/move", Some(id));
+        let progress = begun.progress();
+        let answer = self.call(id, Call::Move { cwd, progress }, request)?;
+        let run = self.tasks.spawn(async move {
+            let answer = answer.await;
+            drop(begun);
+            answer
+        });
+        match run.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(ConversationError::Lost),
+        }
+    }
+
+    /// What such a move would do.
+    ///
+    /// # Errors
+    /// As for a move.
+    pub async fn plan_move(&self, id: ConversationId, cwd: String) -> Result<MoveAnswer, ConversationError> {
+        let begun = self.begun("conversation/move", Some(id));
+        let record = self.record(id)?;
+        let services = Arc::clone(&self.services);
+        begun
+            .reading(move || moving::dry_run(&services, &record, &cwd))
+            .await
+    }
+
+    /// Ends the moves that a daemon before this one did not bring to their end.
+    pub async fn settle_moves(&self) {
+        let services = Arc::clone(&self.services);
+        let work = move || moving::settle_unfinished(&services);
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::warn!(%error, "what moves have left could not be looked at");
+        }
+    }
+}

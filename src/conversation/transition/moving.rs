@@ -1,0 +1,172 @@
+//! The way to another folder: the session is closed, the files go, and then the chain says so.
+
+use bridge_protocol::conversation::MoveAnswer;
+use bridge_protocol::event::Event;
+
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
+use crate::store::ConversationRecord;
+
+impl<R> Model<R> {
+    /// Begins a move, unless something else has to end first.
+    pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
+        let is_going_on = self.turn.is_some() || !self.queue.is_empty() || self.due.is_some();
+        let refusal = if is_going_on {
+            Some("a turn is running; wait for its end, or cancel it")
+        } else if self.job.is_some() || self.closing.is_some() {
+            Some("the session is being opened, closed or branched; try again when that is done")
+        } else if self.asks() {
+            Some("a question waits for its answer; give one first")
+        } else {
+            None
+        };
+        let refusal = refusal.map(|why| ConversationError::Busy(why.to_owned()));
+        let would_lose = self.session != Session::Closed && self.close_would_lose();
+        let refusal = refusal.or_else(|| {
+            would_lose.then(|| {
+                ConversationError::Conflict(format!(
+                    "the agent {} can neither resume nor load a session, so that this one cannot go on elsewhere",
+                    self.record.agent
+                ))
+            })
+        });
+        if let Some(refusal) = refusal {
+            self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
+            return;
+        }
+        if call.cwd == self.record.cwd {
+            // It is there, and so is all that says so.
+            let answer = Answer::Moved(Box::new(MoveAnswer {
+                plan: Vec::new(),
+                moved: 0,
+                left_out: Vec::new(),
+            }));
+            let before = Some(Box::new(self.record.clone()));
+            let kept = self.done_request(call.request.as_ref(), &answer, now);
+            let milestone = Milestone::Answer {
+                reply: call.reply,
+                request: call.request,
+                answer: Box::new(answer),
+                events: Vec::new(),
+                before,
+            };
+            self.write(Ledger::of_request(kept), milestone, effects);
+            return;
+        }
+        self.moving = true;
+        if self.session == Session::Closed {
+            self.move_files(call, effects);
+        } else {
+            self.begin_close(Vec::new(), AfterClose::Move(call), false, effects);
+        }
+    }
+
+    /// Nobody of ours writes to the transcripts any more.
+    pub(super) fn move_files(&mut self, call: MoveCall<R>, effects: &mut Effects<R>) {
+        let (cwd, progress) = (call.cwd.clone(), call.progress.clone());
+        let job = self.start_job(JobKind::Moving(call));
+        effects.push(Effect::Move { job, cwd, progress });
+    }
+
+    /// The files are in the new folder, or where they were.
+    pub(super) fn moved(
+        &mut self,
+        job: u64,
+        result: Result<MoveAnswer, ConversationError>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(JobKind::Moving(call)) = self.finish_job(job) else {
+            return;
+        };
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.moving = false;
+                self.answer(call.reply, call.request.as_ref(), Err(error), effects);
+                return;
+            }
+        };
+        let before = Box::new(self.record.clone());
+        let moved = self.record.chain.relocate(&before.cwd, &call.cwd, now);
+        self.record.cwd = call.cwd;
+        self.touch(now);
+        let kept = self.done_request(
+            call.request.as_ref(),
+            &Answer::Moved(Box::new(answer.clone())),
+            now,
+        );
+        self.start_job(JobKind::Recording);
+        let milestone = Milestone::Moved {
+            reply: call.reply,
+            request: call.request,
+            answer: Box::new(answer),
+            before,
+        };
+        let ledger = Ledger {
+            lineage: moved.entries,
+            requests: kept.into_iter().collect(),
+            ..Ledger::default()
+        };
+        self.write(ledger, milestone, effects);
+    }
+
+    /// The move is on disk, or could not be written: then the files go back.
+    pub(super) fn move_recorded(
+        &mut self,
+        reply: R,
+        request: Option<Request>,
+        answer: Box<MoveAnswer>,
+        before: &ConversationRecord,
+        result: Result<(), StoreFailure>,
+        effects: &mut Effects<R>,
+    ) {
+        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
+            self.job = None;
+        }
+        let failure = match result {
+            Ok(()) => {
+                self.moving = false;
+                effects.push(Effect::KeepMove);
+                effects.emit(Event::Moved {
+                    from: before.cwd.clone(),
+                    to: self.record.cwd.clone(),
+                });
+                self.answer(reply, request.as_ref(), Ok(Answer::Moved(answer)), effects);
+                return;
+            }
+            Err(failure) => failure,
+        };
+        if self.record.cwd != before.cwd {
+            // Something has changed since, so that it goes out with the next write: until then nobody knows.
+            self.moving = false;
+            effects.push(Effect::LeaveMove);
+            let error = ConversationError::StoreFailed(failure);
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
+        let job = self.start_job(JobKind::MovingBack {
+            reply,
+            request,
+            failure,
+        });
+        effects.push(Effect::TakeMoveBack { job });
+    }
+
+    /// The files are where they were.
+    pub(super) fn moved_back(&mut self, job: u64, effects: &mut Effects<R>) {
+        let Some(JobKind::MovingBack {
+            reply,
+            request,
+            failure,
+        }) = self.finish_job(job)
+        else {
+            return;
+        };
+        self.moving = false;
+        let error = ConversationError::StoreFailed(failure);
+        self.answer(reply, request.as_ref(), Err(error), effects);
+    }
+}

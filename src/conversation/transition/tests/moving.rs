@@ -1,0 +1,134 @@
+//! The way to another folder: when it begins, in which order, and what becomes of one that cannot be written down.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::link::{LineageReason, LinkReason};
+
+use super::outside::agent_error;
+use super::world::World;
+use crate::conversation::state::Session;
+
+#[test]
+fn the_files_go_when_the_session_is_closed_and_the_chain_follows_them() {
+    let mut world = World::live();
+    let before = world.model.record.cwd.clone();
+    world.move_to("/new", None);
+    world.expect(&["close session", "event state moving"]);
+    world.closes();
+    world.expect(&["event closed", "move files to /new"]);
+    assert_eq!(world.model.record.cwd, before);
+    world.hold_writes = true;
+    world.moved(Ok(3));
+    world.expect(&["write move +moved:s1"]);
+    world.release_writes();
+    world.expect(&[
+        "keep the move",
+        &format!("event moved {before} to /new"),
+        "event state idle",
+        "answer 2 moved 3",
+    ]);
+    let head = world.model.record.chain.head().unwrap();
+    assert_eq!((head.cwd.as_str(), head.reason), ("/new", LinkReason::Moved));
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    let entry = world.disk.lineage.last().unwrap();
+    assert_eq!((entry.reason, entry.cwd.as_str()), (LineageReason::Moved, "/new"));
+    // It goes on as the same session.
+    world.prompt("on");
+    world.forget_log();
+    world.reopens();
+    assert_eq!(world.chain(), ["s1"]);
+}
+
+#[test]
+fn only_the_links_of_the_folder_that_is_left_go_along() {
+    let mut world = World::live();
+    world.fork(true);
+    world.branches("s2");
+    let links = world.model.record.chain.links().to_vec();
+    world.move_to("/new", None);
+    world.moved(Ok(2));
+    world.move_to("/newer", None);
+    world.moved(Ok(2));
+    let now = world.model.record.chain.links();
+    assert!(now.iter().all(|link| link.cwd == "/newer"), "{now:?}");
+    let origins = |links: &[bridge_protocol::link::Link]| -> Vec<_> {
+        let origin = links.iter();
+        origin
+            .map(|link| {
+                (
+                    link.upstream_id.clone(),
+                    link.relation,
+                    link.from_upstream_id.clone(),
+                    link.turns,
+                )
+            })
+            .collect()
+    };
+    assert_eq!(origins(now), origins(&links));
+}
+
+#[test]
+fn what_goes_on_has_to_end_first_and_while_it_moves_all_else_waits() {
+    let mut world = World::running();
+    let reply = world.move_to("/new", None);
+    world.expect(&[&format!("answer {reply} error busy")]);
+    let mut world = World::live();
+    world.move_to("/new", None);
+    let calls: [fn(&mut World) -> u32; 4] = [
+        |world| world.prompt("now"),
+        |world| world.fork(false),
+        World::reset,
+        |world| world.move_to("/other", None),
+    ];
+    for at_files in [false, true] {
+        if at_files {
+            world.closes();
+        }
+        assert_eq!(world.model.state(), ConversationState::Moving);
+        world.forget_log();
+        for call in calls {
+            let reply = call(&mut world);
+            world.expect(&[&format!("answer {reply} error busy")]);
+        }
+    }
+    world.moved(Err(agent_error()));
+    assert_eq!(
+        (world.model.state(), &world.model.session),
+        (ConversationState::Idle, &Session::Closed)
+    );
+    assert!(world.log().contains(&"answer 2 error agentError".to_owned()));
+}
+
+#[test]
+fn what_cannot_be_written_down_goes_back() {
+    let mut world = World::live();
+    let before = world.model.record.clone();
+    world.move_to("/new", Some("k"));
+    world.closes();
+    world.hold_writes = true;
+    world.moved(Ok(3));
+    world.forget_log();
+    world.write_fails();
+    assert!(world.log().contains(&"take the move back".to_owned()));
+    assert_eq!(world.model.state(), ConversationState::Moving);
+    world.moved_back();
+    assert!(world.log().contains(&"answer 2 error storeFailed".to_owned()));
+    let record = &world.model.record;
+    assert_eq!((&record.cwd, &record.chain), (&before.cwd, &before.chain));
+    world.release_writes();
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    // The same call is a new one.
+    world.move_to("/new", Some("k"));
+    world.moved(Ok(3));
+    assert_eq!(world.disk.record.as_ref().unwrap().cwd, "/new");
+    let reply = world.move_to("/new", Some("k"));
+    assert!(world.log().contains(&format!("answer {reply} kept")));
+}
+
+#[test]
+fn to_where_it_is_nothing_goes() {
+    let mut world = World::live();
+    let cwd = world.model.record.cwd.clone();
+    let reply = world.move_to(&cwd, None);
+    world.expect(&["write call", &format!("answer {reply} moved 0")]);
+    assert_ne!(world.model.session, Session::Closed);
+}

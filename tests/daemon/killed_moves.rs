@@ -1,0 +1,117 @@
+//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it was.
+
+use std::fs;
+use std::path::Path;
+
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::moving::{agents_files, move_to};
+use crate::signs::Watched;
+
+/// How many files lie beside the transcript: enough that a move can be killed in the middle of them.
+const FILES: usize = 100;
+
+/// Up to where a move has come.
+#[derive(Clone, Copy, Debug)]
+enum Reached {
+    /// Its journal is begun.
+    Begun,
+    /// So many files are being copied, or are there.
+    Copied(usize),
+    /// So many have their names.
+    Placed(usize),
+    /// So many were taken from their places.
+    Taken(usize),
+}
+
+fn is_reached(reached: Reached, data: &Path, old: usize) -> bool {
+    let moves = files_below(&data.join("moves"));
+    let named = |path: &&std::path::PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with('.');
+    let all = files_below(&data.join("loopback/projects"));
+    let taken = moves
+        .iter()
+        .filter(|path| path.parent().unwrap().ends_with("kept"))
+        .count();
+    match reached {
+        Reached::Begun => !moves.is_empty(),
+        Reached::Copied(count) => all.len() + taken >= old + count,
+        Reached::Placed(count) => all.iter().filter(named).count() + taken >= old + count,
+        Reached::Taken(count) => taken >= count,
+    }
+}
+
+/// D7: whenever it ends, each file is in one place, whole, and the conversation goes on with all of them.
+#[tokio::test]
+async fn a_move_that_is_killed_is_done_or_taken_back() {
+    let mut interrupted = 0;
+    for reached in [
+        Reached::Begun,
+        Reached::Copied(1),
+        Reached::Copied(FILES / 2),
+        Reached::Placed(1),
+        Reached::Placed(FILES / 2),
+        Reached::Taken(1),
+        Reached::Taken(FILES / 2),
+        Reached::Taken(FILES + 1),
+    ] {
+        let home = Home::new();
+        let (old, new) = (home.project(), home.folder_named("other"));
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.begun(&old, &["one", "two"]).await;
+        app.close(id).await;
+        let head = app.get(id).await.head.unwrap();
+        let transcript = home.transcript(head.as_str()).unwrap();
+        let beside = transcript.with_extension("").join("subagents");
+        fs::create_dir_all(&beside).unwrap();
+        for number in 0..FILES {
+            let path = beside.join(format!("agent-{number}.meta.json"));
+            fs::write(path, format!("{number}")).unwrap();
+        }
+        let before = agents_files(&home);
+        let data = home.data();
+        let watched = Watched::below(&data);
+        let count = before.len();
+        let so_far = move || is_reached(reached, &data, count).then_some(());
+        let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the move", so_far));
+        let in_time = tokio::select! {
+            biased;
+            answer = move_to(&app, id, &new) => {
+                answer.unwrap();
+                false
+            }
+            found = so_far => {
+                found.unwrap();
+                true
+            }
+        };
+        interrupted += usize::from(in_time);
+        drop(app);
+        daemon.kill();
+
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let after = agents_files(&home);
+        assert_eq!(after.len(), before.len(), "{reached:?}");
+        let is_moved = app.get(id).await.cwd == new;
+        if is_moved {
+            assert!(after.keys().all(|path| !before.contains_key(path)), "{reached:?}");
+            let said = |files: &std::collections::BTreeMap<_, String>| -> Vec<String> {
+                files.values().map(|text| text.replace(&new, &old)).collect()
+            };
+            assert_eq!(said(&after), said(&before), "{reached:?}");
+        } else {
+            assert_eq!(after, before, "{reached:?}");
+            assert!(!home.data().join("moves").exists(), "{reached:?}");
+        }
+        assert_eq!(app.remembered(id).await, ["one", "two"]);
+        if !is_moved {
+            move_to(&app, id, &new).await.unwrap();
+            assert_eq!(app.get(id).await.cwd, new);
+        }
+    }
+    assert!(
+        interrupted > 3,
+        "no more than {interrupted} moves were killed in time"
+    );
+}

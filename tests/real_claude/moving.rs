@@ -1,0 +1,90 @@
+//! Conversations that go to another folder: the model is sent what it would have been sent, and the agent's own list shows the
+//! session where it is now.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::link::Fidelity;
+use serde_json::{Value, json};
+
+use crate::bridge::Bridge;
+use crate::carrying::PARALLEL;
+use crate::reading::said;
+use crate::sdk::Told;
+use crate::support::claude::Account;
+use crate::support::model_server::{model, user};
+
+const LONG: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
+
+/// The sessions that the agent lists for a folder: what its picker shows there.
+fn listed_in(bridge: &Bridge, folder: &Path) -> Vec<(String, String)> {
+    let adapter = bridge.lab.adapter();
+    let listed = adapter
+        .call("session/list", json!({"cwd": folder}))
+        .expect("session/list");
+    adapter.stop();
+    let text = |session: &Value, name: &str| session[name].as_str().expect("a text").to_owned();
+    let sessions = listed["sessions"].as_array().expect("a list").iter();
+    sessions
+        .map(|session| (text(session, "sessionId"), text(session, "cwd")))
+        .collect()
+}
+
+/// D1: with a tool's long result beside it, from a session that is open, into a folder whose name is long and not ASCII.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_conversation_goes_on_whole_in_another_folder() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for prompt in ["first words", PARALLEL, LONG] {
+        bridge.prompted(id, prompt);
+    }
+    let head = bridge.head(id);
+    let (old, name) = (bridge.lab.project(), "é".repeat(120));
+    let new = bridge.lab.scratch().join(format!("Größe & more/{name}"));
+    fs::create_dir_all(&new).expect("a folder");
+    let new = new.canonicalize().expect("a folder");
+    let told = bridge.history(id);
+    let cwd = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
+    assert_eq!(listed_in(&bridge, &old), [(head.clone(), cwd(&old))]);
+    assert_eq!(listed_in(&bridge, &new), []);
+
+    let moved = bridge.move_to(id, &new).expect("conversation/move");
+    assert!(moved.moved >= 2, "{moved:?}");
+    assert_eq!(listed_in(&bridge, &new), [(head.clone(), cwd(&new))]);
+    assert_eq!(listed_in(&bridge, &old), []);
+    assert_eq!(bridge.lab.transcripts().len(), 1);
+    assert_eq!(Told::of(&bridge.lab).session(&head)["cwd"], cwd(&new));
+    assert_eq!(bridge.findings(&head), []);
+    assert_eq!(bridge.history(id), told);
+
+    let turn = bridge.prompted(id, "there now");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!(
+        (resumed.fidelity, turn.upstream_id.as_str()),
+        (Fidelity::Full, head.as_str())
+    );
+    // To the letter, or nothing of it would be in the model's cache.
+    let before = said(&told);
+    assert_eq!(
+        bridge.lab.model.asked("there now"),
+        [&before[..], &[user("there now")]].concat()
+    );
+    assert_eq!(bridge.lab.transcripts().len(), 1);
+
+    // And back, after a restart: what was said there comes along.
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    bridge.move_to(id, &old).expect("conversation/move");
+    bridge.prompted(id, "back again");
+    let behind = [user("there now"), model("ok: there now"), user("back again")];
+    assert_eq!(
+        bridge.lab.model.asked("back again"),
+        [&before[..], &behind].concat()
+    );
+    assert_eq!(listed_in(&bridge, &old), [(head, cwd(&old))]);
+    assert_eq!(bridge.findings(&bridge.head(id)), []);
+}

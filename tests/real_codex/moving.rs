@@ -1,0 +1,47 @@
+//! Conversations that go to another folder: Codex finds the rollout wherever it ran, so that nothing of it moves.
+
+use std::fs;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::link::Fidelity;
+
+use crate::bridge::Bridge;
+use crate::support::model_server::user;
+use crate::transcripts::{WITH_TOOL, asked, conversed, only_output};
+
+/// Of a fork, whose history begins in the file of its source.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_conversation_goes_on_whole_in_another_folder() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first words");
+    bridge.prompted(id, WITH_TOOL);
+    bridge.fork(id, true);
+    bridge.prompted(id, "on the branch");
+    let head = bridge.head(id);
+    let folder = bridge.lab.scratch().join("Größe & more");
+    fs::create_dir_all(&folder).expect("a folder");
+    let rollouts = bridge.lab.transcripts();
+    let moved = bridge.move_to(id, &folder).expect("conversation/move");
+    assert_eq!((moved.moved, moved.plan.len()), (0, 1));
+    assert_eq!(bridge.lab.transcripts(), rollouts);
+    for text in ["there now", "and after a restart"] {
+        let history = bridge.history(id);
+        let turn = bridge.prompted(id, text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!(
+            (resumed.fidelity, turn.upstream_id.as_str()),
+            (Fidelity::Full, head.as_str())
+        );
+        let expected = [&conversed(&history)[..], &[user(text)]].concat();
+        assert_eq!(asked(&bridge, text), only_output(expected));
+        bridge.stop_daemon();
+        bridge.start_daemon();
+    }
+    // Its tools work there.
+    let text = fs::read_to_string(bridge.lab.transcript(&head).expect("a rollout")).expect("read");
+    assert!(text.contains(folder.to_str().expect("a path in UTF-8")), "{text}");
+}
