@@ -144,6 +144,8 @@ pub struct Actor {
     place: Option<Place>,
     /// Files that were moved, until that is written down.
     moved: Option<Moving>,
+    /// The noting that the last move is done.
+    noting: Option<JoinHandle<()>>,
     /// Whether the session that was closed last may still be written to.
     goes_on: bool,
     /// A session that is being closed.
@@ -219,6 +221,7 @@ impl Actor {
             dead: None,
             place: None,
             moved: None,
+            noting: None,
             goes_on: false,
             closing: None,
             given_up: None,

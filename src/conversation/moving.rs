@@ -22,7 +22,7 @@ use super::services::{Services, chain_text};
 use super::work::{EndedEarly, Progress};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::locate::project_folder;
+use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self, Kind, Moving, Step, Watched};
 use crate::transcript::shelf::Format;
 
@@ -36,6 +36,8 @@ pub(super) struct MoveRequest {
     pub goes_on: bool,
     /// The closing of a session that goes on beside.
     pub behind: Option<JoinHandle<bool>>,
+    /// The noting that an earlier move is done.
+    pub noting: Option<JoinHandle<()>>,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
 }
@@ -95,6 +97,7 @@ pub(super) async fn carry_out(
         cwd,
         goes_on,
         behind,
+        noting,
         progress,
     } = request;
     let has_ended = match behind {
@@ -106,6 +109,10 @@ pub(super) async fn carry_out(
             "the agent has not ended the session yet and may still write to its transcript; try again"
                 .to_owned(),
         ));
+    }
+    if let Some(noting) = noting {
+        // Whatever came of it is told in the log.
+        let _noted = noting.await;
     }
     let work = move || carry_out_now(&services, &record, &cwd, &progress);
     let done = tokio::task::spawn_blocking(work).await;
@@ -187,7 +194,7 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
             )));
         }
     };
-    let folder = crate::transcript::locate::own_folder(root, Path::new(cwd));
+    let folder = own_folder(root, Path::new(cwd));
     let links = record.chain.links();
     let last = links.len().saturating_sub(1);
     for (number, link) in links.iter().enumerate() {
@@ -215,6 +222,14 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
         let session = moving::plan(&transcript, &folder, &folders).map_err(move_error)?;
         plan.steps.extend(session.steps);
         plan.left_out.extend(session.left_out);
+    }
+    // Back where it came from last everything is as it was there: a record may have named the other folder before.
+    let last = moving::newest(&services.data, |subject| {
+        let subject = serde_json::from_str::<Subject>(subject).ok();
+        subject.is_some_and(|subject| subject.conversation_id == record.id)
+    });
+    if let Some(last) = last {
+        last.restore(&mut plan.steps);
     }
     Ok(plan)
 }

@@ -25,7 +25,7 @@ use super::relocate::Relocation;
 use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
-pub use journal::{Finished, finished, settle};
+pub use journal::{Finished, finished, newest, settle};
 
 /// What a step moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -146,6 +146,18 @@ async fn the_way_back_is_a_move_too() {
     let app = daemon.app().await;
     let id = app.begun(&old, &["one"]).await;
     app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    let transcript = home.transcript(head.as_str()).unwrap();
+    // It named the other folder before, and has a long result beside it.
+    let text = fs::read_to_string(&transcript).unwrap();
+    fs::write(
+        &transcript,
+        format!("{text}{{\"type\":\"mode\",\"cwd\":\"{new}\"}}\n"),
+    )
+    .unwrap();
+    let results = transcript.with_extension("").join("tool-results");
+    fs::create_dir_all(&results).unwrap();
+    fs::write(results.join("r.txt"), "result").unwrap();
     let before = agents_files(&home);
     for _ in 0..2 {
         move_to(&app, id, &new).await.unwrap();

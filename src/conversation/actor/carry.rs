@@ -416,6 +416,7 @@ impl Actor {
             cwd,
             goes_on: std::mem::take(&mut self.goes_on),
             behind: self.given_up.take(),
+            noting: self.noting.take(),
             progress,
         };
         let moving = moving::carry_out(Arc::clone(&self.services), request);
@@ -427,14 +428,14 @@ impl Actor {
     /// The move is on disk. That it is done is noted beside the loop: until then the next life would find that out.
     fn keep_move(&mut self) {
         let Some(moved) = self.moved.take() else { return };
-        tokio::task::spawn_blocking(move || {
+        self.noting = Some(tokio::task::spawn_blocking(move || {
             if let Err(error) = moved.keep() {
                 tracing::warn!(
                     error = chain_text(&error),
                     "the end of a move could not be noted; the next start does"
                 );
             }
-        });
+        }));
     }
 
     fn take_move_back(&mut self, job: u64) {

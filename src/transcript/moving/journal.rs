@@ -193,35 +193,44 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The steps that undo it: what did not change since is put back to the byte, and what did comes back with it.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`] when a file is not where it was put.
-    pub fn back(&self) -> Result<Vec<Step>, TranscriptError> {
-        let mut back = Vec::new();
-        for (number, step) in self.steps.iter().enumerate() {
-            let metadata =
-                fs::symlink_metadata(&step.to).map_err(TranscriptError::io("look at", &step.to))?;
+    /// Has steps that lead back where this move came from put back what it took: to the byte, as far as nobody has changed it.
+    pub fn restore(&self, steps: &mut [Step]) {
+        for step in steps {
+            let mut then = self.steps.iter().enumerate();
+            let way = then.find(|(_, then)| then.to == step.from && then.from == step.to);
+            let Some((number, then)) = way else { continue };
+            if then.stays {
+                // What records name lies where it goes, and this is the copy that was made of it.
+                step.stays = !self.is_ours.get(number).copied().unwrap_or_default();
+                continue;
+            }
             let original = kept(&self.folder, number);
-            let is_kept = !step.stays && original.exists();
-            let folders = step.folders.iter().rev();
-            back.push(Step {
-                session: step.session.clone(),
-                from: step.to.clone(),
-                to: step.from.clone(),
-                kind: step.kind,
-                bytes: metadata.len(),
-                // What was there before stays.
-                stays: !self.is_ours.get(number).copied().unwrap_or_default(),
-                folders: folders.map(|(from, to)| (to.clone(), from.clone())).collect(),
-                content: match is_kept {
-                    true => Content::Restored { original },
-                    false => Content::Relocated,
-                },
-            });
+            if original.exists() {
+                let folders = then.folders.iter().rev();
+                step.folders = folders.map(|(from, to)| (to.clone(), from.clone())).collect();
+                step.content = Content::Restored { original };
+            }
         }
-        Ok(back)
     }
+}
+
+/// The newest move that was done and that `is_wanted` by its subject, as far as what it took is still kept.
+#[must_use]
+pub fn newest(data: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<Finished> {
+    let entries = fs::read_dir(data.join(FOLDER)).ok()?.flatten();
+    let mut found: Vec<_> = entries
+        .filter_map(|entry| {
+            let id: Uuid = entry.file_name().to_str()?.parse().ok()?;
+            let journal = fs::metadata(entry.path().join(JOURNAL)).ok()?;
+            Some((journal.modified().ok()?, id))
+        })
+        .collect();
+    found.sort();
+    let mut newest = found.into_iter().rev();
+    newest.find_map(|(_, id)| {
+        let finished = finished(data, id).ok()??;
+        is_wanted(&finished.subject).then_some(finished)
+    })
 }
 
 /// The move of this id, if it was done and what it took is still kept.

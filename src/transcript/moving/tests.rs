@@ -33,6 +33,7 @@ fn text(cwd: &str) -> String {
         record("1", cwd),
         "@@@\n".to_owned(),
         record("2", "/home/u/my.apparel"),
+        record("2b", NEW),
         record("3", &sub),
     ];
     format!("{}{{\"uuid\":\"4\",\"cwd\":\"{cwd}\"", lines.concat())
@@ -102,6 +103,24 @@ impl Stage {
         plans.into_iter().flat_map(|plan| plan.steps).collect()
     }
 
+    /// The steps of the way back.
+    fn back(&self, id: Uuid) -> Vec<Step> {
+        let folders = [(NEW.to_owned(), OLD.to_owned())];
+        let mut steps = Vec::new();
+        for session in ["s1", "s2"] {
+            let transcript = self.at(&format!("-home-u-other/{session}.jsonl"));
+            steps.extend(
+                plan(&transcript, &self.at("-home-u-my-app"), &folders)
+                    .unwrap()
+                    .steps,
+            );
+        }
+        let last = newest(&self.data, |subject| subject == "subject").unwrap();
+        assert_eq!(last.steps, finished(&self.data, id).unwrap().unwrap().steps);
+        last.restore(&mut steps);
+        steps
+    }
+
     fn begin(&self, steps: Vec<Step>) -> (Uuid, Moving) {
         let id = Uuid::new_v4();
         (
@@ -166,9 +185,7 @@ fn a_move_takes_everything_along_and_its_undoing_puts_back_every_byte() {
 
     // The next start leaves it as it is.
     settle(&stage.data, |_| panic!("it was done"));
-    let done = finished(&stage.data, id).unwrap().unwrap();
-    assert_eq!(done.subject, "subject");
-    let (_, mut back) = stage.begin(done.back().unwrap());
+    let (_, mut back) = stage.begin(stage.back(id));
     carry_out(&mut back).unwrap();
     back.keep().unwrap();
     let left: Vec<_> = before.into_iter().collect();
@@ -187,8 +204,7 @@ fn what_was_said_in_the_new_place_comes_back_too() {
     fs::write(&transcript, format!("{said}}}\n{}", record("5", NEW))).unwrap();
     // Of one that was written anew nothing is put back from before.
     fs::write(stage.at("-home-u-other/s2.jsonl"), record("6", NEW)).unwrap();
-    let done = finished(&stage.data, id).unwrap().unwrap();
-    let (_, mut back) = stage.begin(done.back().unwrap());
+    let (_, mut back) = stage.begin(stage.back(id));
     carry_out(&mut back).unwrap();
     back.keep().unwrap();
     assert_eq!(
