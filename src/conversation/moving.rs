@@ -4,6 +4,7 @@
 //! transcripts by folder, so they go to where it looks in the new one, and name that. Of Codex, which finds a rollout by its
 //! id wherever it ran, nothing moves. Blocks, but for waiting until nobody writes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -197,6 +198,7 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
     let folder = own_folder(root, Path::new(cwd));
     let links = record.chain.links();
     let last = links.len().saturating_sub(1);
+    let mut targets = BTreeSet::new();
     for (number, link) in links.iter().enumerate() {
         if link.agent != record.agent || (number < last && link.cwd != record.cwd) {
             continue;
@@ -220,7 +222,12 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
         };
         let folders = folders(services, &link.cwd, cwd, &transcript);
         let session = moving::plan(&transcript, &folder, &folders).map_err(move_error)?;
-        plan.steps.extend(session.steps);
+        for step in session.steps {
+            // What one session borrows from another goes once.
+            if targets.insert(step.to.clone()) {
+                plan.steps.push(step);
+            }
+        }
         plan.left_out.extend(session.left_out);
     }
     // Back where it came from last everything is as it was there: a record may have named the other folder before.

@@ -14,18 +14,25 @@ pub mod journal;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::lent::{Taken, lend};
 use super::relocate::Relocation;
 use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
 pub use journal::{Finished, finished, newest, settle};
+
+/// What each message of a fork says of where it came from.
+const FORKED: &str = "\"forkedFrom\"";
+
+/// How much of a transcript is looked at to see whether it is a fork, in bytes: its first message stands in it.
+const BEGINNING_BYTES: u64 = 1024 * 1024;
 
 /// What a step moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,22 +124,37 @@ pub fn plan(
     folder: &Path,
     folders: &[(String, String)],
 ) -> Result<SessionPlan, TranscriptError> {
-    let parts = parts::parts(transcript)?;
+    let mut parts = parts::parts(transcript)?;
     let session = transcript.file_stem().unwrap_or_default().to_string_lossy();
+    let project = transcript.parent().unwrap_or(Path::new("/"));
+    let own = parts.files.len();
+    if begins_with(transcript, &[FORKED])? {
+        let mut taken = Taken::default();
+        for part in &parts.files {
+            taken.add(project, part);
+        }
+        parts.left_out.extend(lend(&mut parts.files, &mut taken)?);
+    }
+    let is_lender = own > 1 && has_fork(project, transcript, &session)?;
     let mut steps = Vec::new();
     for (number, part) in parts.files.into_iter().enumerate() {
         let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
-        let is_result = part.name[session.len()..].starts_with("/tool-results/");
+        let is_result = part
+            .path
+            .parent()
+            .is_some_and(|folder| folder.ends_with("tool-results"));
+        let is_lent = number >= own || (number > 0 && is_lender);
+        let name = part.known_as.as_ref().unwrap_or(&part.name);
         let step = Step {
             session: session.clone().into_owned(),
-            to: folder.join(&part.name),
+            to: folder.join(name),
             from: part.path,
             kind: match number {
                 0 => Kind::Transcript,
                 _ => Kind::SideFile,
             },
             bytes: metadata.len(),
-            stays: is_result,
+            stays: is_result || is_lent,
             folders: folders.to_vec(),
             content: Content::Relocated,
         };
@@ -148,6 +170,28 @@ pub fn plan(
         steps,
         left_out: parts.left_out,
     })
+}
+
+/// Whether another transcript of the folder is a fork of this session: that finds what it borrows in this folder alone.
+fn has_fork(project: &Path, transcript: &Path, session: &str) -> Result<bool, TranscriptError> {
+    let reading = |error| TranscriptError::io("read the folder", project)(error);
+    for entry in fs::read_dir(project).map_err(reading)? {
+        let path = entry.map_err(reading)?.path();
+        let is_other = path != transcript && parts::is_lines(&path) && path.is_file();
+        if is_other && begins_with(&path, &[FORKED, session])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether all these words stand in the beginning of a file.
+fn begins_with(path: &Path, words: &[&str]) -> Result<bool, TranscriptError> {
+    let mut beginning = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
+    read.map_err(TranscriptError::io("read", path))?;
+    let holds = |word: &&str| memchr::memmem::find(&beginning, word.as_bytes()).is_some();
+    Ok(words.iter().all(holds))
 }
 
 /// Checks that nothing that differs lies where the files go: what a [move](Moving) refuses too.

@@ -88,3 +88,35 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     assert_eq!(listed_in(&bridge, &old), [(head, cwd(&old))]);
     assert_eq!(bridge.findings(&bridge.head(id)), []);
 }
+
+const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text words of the subagent]]","subagent_type":"general-purpose","run_in_background":false}]] [[text looked]]"#;
+
+/// A fork's long results and its subagents stay in the folder of its source: each is whole, whichever of the two moves.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    for prompt in [LONG, SUBAGENT] {
+        bridge.prompted(source, prompt);
+    }
+    let fork = bridge.fork(source, false).conversation.id;
+    bridge.prompted(fork, "on the branch");
+    let told = bridge.history(fork);
+    for (number, moved) in [source, fork].into_iter().enumerate() {
+        let folder = bridge.lab.scratch().join(format!("elsewhere {number}"));
+        fs::create_dir_all(&folder).expect("a folder");
+        bridge.move_to(moved, &folder).expect("conversation/move");
+        for id in [source, fork] {
+            assert_eq!(bridge.findings(&bridge.head(id)), [], "{number}");
+            // With nothing missing.
+            bridge.bundle(id);
+        }
+        assert_eq!(bridge.history(fork), told);
+    }
+    bridge.prompted(fork, "there now");
+    let asked = bridge.lab.model.asked("there now");
+    assert_eq!(asked, [&said(&told)[..], &[user("there now")]].concat());
+}

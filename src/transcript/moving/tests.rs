@@ -425,3 +425,44 @@ fn what_was_kept_of_old_moves_goes() {
     settle(&stage.data, |_| Some(false));
     assert!(finished(&stage.data, id).unwrap().is_none() && !stage.has_leftovers());
 }
+
+#[test]
+fn what_a_fork_borrows_goes_along_with_it_and_stays_where_its_source_was() {
+    const PERSISTED: &str =
+        "<persisted-output>\\nOutput too large (9 KB). Full output saved to: PATH\\n\\nPreview:";
+    let stage = Stage::new();
+    let result = stage.at("-home-u-my-app/s1/tool-results/r.txt");
+    let named = PERSISTED.replace("PATH", result.to_str().unwrap());
+    let forked = format!(
+        "{{\"type\":\"user\",\"uuid\":\"f\",\"cwd\":\"{OLD}\",\"forkedFrom\":{{\"sessionId\":\"s1\",\"messageUuid\":\"1\"}},\
+         \"message\":{{\"role\":\"user\",\"content\":[{{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":\"{named}\"}}]}}}}\n"
+    );
+    stage.put("-home-u-my-app/s3.jsonl", &forked);
+    let folders = [(OLD.to_owned(), NEW.to_owned())];
+    let planned = |session: &str| -> Vec<(String, bool)> {
+        let transcript = stage.at(&format!("-home-u-my-app/{session}.jsonl"));
+        let steps = plan(&transcript, &stage.at("-home-u-other"), &folders)
+            .unwrap()
+            .steps;
+        let name = |step: &Step| {
+            let name = step.to.strip_prefix(stage.at("-home-u-other")).unwrap();
+            name.to_str().unwrap().to_owned()
+        };
+        steps.iter().map(|step| (name(step), step.stays)).collect()
+    };
+    let step = |name: &str, stays| (name.to_owned(), stays);
+    assert_eq!(
+        planned("s3"),
+        [step("s3.jsonl", false), step("s1/tool-results/r.txt", true)]
+    );
+    assert_eq!(
+        planned("s1"),
+        [
+            step("s1.jsonl", false),
+            step("s1/subagents/agent-1.jsonl", true),
+            step("s1/subagents/agent-1.meta.json", true),
+            step("s1/tool-results/r.txt", true),
+        ]
+    );
+    assert_eq!(planned("s2"), [step("s2.jsonl", false)]);
+}
