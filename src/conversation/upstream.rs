@@ -344,21 +344,19 @@ pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) ->
     let calls = session.lease.calls();
     let deadline = if by_force { grace } else { session.deadline };
     let watch = watch_own_process(&session).await;
+    let handle = session.attachment.handle.as_str();
     match calls.close(&session.attachment.handle, deadline).await {
         Ok(_) => {
-            if let Some(watch) = watch {
-                let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
-                if !matches!(ended, Ok(true)) {
-                    let handle = session.attachment.handle.as_str();
-                    tracing::warn!(handle, "a closed session's own process goes on");
-                    return false;
-                }
+            let Some(watch) = watch else { return true };
+            let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
+            let has_ended = matches!(ended, Ok(true));
+            if !has_ended {
+                tracing::warn!(handle, "a closed session's own process goes on");
             }
-            true
+            has_ended
         }
         Err(CallError::Died(_) | CallError::Closing) => true,
         Err(error) => {
-            let handle = session.attachment.handle.as_str();
             if by_force {
                 tracing::warn!(handle, %error, "the agent ignored a cancel and would not close the session: it is stopped");
                 session.lease.condemn(
@@ -366,11 +364,10 @@ pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) ->
                      that session",
                 );
                 session.lease.stopped().await;
-                true
             } else {
                 tracing::debug!(handle, %error, "the session was not closed at the agent");
-                false
             }
+            by_force
         }
     }
 }
