@@ -170,6 +170,8 @@ events! {
         link: Link,
         /// How many turns that were, the replaced one included.
         dropped: u64,
+        /// How much of what stood before the turn came along.
+        fidelity: Fidelity,
     },
     /// An edit, a branch in place or a move was taken back.
     Undone = "undone" {

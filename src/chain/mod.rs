@@ -13,7 +13,7 @@ mod undoing;
 
 pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, adopted_past, ancestors, history_sources};
 pub use restoring::ChainFault;
-pub use undoing::{Undoing, undoing};
+pub use undoing::{EarlierHead, Undoing, undoing};
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
@@ -229,8 +229,9 @@ impl Chain {
         }
     }
 
-    /// Notes that sessions run in another folder from now on: those that ran in `from`, and the head. Their order stays.
-    pub fn relocate(&mut self, from: &str, to: &str, at: Timestamp) -> Appended {
+    /// Notes that sessions run in another folder from now on: those that ran in `from`, and the head, which gets this reason. Their
+    /// order stays.
+    pub fn relocate(&mut self, from: &str, to: &str, reason: LinkReason, at: Timestamp) -> Appended {
         let mut entries = Vec::new();
         let last = self.links.len().saturating_sub(1);
         for number in 0..self.links.len() {
@@ -241,11 +242,12 @@ impl Chain {
                 continue;
             }
             to.clone_into(&mut link.cwd);
-            link.reason = LinkReason::Moved;
+            link.reason = if number < last { LinkReason::Moved } else { reason };
             let mut moved = link.clone();
             moved.at = at;
             moved.cause = None;
-            entries.push(self.log(&moved, LineageReason::Moved, Fidelity::Full));
+            let reason = link.reason.into();
+            entries.push(self.log(&moved, reason, Fidelity::Full));
         }
         Appended {
             entries,

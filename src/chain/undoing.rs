@@ -7,8 +7,20 @@ use super::{NewLink, Origins};
 
 /// What is to become of a conversation by an undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undoing {
-    /// The head that there was before.
+pub enum Undoing {
+    /// An earlier head is the head again.
+    Branch(Box<EarlierHead>),
+    /// It goes back to the folder that it was in.
+    Move {
+        /// Which.
+        cwd: String,
+    },
+}
+
+/// The head before a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EarlierHead {
+    /// Its link.
     pub link: NewLink,
     /// How many turns were acknowledged on what is left.
     pub dropped: u64,
@@ -20,6 +32,12 @@ struct Branch {
     sessions: Vec<UpstreamId>,
 }
 
+/// Something that an undo takes back.
+enum Done {
+    Branched(Branch),
+    Moved { from: String },
+}
+
 /// What the next undo takes back; none where nothing is left to take back. The lineage comes oldest first.
 ///
 /// An undo takes back what was done, and never another undo: after two edits the first undo leads to the head before the
@@ -27,8 +45,8 @@ struct Branch {
 /// the branch that is left. A reset is where it ends.
 #[must_use]
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
-    let mut done: Vec<Branch> = Vec::new();
-    let mut current = Branch::default();
+    let mut done: Vec<Done> = Vec::new();
+    let (mut current, mut cwd) = (Branch::default(), "");
     for entry in lineage {
         match entry.reason {
             LineageReason::Reset | LineageReason::Deleted => {
@@ -37,17 +55,33 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
                 continue;
             }
             LineageReason::Abandoned => continue,
+            // Those that are not the head go along.
+            LineageReason::Moved if current.sessions.last() != Some(&entry.upstream_id) => continue,
+            LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
             // The first one is where a branch side by side begins.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
-                done.push(std::mem::take(&mut current));
+                done.push(Done::Branched(std::mem::take(&mut current)));
             }
-            LineageReason::Undone => current = done.pop().unwrap_or_default(),
+            LineageReason::Undone => match done.pop() {
+                Some(Done::Branched(earlier)) => current = earlier,
+                Some(Done::Moved { .. }) | None => {}
+            },
+            // A branch that was lost, so that the conversation went back by itself.
+            _ if matches!(done.last(), Some(Done::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
+                if let Some(Done::Branched(earlier)) = done.pop() {
+                    current = earlier;
+                }
+            }
             _ => {}
         }
+        cwd = &entry.cwd;
         current.sessions.retain(|id| *id != entry.upstream_id);
         current.sessions.push(entry.upstream_id.clone());
     }
-    let target = done.pop()?.sessions.pop()?;
+    let target = match done.pop()? {
+        Done::Moved { from } => return Some(Undoing::Move { cwd: from }),
+        Done::Branched(mut earlier) => earlier.sessions.pop()?,
+    };
     let turns_of = |id: &UpstreamId| {
         let of_chain = links.iter().filter(|link| link.upstream_id == *id);
         let of_lineage = lineage.iter().filter(|entry| entry.upstream_id == *id);
@@ -61,7 +95,7 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     let origin = Origins::collect(lineage, links).get(&target)?;
     let entries = || lineage.iter().filter(|entry| entry.upstream_id == target);
     let link = links.iter().find(|link| link.upstream_id == target);
-    Some(Undoing {
+    Some(Undoing::Branch(Box::new(EarlierHead {
         link: NewLink {
             agent: origin.agent,
             cwd: origin.cwd,
@@ -82,7 +116,7 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
             upstream_id: target,
         },
         dropped,
-    })
+    })))
 }
 
 #[cfg(test)]
@@ -139,12 +173,26 @@ mod tests {
         }
 
         fn next(&self) -> Option<(String, u64)> {
-            let undoing = undoing(&self.lineage, self.chain.links())?;
-            Some((undoing.link.upstream_id.as_str().to_owned(), undoing.dropped))
+            match undoing(&self.lineage, self.chain.links())? {
+                Undoing::Branch(earlier) => {
+                    Some((earlier.link.upstream_id.as_str().to_owned(), earlier.dropped))
+                }
+                Undoing::Move { cwd } => Some((cwd, 0)),
+            }
+        }
+
+        fn moved(mut self, to: &str, reason: LinkReason) -> Self {
+            let from = self.chain.head().unwrap().cwd.clone();
+            let moved = self.chain.relocate(&from, to, reason, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(moved.entries);
+            self
         }
 
         fn undone(mut self) -> Self {
-            let undoing = undoing(&self.lineage, self.chain.links()).unwrap();
+            let undoing = match undoing(&self.lineage, self.chain.links()).unwrap() {
+                Undoing::Branch(earlier) => *earlier,
+                Undoing::Move { cwd } => return self.moved(&cwd, LinkReason::Undone),
+            };
             let appended = self
                 .chain
                 .append(undoing.link, Fidelity::Full, Timestamp::UNIX_EPOCH);
@@ -177,6 +225,25 @@ mod tests {
     }
 
     #[test]
+    fn a_move_is_taken_back_in_its_turn() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(2);
+        let past = past.moved("/b", LinkReason::Moved);
+        assert_eq!(past.next(), to("/a", 0));
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.moved("/c", LinkReason::Moved);
+        // The edit's session was in "/b", and both were there when it was moved.
+        assert_eq!(past.next(), to("/b", 0));
+        let past = past.undone();
+        assert_eq!(past.chain.head().unwrap().cwd, "/b");
+        assert_eq!(past.next(), to("a", 1));
+        let past = past.undone();
+        assert_eq!(past.next(), to("/a", 0));
+        let past = past.undone();
+        assert_eq!(past.next(), None);
+        assert_eq!(past.chain.head().unwrap().reason, LinkReason::Undone);
+    }
+
+    #[test]
     fn what_came_by_itself_belongs_to_the_branch() {
         let past = Past::new().then("a", LinkReason::Created, None).turns(1);
         let past = past.then("b", LinkReason::Forked, Some("a")).turns(1);
@@ -185,6 +252,15 @@ mod tests {
         assert_eq!(past.next(), to("a", 3));
         let past = past.undone();
         assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_branch_that_fell_back_to_its_source_by_itself_is_nothing_to_undo() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Forked, Some("b"));
+        let past = past.then("b", LinkReason::Rolled, None).turns(1);
+        assert_eq!(past.next(), to("a", 2));
     }
 
     #[test]

@@ -27,12 +27,6 @@ impl Edit {
     pub fn unaccepted(&self) -> Option<&PendingEdit> {
         self.branch.as_ref().filter(|branch| !branch.accepted)
     }
-
-    /// Whether there is no branch.
-    #[must_use]
-    pub fn has_none(&self) -> bool {
-        self.branch.is_none()
-    }
 }
 
 /// A branch that was made and opened for the new prompt.

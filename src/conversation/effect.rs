@@ -332,7 +332,7 @@ pub enum Milestone<R> {
         /// The idempotency key.
         request: Option<Request>,
         /// With what.
-        answer: Box<MoveAnswer>,
+        answer: Box<Answer>,
         /// The record as it was, which holds again when the move cannot be written.
         before: Box<ConversationRecord>,
     },

@@ -35,6 +35,7 @@ pub mod reported;
 pub mod services;
 pub mod state;
 pub mod transition;
+mod untold;
 pub mod upstream;
 pub mod wakings;
 pub mod work;

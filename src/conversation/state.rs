@@ -134,6 +134,15 @@ impl<R> Turn<R> {
         self.phase == TurnPhase::Recording && self.asked.turn_id == *turn_id
     }
 
+    /// Whether it replaces an earlier turn and its prompt has not been accepted, so that nobody knows which session is the head
+    /// when it is.
+    #[must_use]
+    pub fn is_unaccepted_edit(&self) -> bool {
+        let accepted = |edit: &Edit| edit.branch.as_ref().is_some_and(|branch| branch.accepted);
+        let is_over = self.phase == TurnPhase::Ending;
+        !is_over && self.edit.as_ref().is_some_and(|edit| !accepted(edit))
+    }
+
     /// Whether everyone knows that it runs.
     fn is_told(&self) -> bool {
         self.announced && self.phase != TurnPhase::Ending
@@ -198,6 +207,8 @@ pub enum JobKind<R> {
         reply: R,
         /// The idempotency key.
         request: Option<Request>,
+        /// Where is noted how far it has come, where files have to go back.
+        progress: Arc<Progress>,
     },
     /// The files of the conversation go into another folder.
     Moving(MoveCall<R>),
@@ -262,6 +273,8 @@ pub struct MoveCall<R> {
     pub cwd: String,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
+    /// Whether it takes an earlier move back.
+    pub undoes: bool,
 }
 
 /// What follows when the session is closed.

@@ -30,7 +30,7 @@ use crate::store::{ConversationRecord, RECORD_VERSION, RequestRecord};
 use super::answer::{Answer, Request};
 use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now};
 use super::error::{ConversationError, StoreFailure};
-use super::state::{Job, JobKind, Model, Saving, TurnPhase};
+use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
 /// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
 const REWRITE_AFTER_MS: u64 = 5_000;
@@ -134,7 +134,8 @@ impl<R> Model<R> {
             .turn
             .as_ref()
             .is_some_and(|turn| turn.phase == TurnPhase::Waiting);
-        if waits_for_session || !self.resume_waiters.is_empty() {
+        let is_editing = self.turn.as_ref().is_some_and(Turn::is_unaccepted_edit);
+        if waits_for_session || (!self.resume_waiters.is_empty() && !is_editing) {
             self.ensure_session(effects);
         }
     }
@@ -327,7 +328,7 @@ impl<R> Model<R> {
                 request,
                 answer,
                 before,
-            } => self.move_recorded(reply, request, answer, &before, result, effects),
+            } => self.move_recorded(reply, request, *answer, &before, result, effects),
             Milestone::Deleted { reply, request, .. } => match result {
                 Ok(()) => {
                     effects.emit(Event::Deleted {});

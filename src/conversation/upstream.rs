@@ -28,6 +28,7 @@ use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
 use super::services::{Services, chain_text, now};
+pub use super::untold::UntoldCopy;
 
 /// How long a closed session's own process may go on before it is left to itself; measured are 0.3 s.
 const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
@@ -52,33 +53,6 @@ pub struct UpstreamSession {
     pub deadline: Duration,
     /// The copy of a transcript that it was opened from, until it is taken into use.
     pub copy: Option<UntoldCopy>,
-}
-
-/// A copy of a transcript that nobody was told of. Dropped before it is taken into use, it is of no use, and goes.
-#[derive(Debug)]
-pub struct UntoldCopy(Option<PathBuf>);
-
-impl UntoldCopy {
-    /// What is at this path.
-    #[must_use]
-    pub fn at(path: PathBuf) -> Self {
-        Self(Some(path))
-    }
-
-    /// It is somebody's now.
-    pub fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for UntoldCopy {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0
-            && let Err(error) = std::fs::remove_file(path)
-        {
-            tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
-        }
-    }
 }
 
 impl Drop for UpstreamSession {

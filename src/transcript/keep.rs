@@ -41,7 +41,7 @@ pub struct Key {
 /// What keeping a session has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noticed {
-    /// Whether the transcript has become shorter, or begins otherwise than its newest copy.
+    /// Whether the transcript has become shorter, or begins otherwise than its newest copy, where it was when that was made.
     pub rewritten: bool,
 }
 
@@ -87,11 +87,11 @@ impl Archive {
         let _held = self.lock(key);
         let parts = files(format, transcript)?;
         let mut folder = Folder::make(&place, key)?;
-        folder.note_place(&key.root, transcript);
+        let was_moved = folder.note_place(&key.root, transcript);
         let mut noticed = Noticed::default();
         let linked = each(&parts, |index, part| {
             let rewritten = folder.link(part)?;
-            noticed.rewritten |= rewritten && index == 0;
+            noticed.rewritten |= rewritten && index == 0 && !was_moved;
             Ok(())
         });
         folder.save()?;
@@ -122,16 +122,17 @@ impl Archive {
         let Some(mut folder) = opened else {
             return Ok(Noticed::default());
         };
-        if let Some(transcript) = transcript {
-            folder.note_place(&key.root, transcript);
-        }
+        let was_moved = transcript.is_some_and(|transcript| folder.note_place(&key.root, transcript));
         let mut noticed = Noticed::default();
         let left = folder.pack_links(&parts);
         let packed = each(&parts, |index, part| {
             let rewritten = folder.pack(part)?;
-            noticed.rewritten |= rewritten && index == 0;
+            noticed.rewritten |= rewritten && index == 0 && !was_moved;
             Ok(())
         });
+        if transcript.is_some() && packed.is_ok() {
+            folder.note_copied();
+        }
         folder.save()?;
         left.and(packed).map(|()| noticed)
     }

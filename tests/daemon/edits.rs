@@ -80,7 +80,10 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
             (link.relation, link.from_upstream_id.clone(), edited.via),
             relation
         );
-        let Event::Edited { link: told, dropped } = events.until("edited").await else {
+        let Event::Edited {
+            link: told, dropped, ..
+        } = events.until("edited").await
+        else {
             unreachable!()
         };
         assert_eq!((told.upstream_id, dropped), (link.upstream_id, edited.dropped));
@@ -343,4 +346,66 @@ async fn a_branch_in_place_is_undone() {
     let undone = undo(&app, id).await.unwrap();
     assert_eq!((undone.dropped, undone.conversation.cwd), (1, home.project()));
     assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+/// A move is taken back in its turn, with its files, and nobody is told that somebody else has written to them.
+#[tokio::test]
+async fn a_move_is_undone() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    app.close(id).await;
+    let transcript = home.transcript_of(&app, id).await;
+    let elsewhere = home.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let at = places(&app, id).await[2][0].clone();
+    edit(&app, id, &at, "better").await.unwrap();
+    let mut events = app.events(id).await;
+    let to = json!({"conversationId": id, "cwd": elsewhere});
+    app.call("conversation/move", to).await.unwrap();
+    assert!(!transcript.exists());
+    app.send(id, "elsewhere").await;
+    app.close(id).await;
+    let undone = undo(&app, id).await.unwrap();
+    assert_eq!((undone.dropped, undone.conversation.cwd), (0, home.project()));
+    assert_eq!(undone.link.reason, LinkReason::Undone);
+    assert!(transcript.exists());
+    assert_eq!(
+        app.remembered(id).await,
+        ["one", PROMPTS[1], "better", "elsewhere"]
+    );
+    // Next comes the edit.
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await, PROMPTS);
+    loop {
+        match events.next().await.event {
+            Event::ForeignWriter { .. } => panic!("nobody else has written"),
+            Event::Undone { link, .. } if link.cwd == home.project() && link.turns >= 3 => break,
+            _ => {}
+        }
+    }
+}
+
+/// A session that follows one whose transcript is gone does not begin anew in silence.
+#[tokio::test]
+async fn what_stood_before_and_is_gone_is_no_fresh_start() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .begun(&home.project(), &["one", "[[say two]][[forget copies]]"])
+        .await;
+    let old = home.transcript_of(&app, id).await;
+    app.send(id, "three").await;
+    assert_eq!(app.chain(id).await.last().unwrap().relation, Relation::Follows);
+    std::fs::remove_file(old).unwrap();
+    let at = places(&app, id).await[0][0].clone();
+    let head = app.get(id).await.head;
+    refused(
+        edit(&app, id, &at, "better").await,
+        ErrorKind::TranscriptDamaged,
+        "would be lost",
+    );
+    assert_eq!(app.get(id).await.head, head);
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
-use crate::chain::undoing;
+use crate::chain::{Undoing, undoing};
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
@@ -120,7 +120,6 @@ impl Actor {
                     record: self.model.record.clone(),
                     at,
                     min_fidelity,
-                    behind: self.given_up.take(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(
@@ -166,7 +165,15 @@ impl Actor {
                 self.prompt = None;
                 self.questions.clear();
                 if let Some(session) = self.session.take() {
-                    self.given_up = Some(close_in_background(session));
+                    let closing = close_in_background(session);
+                    self.given_up = Some(match self.given_up.take() {
+                        // The next that is opened may be either.
+                        Some(earlier) => tokio::spawn(async move {
+                            let both = (earlier.await.unwrap_or(false), closing.await.unwrap_or(false));
+                            both.0 && both.1
+                        }),
+                        None => closing,
+                    });
                 }
             }
             Effect::Attach => {
@@ -279,7 +286,11 @@ impl Actor {
         let look = move || {
             let lineage = services.store.lineage_all(record.id);
             let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
-            Ok(undoing(&lineage, record.chain.links()))
+            let undoing = undoing(&lineage, record.chain.links());
+            if let Some(Undoing::Move { cwd }) = &undoing {
+                climbing::check_folder(cwd)?;
+            }
+            Ok(undoing)
         };
         self.job = Some(Box::pin(async move {
             let looked = tokio::task::spawn_blocking(look).await;

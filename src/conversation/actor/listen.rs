@@ -209,9 +209,10 @@ impl Actor {
         }
         let is_live = matches!(&self.model.session, Session::Live(live) if live.upstream_id == *id);
         if let Some(session) = self.session.as_mut().filter(|_| is_live) {
+            let tally = session.tally;
             let is_exceeded = session.tally.is_exceeded_by(growth.prompts);
             if is_exceeded || growth.replaced {
-                tracing::warn!(conversation = %self.model.id(), upstream_id = %id, "another program writes to the transcript of a session that is open here");
+                tracing::warn!(conversation = %self.model.id(), upstream_id = %id, replaced = growth.replaced, prompts = growth.prompts, ?tally, "another program writes to the transcript of a session that is open here");
                 let upstream_id = id.clone();
                 self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
             }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
-use tokio::task::JoinHandle;
 
 use super::places::{self, Left, Place};
 use super::{BranchRequest, blocking, branch_at, refuse_too_little};
@@ -31,8 +30,6 @@ pub(in crate::conversation) struct EditRequest {
     pub at: PlaceRef,
     /// The least that the branch has to keep.
     pub min_fidelity: Fidelity,
-    /// The closing of a session that was given up.
-    pub behind: Option<JoinHandle<bool>>,
 }
 
 /// A branch before its session is open.
@@ -58,7 +55,7 @@ pub(in crate::conversation) async fn edit(
     });
     let Left { place, dropped } = left.await?;
     let Some(place) = place else {
-        let (opened, link, session) = begin_anew(&services, &request.record, request.behind).await?;
+        let (opened, link, session) = begin_anew(&services, &request.record).await?;
         let edited = Edited {
             opened,
             link,
@@ -83,7 +80,7 @@ pub(in crate::conversation) async fn edit(
     };
     let (made, opened, session) = match cut {
         Ok(done) => done,
-        Err(error) if request.min_fidelity <= Fidelity::Text => {
+        Err(error) if request.min_fidelity <= Fidelity::Text && is_lasting(&error) => {
             // Told in words is better than not at all, as long as that is said.
             let told = retell(&services, &entry, &request.record, &place, &error).await;
             told.map_err(|()| error)?
@@ -104,11 +101,10 @@ pub(in crate::conversation) async fn edit(
 async fn begin_anew(
     services: &Arc<Services>,
     record: &ConversationRecord,
-    behind: Option<JoinHandle<bool>>,
 ) -> Result<(Opened, NewLink, UpstreamSession), ConversationError> {
     let mut anew = record.clone();
     anew.chain = Chain::default();
-    let (mut opened, session) = climb(services, anew, Fidelity::None, behind).await?;
+    let (mut opened, session) = climb(services, anew, Fidelity::None).await?;
     let link = opened.link.take().ok_or_else(|| unopened("a new session"))?;
     opened.resumed.fidelity = Fidelity::Full;
     let link = NewLink {
@@ -151,7 +147,7 @@ async fn open_branch(
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());
-    let (opened, mut session) = climb(services, with_branch, Fidelity::Partial, None).await?;
+    let (opened, mut session) = climb(services, with_branch, Fidelity::Partial).await?;
     if opened.upstream_id != made.link.upstream_id {
         upstream::close(session, false, Duration::ZERO).await;
         return Err(unopened("the branch that was cut"));
@@ -165,7 +161,6 @@ async fn climb(
     services: &Arc<Services>,
     record: ConversationRecord,
     min_fidelity: Fidelity,
-    behind: Option<JoinHandle<bool>>,
 ) -> Result<(Opened, UpstreamSession), ConversationError> {
     let request = ClimbRequest {
         record,
@@ -173,7 +168,8 @@ async fn climb(
         refused: Vec::new(),
         urgency: Urgency::Now,
         apart: false,
-        behind,
+        // No session that was left has the id of a new branch.
+        behind: None,
     };
     climbing::climb(Arc::clone(services), request).await
 }
@@ -259,6 +255,17 @@ async fn retell(
         via: BranchedVia::Text,
     };
     Ok((made, opened, session))
+}
+
+/// Whether an error says that there will be no such branch later either: what passes is no reason to tell less.
+fn is_lasting(error: &ConversationError) -> bool {
+    matches!(
+        error,
+        ConversationError::NotResumable { .. }
+            | ConversationError::Unsupported(_)
+            | ConversationError::TranscriptDamaged(_)
+            | ConversationError::AgentError { .. }
+    )
 }
 
 fn unopened(what: &str) -> ConversationError {

@@ -165,9 +165,24 @@ pub(super) fn before_turn(
 ) -> Result<Left, ConversationError> {
     let (root, format) = readable(entry, " before a turn")?;
     let (history, spot) = find(services, record, at)?;
-    let kept = history.before_turn_of(spot);
-    let current = History::of_conversation(services, record, &lineage(services, record)?)?;
-    let dropped = (current.turns() as u64).saturating_sub(kept.turns);
+    let kept = history.before_turn_of(spot)?;
+    let mut current = History::of_conversation(services, record, &lineage(services, record)?)?;
+    let head = record.chain.head().filter(|head| head.written);
+    if let Some(head) = head
+        && current.last_session() != Some(&head.upstream_id)
+    {
+        return Err(ConversationError::TranscriptDamaged(format!(
+            "the transcript of the head, session {}, cannot be read, so that nobody knows what an edit would leave; \
+             conversation/resume brings it back where that can be done",
+            head.upstream_id
+        )));
+    }
+    let turns = current.turns() as u64;
+    let dropped = match current.spot(at) {
+        Some(_) => turns.saturating_sub(kept.turns),
+        // Of a place that was left the beginning may be that of the current history too.
+        None => turns.saturating_sub(current.turns_shared_with(&history).min(kept.turns)),
+    };
     Ok(Left {
         place: place(root, format, kept)?,
         dropped,

@@ -81,7 +81,10 @@ pub enum Call {
         min_fidelity: Fidelity,
     },
     /// Take back what was done last in place.
-    Undo,
+    Undo {
+        /// Where is noted how far it has come, where files have to go back.
+        progress: Arc<Progress>,
+    },
     /// Run in another folder.
     Move {
         /// Which, already checked.

@@ -1,5 +1,6 @@
 //! Places in a history at which a branch leaves it: behind a message, or before a turn.
 
+use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
@@ -56,15 +57,76 @@ impl History {
     }
 
     /// What is kept of the history when the turn that a message belongs to is replaced.
-    pub(in super::super) fn before_turn_of(&self, spot: Spot) -> Kept {
-        let before = |turns: usize| Kept {
-            end: self.end_of(turns),
-            turns: turns as u64,
-        };
+    ///
+    /// # Errors
+    /// [`ConversationError::TranscriptDamaged`] when nothing of what stood before the first turn that can be read can be kept, so
+    /// that nobody knows what a new session would lack; [`ConversationError::Unsupported`] when it is no whole turn.
+    pub(in super::super) fn before_turn_of(&self, spot: Spot) -> Result<Kept, ConversationError> {
+        let nothing = Kept { end: None, turns: 0 };
         let Some(session) = self.sessions.get(spot.session) else {
-            return before(0);
+            return Ok(nothing);
         };
-        before(session.turns_before + session.open.turn_of(spot.message).unwrap_or(0))
+        let Some(own) = session.open.turn_of(spot.message) else {
+            return Err(ConversationError::Unsupported(
+                "the place is before the first turn; there is no prompt to replace".to_owned(),
+            ));
+        };
+        let turns = session.turns_before + own;
+        if turns > 0 {
+            return Ok(Kept {
+                end: self.end_of(turns),
+                turns: turns as u64,
+            });
+        }
+        // A summary of what was compacted, say.
+        let Some(before) = session.open.turn(own).start.checked_sub(1) else {
+            let is_lost = |gap: &&HistoryGap| {
+                !matches!(
+                    gap.kind,
+                    GapKind::Behind | GapKind::UnknownRecord | GapKind::Unknown
+                )
+            };
+            return match self.gaps.iter().find(is_lost) {
+                None => Ok(nothing),
+                Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
+                    "what stood before that turn cannot be read (session {}: {}), and would be lost; conversation/reset begins \
+                     anew",
+                    gap.upstream_id, gap.detail
+                ))),
+            };
+        };
+        if let Opened::Codex(_) = session.open {
+            return Err(ConversationError::Unsupported(format!(
+                "the agent {} branches behind whole turns, and before this one stands something else",
+                session.agent
+            )));
+        }
+        Ok(Kept {
+            end: Some(KeptEnd {
+                session: session.upstream_id.clone(),
+                until: checkpoint_id(
+                    &session.agent,
+                    &session.owner(before),
+                    &session.open.record_id(before),
+                ),
+            }),
+            turns: 0,
+        })
+    }
+
+    /// How many turns from the beginning are the same as in another history, copies among them.
+    pub(in super::super) fn turns_shared_with(&mut self, other: &Self) -> u64 {
+        let mut shared = 0;
+        while let Some(theirs) = other.id_of_step(shared) {
+            let Ok(Some(own)) = self.checkpoint(shared) else {
+                break;
+            };
+            if own.id != theirs && own.origin.as_ref() != Some(&theirs) {
+                break;
+            }
+            shared += 1;
+        }
+        shared as u64
     }
 
     /// The place after so many turns from the beginning.

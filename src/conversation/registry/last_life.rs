@@ -14,11 +14,11 @@ use super::super::climbing::store_error;
 use super::super::effect::{Arrival, Sent};
 use super::super::error::ConversationError;
 use super::super::services::now;
-use super::super::transition::editing::{abandon, append, edit_answer};
+use super::super::transition::editing::{abandon, append, edit_answer, leave_turns};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutPrompt, OpenRequest, PendingEdit, RequestId, RequestRecord, Resting,
-    TurnPhase,
+    Change, ConversationRecord, CutPrompt, OpenRequest, PendingEdit, PendingTurn, RequestId, RequestRecord,
+    Resting, TurnPhase,
 };
 
 /// How long a conversation whose task failed is left alone before it goes on by itself.
@@ -71,7 +71,10 @@ impl Registry {
         let kept = self.services.store.request(Some(record.id), request);
         let kept = kept.map_err(|error| store_error(&error))?;
         let result = match &ended.edit {
-            Some(edit) => RawJson::from_value(&edit_answer(record, Some(edit), ended.result.clone())),
+            Some(edit) => {
+                let edit = Some(edit).filter(|edit| edit.accepted);
+                RawJson::from_value(&edit_answer(record, edit, ended.result.clone()))
+            }
             None => RawJson::from_value(&ended.result),
         };
         Ok(kept.map(|kept| RequestRecord {
@@ -162,7 +165,10 @@ impl Registry {
             record.cut = None;
             record.resting = Resting::Idle;
         }
+        // What is gone on with is a prompt, and no edit: that one has had its end.
+        let is_edit = turn.edit.is_some();
         let open_request = turn.request_id.clone().zip(turn.fingerprint.clone());
+        let open_request = open_request.filter(|_| !is_edit);
         // One that was promised before this turn has a name of its own.
         let is_this =
             |cut: &&mut CutPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
@@ -182,7 +188,7 @@ impl Registry {
                 failure.retryable =
                     is_unsent || (arrived == Arrival::Unknown && !tool_started && !turn.taken);
             }
-            of_turn.request = of_turn.request.take().filter(|_| !is_unsent);
+            of_turn.request = of_turn.request.take().filter(|_| !is_unsent || is_edit);
         }
         (record, ended)
     }
@@ -260,11 +266,19 @@ pub(in crate::conversation) fn end_unfinished(
     if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
         if matches!(arrived, Arrival::Present | Arrival::Answered) {
             ended.lineage = append(&mut record, edit);
-            record.cut = None;
+            leave_turns(&mut record, turn.accepted_at);
         } else {
             ended.lineage.extend(abandon(&mut record, edit, edit.link.at));
             ended.was_taken_back = true;
             record.revision += 1;
+            if arrived != Arrival::Absent {
+                // It may have been carried out there: the same call is not to do it again.
+                ended.result = Some(EndedTurn {
+                    request: turn.request_id.clone(),
+                    edit: turn.edit.clone(),
+                    result: failed(turn, kind, why, false),
+                });
+            }
             return (record, ended);
         }
     }
@@ -280,24 +294,32 @@ pub(in crate::conversation) fn end_unfinished(
     // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
     record.limit = None;
     record.revision += 1;
-    let result = TurnResult {
+    let stands = turn.edit.clone().map(|edit| PendingEdit {
+        accepted: true,
+        ..edit
+    });
+    ended.result = Some(EndedTurn {
+        request: turn.request_id.clone(),
+        edit: stands,
+        result: failed(turn, kind, why, true),
+    });
+    (record, ended)
+}
+
+/// The end of a turn that was cut short.
+fn failed(turn: PendingTurn, kind: FailureKind, why: &str, retryable: bool) -> TurnResult {
+    TurnResult {
         turn_id: turn.turn_id,
         stop_reason: StopReason::Failed,
         failure: Some(Failure {
             kind,
             message: why.to_owned(),
             resets_at: None,
-            retryable: true,
+            retryable,
         }),
         upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
         resumed: None,
         usage: None,
         continuation: None,
-    };
-    ended.result = Some(EndedTurn {
-        request: turn.request_id,
-        result,
-        edit: turn.edit,
-    });
-    (record, ended)
+    }
 }

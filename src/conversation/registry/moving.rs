@@ -9,6 +9,7 @@ use super::super::answer::{Answer, Request};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::moving;
+use super::super::work::Progress;
 use super::Registry;
 
 impl Registry {
@@ -22,9 +23,33 @@ impl Registry {
         cwd: String,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let begun = self.begun("conversation/move", Some(id));
-        let progress = begun.progress();
-        let answer = self.call(id, Call::Move { cwd, progress }, request)?;
+        let call = move |progress| Call::Move { cwd, progress };
+        self.carry(id, "conversation/move", call, request).await
+    }
+
+    /// Takes back what was done last in place, which may be a move.
+    ///
+    /// # Errors
+    /// When there is nothing, something else has to end first, or it cannot be written.
+    pub async fn undo(
+        self: &Arc<Self>,
+        id: ConversationId,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let call = |progress| Call::Undo { progress };
+        self.carry(id, "conversation/undo", call, request).await
+    }
+
+    /// A call that may carry files, which goes on when the caller leaves.
+    async fn carry(
+        self: &Arc<Self>,
+        id: ConversationId,
+        method: &'static str,
+        call: impl FnOnce(Arc<Progress>) -> Call,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let begun = self.begun(method, Some(id));
+        let answer = self.call(id, call(begun.progress()), request)?;
         let run = self.tasks.spawn(async move {
             let answer = answer.await;
             drop(begun);

@@ -36,7 +36,7 @@ impl<R> Model<R> {
                     | Call::Update { .. }
                     | Call::Fork { .. }
                     | Call::Edit { .. }
-                    | Call::Undo
+                    | Call::Undo { .. }
                     | Call::Move { .. }
                     | Call::Respond { .. }
                     | Call::Reset
@@ -114,9 +114,10 @@ impl<R> Model<R> {
                 };
                 self.edit(at, asked, now, effects);
             }
-            Call::Undo => self.undo(reply, request, effects),
+            Call::Undo { progress } => self.undo(reply, request, progress, effects),
             Call::Move { cwd, progress } => {
                 let call = MoveCall {
+                    undoes: false,
                     reply,
                     request,
                     cwd,
@@ -277,6 +278,9 @@ impl<R> Model<R> {
         }
         self.abandon_edit(now, effects);
         let Some(turn) = self.turn.take() else { return };
+        if turn.edit.is_some() {
+            self.refuse_behind_edit(now, effects);
+        }
         let before = self.record.clone();
         if turn.asked.continues {
             self.end_continuation(now);

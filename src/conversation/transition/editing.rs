@@ -1,18 +1,22 @@
 //! Replacing an earlier prompt, and taking that back.
 
+use std::sync::Arc;
+
 use bridge_protocol::conversation::{EditAnswer, UndoAnswer};
 use bridge_protocol::event::Event;
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::turn::TurnResult;
 
-use crate::chain::{NewLink, Undoing};
+use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::edit::{Edit, Edited, link_of};
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
-use crate::store::{ConversationRecord, PendingEdit, Resting};
+use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Session, Turn, TurnPhase};
+use crate::conversation::work::Progress;
+use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
 
 impl<R> Model<R> {
@@ -48,6 +52,14 @@ impl<R> Model<R> {
         edit.is_some_and(|edit| edit.unaccepted().is_some())
     }
 
+    /// The session that is open.
+    fn open_session(&self) -> Option<&UpstreamId> {
+        match &self.session {
+            Session::Live(live) => Some(&live.upstream_id),
+            Session::Closed => None,
+        }
+    }
+
     /// Goes on with an edit whose prompt is not out: makes its branch, or sends the prompt there. Whether there is one.
     pub(super) fn advance_edit(&mut self, now: Now, effects: &mut Effects<R>) -> bool {
         let is_waiting = |turn: &&Turn<R>| turn.phase == TurnPhase::Waiting;
@@ -58,7 +70,8 @@ impl<R> Model<R> {
         if edit.branch.as_ref().is_some_and(|branch| branch.accepted) {
             return false;
         }
-        if !edit.has_none() && self.session != Session::Closed {
+        let branch = edit.branch.as_ref().map(|branch| &branch.link.upstream_id);
+        if branch.is_some() && branch == self.open_session() {
             self.anchor_prompt(effects);
             return true;
         }
@@ -136,7 +149,7 @@ impl<R> Model<R> {
     }
 
     /// The prompt was accepted on the branch: it is the head from here on.
-    pub(super) fn accept_edit(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn accept_edit(&mut self) {
         if !self.is_editing() {
             return;
         }
@@ -152,20 +165,21 @@ impl<R> Model<R> {
         if let Some(pending) = &mut self.record.turn {
             pending.edit = Some(branch.clone());
         }
-        self.touch(at);
         let link = self.record.chain.head().cloned();
         let edited = link.map(|link| Event::Edited {
             link,
             dropped: branch.dropped,
+            fidelity: branch.fidelity,
         });
         events.extend(edited);
-        let ledger = Ledger {
+        // One write with whatever else comes of what the agent has just said.
+        self.unsaved.append(Ledger {
             lineage: entries,
             upstream: vec![branch.link.upstream_id],
             events,
             ..Ledger::default()
-        };
-        self.write(ledger, Milestone::Nothing, effects);
+        });
+        self.note_change();
     }
 
     /// Gives a branch up on which the prompt was not accepted: the head is what it was.
@@ -193,6 +207,17 @@ impl<R> Model<R> {
         self.fail_unsent_turn(error, now, effects);
     }
 
+    /// Prompts that waited behind an edit were meant for the history that it would have left.
+    pub(super) fn refuse_behind_edit(&mut self, now: Now, effects: &mut Effects<R>) {
+        for waiting in std::mem::take(&mut self.queue) {
+            let error = ConversationError::Conflict(
+                "the edit that it waited behind was not accepted, so that the history is not the one that it was meant for"
+                    .to_owned(),
+            );
+            self.drop_unsent(waiting, Err(error), Vec::new(), now, effects);
+        }
+    }
+
     /// How a turn is told to whoever asked for it.
     pub(super) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
         match edit {
@@ -206,12 +231,22 @@ impl<R> Model<R> {
     }
 
     /// Takes back what was done last in place, once it is known what that was.
-    pub(super) fn undo(&mut self, reply: R, request: Option<Request>, effects: &mut Effects<R>) {
+    pub(super) fn undo(
+        &mut self,
+        reply: R,
+        request: Option<Request>,
+        progress: Arc<Progress>,
+        effects: &mut Effects<R>,
+    ) {
         if let Some(busy) = self.busy("undo") {
             self.answer(reply, request.as_ref(), Err(busy), effects);
             return;
         }
-        let job = self.start_job(JobKind::Undoing { reply, request });
+        let job = self.start_job(JobKind::Undoing {
+            reply,
+            request,
+            progress,
+        });
         effects.push(Effect::LookBack { job });
     }
 
@@ -223,19 +258,34 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let Some(JobKind::Undoing { reply, request }) = self.finish_job(job) else {
+        let Some(JobKind::Undoing {
+            reply,
+            request,
+            progress,
+        }) = self.finish_job(job)
+        else {
             return;
         };
         let undoing = result.and_then(|undoing| {
             undoing.ok_or_else(|| {
                 ConversationError::Conflict(
-                    "there is nothing to undo: no edit and no branch in place since the conversation began or was reset"
+                    "there is nothing to undo: no edit, branch in place or move since the conversation began or was reset"
                         .to_owned(),
                 )
             })
         });
         match undoing {
-            Ok(undoing) => self.take_up_again(undoing, reply, request, now, effects),
+            Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, reply, request, now, effects),
+            Ok(Undoing::Move { cwd }) => {
+                let call = MoveCall {
+                    reply,
+                    request,
+                    cwd,
+                    progress,
+                    undoes: true,
+                };
+                self.move_to(call, now, effects);
+            }
             Err(error) => self.answer(reply, request.as_ref(), Err(error), effects),
         }
     }
@@ -243,15 +293,15 @@ impl<R> Model<R> {
     /// Makes an earlier head the head again.
     fn take_up_again(
         &mut self,
-        undoing: Undoing,
+        earlier: EarlierHead,
         reply: R,
         request: Option<Request>,
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let Undoing { link, dropped } = undoing;
-        let before = Some(Box::new(self.record.clone()));
+        let EarlierHead { link, dropped } = earlier;
         self.lose_session(effects);
+        let before = Some(Box::new(self.record.clone()));
         let mut events = self.leave_history("undo", now);
         self.record.cwd.clone_from(&link.cwd);
         let held = link.upstream_id.clone();
@@ -298,6 +348,24 @@ pub(in crate::conversation) fn append(
 ) -> Vec<LineageEntry> {
     let link = NewLink::from(&branch.link);
     record.chain.append(link, branch.fidelity, branch.link.at).entries
+}
+
+/// What belongs to turns that an edit has replaced is no more: what was cut short there, the word to go on with it, and what was
+/// asked before the edit.
+pub(in crate::conversation) fn leave_turns(record: &mut ConversationRecord, since: Now) {
+    record.cut = None;
+    let says_nothing = |it: &mut PendingContinuation| it.text.is_none() && !it.line;
+    record.continuation.take_if(says_nothing);
+    let asked = record
+        .interrupts
+        .extract_if(.., |interrupt| interrupt.raised_at < since);
+    let by = "edit".to_owned();
+    let answered = asked.map(|interrupt| AnsweredInterrupt {
+        id: interrupt.id,
+        by: by.clone(),
+    });
+    let answered: Vec<_> = answered.collect();
+    record.answered.extend(answered);
 }
 
 /// Logs the branch of an edit that came to nothing.

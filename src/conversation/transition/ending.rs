@@ -288,6 +288,7 @@ impl<R> Model<R> {
             }
             // What was not sent goes out to the next process, though not for ever.
             Some(TurnPhase::Waiting | TurnPhase::Recording) => {
+                self.abandon_edit(now, effects);
                 if let Some(turn) = &mut self.turn {
                     turn.deaths.push(failure.message);
                 }

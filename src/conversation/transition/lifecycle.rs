@@ -329,7 +329,7 @@ impl<R> Model<R> {
                 self.answer(branching.reply, branching.request.as_ref(), refusal, effects);
             }
             Some(Job {
-                kind: JobKind::Configuring { reply, request, .. } | JobKind::Undoing { reply, request },
+                kind: JobKind::Configuring { reply, request, .. } | JobKind::Undoing { reply, request, .. },
                 ..
             }) => {
                 effects.push(Effect::AbandonJob);

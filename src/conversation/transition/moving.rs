@@ -1,7 +1,8 @@
 //! The way to another folder: the session is closed, the files go, and then the chain says so.
 
-use bridge_protocol::conversation::MoveAnswer;
+use bridge_protocol::conversation::{MoveAnswer, UndoAnswer};
 use bridge_protocol::event::Event;
+use bridge_protocol::link::LinkReason;
 
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
@@ -90,14 +91,23 @@ impl<R> Model<R> {
             }
         };
         let before = Box::new(self.record.clone());
-        let moved = self.record.chain.relocate(&before.cwd, &call.cwd, now);
+        let reason = match call.undoes {
+            true => LinkReason::Undone,
+            false => LinkReason::Moved,
+        };
+        let moved = self.record.chain.relocate(&before.cwd, &call.cwd, reason, now);
         self.record.cwd = call.cwd;
         self.touch(now);
-        let kept = self.done_request(
-            call.request.as_ref(),
-            &Answer::Moved(Box::new(answer.clone())),
-            now,
-        );
+        let head = self.record.chain.head().filter(|_| call.undoes).cloned();
+        let answer = match head {
+            Some(link) => Answer::Undone(Box::new(UndoAnswer {
+                conversation: self.view_when_on_disk(),
+                link,
+                dropped: 0,
+            })),
+            None => Answer::Moved(Box::new(answer)),
+        };
+        let kept = self.done_request(call.request.as_ref(), &answer, now);
         self.start_job(JobKind::Recording);
         let milestone = Milestone::Moved {
             reply: call.reply,
@@ -118,7 +128,7 @@ impl<R> Model<R> {
         &mut self,
         reply: R,
         request: Option<Request>,
-        answer: Box<MoveAnswer>,
+        answer: Answer,
         before: &ConversationRecord,
         result: Result<(), StoreFailure>,
         effects: &mut Effects<R>,
@@ -134,7 +144,11 @@ impl<R> Model<R> {
                     from: before.cwd.clone(),
                     to: self.record.cwd.clone(),
                 });
-                self.answer(reply, request.as_ref(), Ok(Answer::Moved(answer)), effects);
+                if let Answer::Undone(undone) = &answer {
+                    let link = undone.link.clone();
+                    effects.emit(Event::Undone { link, dropped: 0 });
+                }
+                self.answer(reply, request.as_ref(), Ok(answer), effects);
                 return;
             }
             Err(failure) => failure,

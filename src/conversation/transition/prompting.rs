@@ -147,7 +147,7 @@ impl<R> Model<R> {
                 prompt: turn.asked.prompt.clone(),
             });
         }
-        self.accept_edit(effects);
+        self.accept_edit();
         self.orphan_settled(effects);
     }
 

@@ -98,7 +98,7 @@ impl<R> Model<R> {
     /// end with it as with a cancelled turn.
     pub(super) fn spare_climb(&mut self, effects: &mut Effects<R>) {
         if let Some(job) = &self.job
-            && let JobKind::Opening { .. } = job.kind
+            && let JobKind::Opening { .. } | JobKind::Editing(_) = job.kind
             && self.resume_waiters.is_empty()
         {
             self.unwanted_climb = Some(job.number);
@@ -109,8 +109,11 @@ impl<R> Model<R> {
     /// The climb that was cancelled has not ended. Who has come since then gets one of their own.
     pub(super) fn give_up_climb(&mut self, effects: &mut Effects<R>) {
         let unwanted = self.unwanted_climb.take();
-        if unwanted.is_some_and(|number| self.finish_job(number).is_some()) {
-            effects.push(Effect::GiveUpClimb);
+        match unwanted.and_then(|number| self.finish_job(number)) {
+            // What it comes to is closed and removed.
+            Some(JobKind::Editing(_)) => effects.push(Effect::AbandonJob),
+            Some(_) => effects.push(Effect::GiveUpClimb),
+            None => {}
         }
     }
 
@@ -361,6 +364,9 @@ impl<R> Model<R> {
         }
         self.abandon_edit(now, effects);
         let Some(turn) = self.turn.take() else { return };
+        if turn.edit.is_some() {
+            self.refuse_behind_edit(now, effects);
+        }
         self.hold_line();
         if turn.asked.continues || turn.asked.leads {
             self.continuation_unsent(error, now);
@@ -387,17 +393,29 @@ impl<R> Model<R> {
     /// The agent went on in another transcript by itself (its own `/clear`).
     pub fn silent_roll(&mut self, announced: &str, now: Now) -> Effects<R> {
         let mut effects = Effects::default();
+        let announced = announced.trim();
+        let is_news = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
+        if !matches!(&self.session, Session::Live(live) if is_news(live)) {
+            return effects;
+        }
         if self.is_editing() {
             // Its agent works on the prompt.
             self.accept_prompt(&mut effects);
         }
+        if self.is_editing() {
+            // It has not been sent it: this is not the branch any more, which is made again.
+            let before = self.state();
+            self.abandon_edit(now, &mut effects);
+            self.keep_up(now, &mut effects);
+            let state = self.state();
+            if before != state {
+                effects.emit(Event::StateChanged { state });
+            }
+            return effects;
+        }
         let Session::Live(live) = &mut self.session else {
             return effects;
         };
-        let announced = announced.trim();
-        if announced.is_empty() || live.upstream_id.as_str() == announced {
-            return effects;
-        }
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {

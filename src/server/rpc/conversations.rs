@@ -289,8 +289,10 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         request_id: Option<String>,
     ) -> RpcResult<UndoAnswer> {
+        let id = self.resolve(&conversation_id)?;
         let request = request("undo", request_id, &())?;
-        self.call(&conversation_id, Call::Undo, request).await
+        let answer = self.daemon.registry.undo(id, request).await;
+        read(&answer.map_err(|error| wire(&error))?)
     }
 
     async fn move_to(

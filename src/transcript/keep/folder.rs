@@ -175,17 +175,25 @@ impl Folder {
         }
     }
 
-    /// Notes where the transcript is.
-    pub(super) fn note_place(&mut self, root: &Path, transcript: &Path) {
+    /// Notes where the transcript is; tells whether it came there from another folder since it was copied last. Then it may well
+    /// begin otherwise: whoever moved it has changed the folders that it names.
+    pub(super) fn note_place(&mut self, root: &Path, transcript: &Path) -> bool {
         let folder = transcript
             .parent()
             .and_then(|folder| folder.strip_prefix(root).ok());
         if let Some(folder) = folder.and_then(Path::to_str)
             && self.list.folder != folder
         {
+            self.list.was_moved |= !self.list.folder.is_empty();
             folder.clone_into(&mut self.list.folder);
             self.has_changed = true;
         }
+        self.list.was_moved
+    }
+
+    /// What is there is copied as it is now.
+    pub(super) fn note_copied(&mut self) {
+        self.has_changed |= std::mem::take(&mut self.list.was_moved);
     }
 
     /// The folder in which the transcript was, below the agent's own.

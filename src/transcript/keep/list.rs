@@ -27,6 +27,9 @@ pub(super) struct List {
     pub(super) upstream_id: String,
     /// The folder below the root in which the transcript was when it was looked at last.
     pub(super) folder: String,
+    /// Whether it came into that folder from another one since it was copied last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) was_moved: bool,
     /// The number that no copy has had yet.
     pub(super) next: u64,
     /// When something of it was last written, as far as it was looked at, in milliseconds since the epoch.
@@ -42,6 +45,7 @@ impl List {
             root: key.root.to_string_lossy().into_owned(),
             upstream_id: key.upstream_id.clone(),
             folder: String::new(),
+            was_moved: false,
             next: 1,
             changed_ms: 0,
             files: BTreeMap::new(),

@@ -197,7 +197,11 @@ impl World {
     }
 
     pub(super) fn undo(&mut self) -> u32 {
-        self.call(Call::Undo, None)
+        let works = Arc::new(Works::default());
+        let progress = works
+            .begin("conversation/undo", None, CancellationToken::new())
+            .progress();
+        self.call(Call::Undo { progress }, None)
     }
 
     pub(super) fn move_to(&mut self, cwd: &str, key: Option<&str>) -> u32 {

@@ -31,14 +31,14 @@ fn the_head_changes_when_the_new_prompt_is_accepted() {
     world.says_something();
     world.expect(&[
         "event promptAccepted t2 better",
-        "write ledger +edited:s2",
+        "write record +edited:s2",
         "update agent_message_chunk of t2",
         "event edited s2 1",
     ]);
     assert_eq!(world.model.view().head, Some("s2".into()));
     world.ends("end_turn");
     world.expect(&[
-        "write end t2",
+        "write turn end",
         "event turnEnded t2 end_turn",
         "event state idle",
         &format!("answer {reply} edited s2 t2 end_turn"),
@@ -307,4 +307,93 @@ fn an_undo_that_cannot_be_written_changes_nothing() {
     assert!(world.log().contains(&format!("answer {reply} error storeFailed")));
     assert_eq!(world.model.record.chain, before.chain);
     assert!(world.is_armed(Deadline::Rewrite));
+}
+
+/// What was to follow the edit is not said on the history that the edit would have left.
+#[test]
+fn a_prompt_that_waits_behind_an_edit_goes_with_it() {
+    let mut world = World::live();
+    let edit = world.edit(AT);
+    let behind = world.queue("and then");
+    world.edit_is_made(Err(agent_error()));
+    let log = world.log();
+    assert!(
+        log.contains(&format!("answer {edit} error agentError")),
+        "{log:#?}"
+    );
+    assert!(
+        log.contains(&format!("answer {behind} error conflict")),
+        "{log:#?}"
+    );
+    assert!(world.model.record.waiting.is_empty());
+
+    let mut world = sent();
+    world.queue("and then");
+    world.ends("end_turn");
+    assert!(world.log().contains(&"send and then".to_owned()));
+    assert_eq!(world.model.view().head, Some("s2".into()));
+}
+
+#[test]
+fn a_death_while_the_prompt_is_written_down_leads_to_no_other_session() {
+    let mut world = World::live();
+    world.edit(AT);
+    world.hold_writes = true;
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    let resume = world.resume(Fidelity::Text);
+    world.dies();
+    world.hold_writes = false;
+    while !world.writes.is_empty() {
+        world.write_ends();
+    }
+    let log = world.log();
+    assert!(log.contains(&format!("edit {AT}")), "{log:#?}");
+    assert!(!log.contains(&"open text".to_owned()), "{log:#?}");
+    world.edit_is_made(Ok(edited("s3", "s1", 1)));
+    world.says_something();
+    assert_eq!(world.model.view().head, Some("s3".into()));
+    assert!(world.log().contains(&format!("answer {resume} resumed s3 live")));
+}
+
+#[test]
+fn an_edit_that_was_cancelled_and_hangs_is_given_up() {
+    let mut world = World::live();
+    world.edit(AT);
+    world.cancel();
+    world.prompt("and on");
+    assert!(world.is_armed(Deadline::Climb));
+    world.forget_log();
+    world.elapses(Deadline::Climb);
+    assert_eq!(world.log()[0], "abandon");
+    world.ends("end_turn");
+}
+
+#[test]
+fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.dies();
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.is_killed_when(Arrival::Present);
+    assert_eq!(world.model.view().head, Some("s2".into()));
+    assert!(world.model.record.interrupts.is_empty());
+    assert!(world.model.record.cut.is_some(), "the new one was cut short");
+}
+
+#[test]
+fn a_move_is_undone_as_a_move() {
+    let mut world = World::live();
+    world.close();
+    world.closes();
+    world.move_to("/home/u/elsewhere", None);
+    world.forget_log();
+    world.moved(Ok(1));
+    let reply = world.undo();
+    world.looks_back();
+    world.moved(Ok(1));
+    let log = world.log();
+    assert!(log.contains(&"event undone s1 0".to_owned()), "{log:#?}");
+    assert!(log.contains(&format!("answer {reply} undone s1 0")), "{log:#?}");
+    assert_eq!(world.model.record.cwd, "/home/u/project");
 }

@@ -282,6 +282,13 @@ impl Run {
                         );
                     }
                     assert!(self.attached, "a prompt to no session");
+                    let branch = sent.edit.as_ref().and_then(|edit| edit.unaccepted());
+                    if let (Some(branch), Session::Live(live)) = (branch, &self.world.model.session) {
+                        assert_eq!(
+                            live.upstream_id, branch.link.upstream_id,
+                            "{turn} left its branch"
+                        );
+                    }
                     assert!(
                         self.recorded.contains(&turn),
                         "{turn} was sent before it was on disk"

@@ -82,7 +82,7 @@ pub(super) fn event_line(event: &Event) -> String {
         }
         Event::Moved { from, to } => format!("event moved {from} to {to}"),
         Event::Forked { link, .. } => format!("event forked {}", link.upstream_id),
-        Event::Edited { link, dropped } => format!("event edited {} {dropped}", link.upstream_id),
+        Event::Edited { link, dropped, .. } => format!("event edited {} {dropped}", link.upstream_id),
         Event::Undone { link, dropped } => format!("event undone {} {dropped}", link.upstream_id),
         other => format!("event {}", other.kind()),
     }
