@@ -104,6 +104,7 @@ pub async fn climb(
         behind,
         failed: None,
         last_error: None,
+        kept_lacks: 0,
     };
     let climbed = climber.run(Climb::new(goal), lease).await;
     if apart && let Ok((_, session)) = &climbed {
@@ -260,6 +261,8 @@ struct Climber {
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
     last_error: Option<ConversationError>,
+    /// How many turns are later than the kept copy that was restored.
+    kept_lacks: u64,
 }
 
 /// What one step brought.
@@ -310,6 +313,7 @@ impl Climber {
                 }
                 _ => self.take(&climb, &step, &mut lease).await,
             };
+            climb.note_kept_lacks(self.kept_lacks);
             match outcome {
                 Outcome::Inspected(inspection) => climb.inspected(inspection),
                 Outcome::Failed(failure) => {
@@ -344,6 +348,10 @@ impl Climber {
                         Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
                         Err(unread) => Some(unread.clone()),
                     };
+                    let is_behind = self.kept_lacks > 0 && !is_there;
+                    let lost = lost.or_else(|| {
+                        is_behind.then(|| format!("the kept copy lacks the last turns ({})", self.kept_lacks))
+                    });
                     if let Ok(Some(counted)) = &loaded {
                         climb.note_lacking(counted.lacking);
                     }

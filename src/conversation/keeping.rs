@@ -144,6 +144,7 @@ pub(super) fn keep(
     entry: &AgentEntry,
     session: &Session,
     depth: Depth,
+    turns: Option<u64>,
 ) -> Result<Noticed, TranscriptError> {
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(Noticed::default());
@@ -171,11 +172,28 @@ pub(super) fn keep(
         };
         if key.upstream_id == id.as_str() {
             own = noticed;
+            if let Some(turns) = turns {
+                archive.note_turns(&key, turns)?;
+            }
         } else if let Some(at) = newest.and_then(|at| Timestamp::try_from(at).ok()) {
             archive.note_continued(&key, at.as_millisecond())?;
         }
     }
     Ok(own)
+}
+
+/// How many turns were acknowledged on a session, those that it took along included; none where no conversation holds it.
+pub(super) fn acknowledged(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Option<u64> {
+    let owners = services.store.owners(id, Some(&entry.transcript_root())).ok()?;
+    let records = owners
+        .into_iter()
+        .filter_map(|owner| services.store.conversation(owner).ok()?);
+    let turns = records.filter_map(|record| {
+        let mut links = record.chain.links().iter();
+        let link = links.find(|link| link.upstream_id == *id)?;
+        Some(link.turns + link.carried_turns)
+    });
+    turns.max()
 }
 
 /// Whether a session's transcript is kept.

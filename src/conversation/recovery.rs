@@ -38,6 +38,8 @@ pub struct Climb {
     is_damaged: bool,
     /// How many turns the session that the agent has opened now is known to lack.
     lacking: u64,
+    /// How many turns are later than the kept copy that was restored.
+    kept_lacks: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ impl Climb {
             head_is_short: false,
             is_damaged: false,
             lacking: 0,
+            kept_lacks: 0,
         }
     }
 
@@ -284,6 +287,11 @@ impl Climb {
         }
         self.stage = Stage::Rest;
         false
+    }
+
+    /// Notes how many turns are later than the kept copy that was restored: whatever goes on from that lacks them.
+    pub fn note_kept_lacks(&mut self, turns: u64) {
+        self.kept_lacks = turns;
     }
 
     /// Notes how many turns the session lacks that the last step opened, before [`Climb::opened_damaged`].

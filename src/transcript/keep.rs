@@ -137,6 +137,38 @@ impl Archive {
         left.and(packed).map(|()| noticed)
     }
 
+    /// Notes how many turns had been acknowledged on a session before it was kept now.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn note_turns(&self, key: &Key, turns: u64) -> Result<(), TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        let Some(mut folder) = Folder::open(&place)? else {
+            return Ok(());
+        };
+        folder.note_turns(turns);
+        folder.save()
+    }
+
+    /// How many of the turns that were acknowledged on a session are later than the copy that would be restored, as far as that is
+    /// known: the file alone may not show it, since turns that were cancelled stand in it too.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn turns_behind(&self, key: &Key, acknowledged: u64) -> Result<u64, TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        let Some(folder) = Folder::open(&place)? else {
+            return Ok(0);
+        };
+        let Some(name) = folder.transcript() else {
+            return Ok(0);
+        };
+        let best = folder.best(name)?;
+        Ok(best.map_or(0, |(copy, _)| folder.turns_behind(copy, acknowledged)))
+    }
+
     /// Notes that something that was written to at this time (in milliseconds since the epoch) goes on from a session, so that
     /// it counts as no older than that. Days count, so that it is not written down each time.
     ///

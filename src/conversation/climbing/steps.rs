@@ -92,7 +92,7 @@ impl Climber {
 
     /// Puts our copy of the head's transcript where the agent looks for it, and those of the sessions before it, whose
     /// histories it may go on from; without them it goes on all the same.
-    pub(super) async fn restore(&self, goal: &Goal, id: &UpstreamId) -> Result<(), StepFailure> {
+    pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), StepFailure> {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
         };
@@ -103,6 +103,10 @@ impl Climber {
             .map(|ancestor| ancestor.upstream_id.clone())
             .collect();
         let services = Arc::clone(&self.services);
+        let head_turns = goal
+            .head
+            .as_ref()
+            .map_or(0, |head| head.turns + head.carried_turns);
         let work = move || {
             for older in ancestors {
                 let restored = keeping::restore(&services, &root, format, Some(&cwd), &older);
@@ -112,10 +116,14 @@ impl Climber {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
             }
-            keeping::restore(&services, &root, format, Some(&cwd), &head)
+            let restored = keeping::restore(&services, &root, format, Some(&cwd), &head)?;
+            let key = keeping::key(&root, &head);
+            let behind = services.keeper.archive.turns_behind(&key, head_turns)?;
+            Ok::<_, TranscriptError>((restored, behind))
         };
         match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(restored)) => {
+            Ok(Ok((restored, behind))) => {
+                self.kept_lacks = behind;
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy");
                 Ok(())
             }

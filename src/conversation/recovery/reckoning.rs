@@ -47,17 +47,22 @@ impl Climb {
             } => {
                 let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
                 let kept = on_disk.map_or(0, |file| file.repaired_turns);
-                self.turns_of_head().saturating_sub(kept).max(1)
+                self.turns_of_head()
+                    .saturating_sub(kept)
+                    .max(self.kept_lacks)
+                    .max(1)
             }
             Step::Open { .. } if self.head_is_short => {
                 let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1))
+                let missing = on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1));
+                missing.max(self.kept_lacks)
             }
             Step::Copy { .. } => {
                 let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                total.saturating_sub(on_disk.map_or(0, |file| file.turns))
+                let on_disk = on_disk.map_or(0, |file| file.turns);
+                total.saturating_sub(on_disk).max(self.kept_lacks)
             }
-            Step::Open { .. } => self.lacking,
+            Step::Open { .. } => self.lacking.max(self.kept_lacks),
             Step::Inspect | Step::GiveUp => 0,
         }
     }

@@ -143,7 +143,9 @@ impl Registry {
         let Some(entry) = self.services.catalog.get(&session.agent) else {
             return;
         };
-        match keep(&self.services, entry, session, depth) {
+        // Before it is kept: a turn that ends meanwhile may not be in it.
+        let turns = keeping::acknowledged(&self.services, entry, &session.upstream_id);
+        match keep(&self.services, entry, session, depth, turns) {
             Ok(noticed) if noticed.rewritten => self.tell_rewritten(entry, &session.upstream_id),
             Ok(_) => {}
             Err(error) => {
@@ -274,7 +276,9 @@ impl Registry {
                     cwd: named.cwd.clone().unwrap_or_default(),
                     upstream_id: named.id.clone(),
                 };
-                keep(&services, &named.entry, &session, Depth::Packed).map_err(|error| failed(&error))?;
+                let turns = keeping::acknowledged(&services, &named.entry, &named.id);
+                keep(&services, &named.entry, &session, Depth::Packed, turns)
+                    .map_err(|error| failed(&error))?;
                 let held = archive.held(&keeping::key(&named.root, &named.id));
                 let held = held.map_err(|error| failed(&error))?;
                 answer.kept.extend(held.into_iter().map(|file| KeptFile {

@@ -191,6 +191,20 @@ impl Folder {
         self.list.was_moved
     }
 
+    /// Notes how many turns what is kept holds of those that were acknowledged.
+    pub(super) fn note_turns(&mut self, turns: u64) {
+        self.has_changed |= self.list.turns != Some(turns);
+        self.list.turns = Some(turns);
+    }
+
+    /// How many of the turns that were acknowledged are later than what is kept. What is linked has all that the agent wrote.
+    pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> u64 {
+        match (copy.is_link(), self.list.turns) {
+            (false, Some(turns)) => acknowledged.saturating_sub(turns),
+            _ => 0,
+        }
+    }
+
     /// What is there is copied as it is now.
     pub(super) fn note_copied(&mut self) {
         self.has_changed |= std::mem::take(&mut self.list.was_moved);

@@ -30,6 +30,9 @@ pub(super) struct List {
     /// Whether it came into that folder from another one since it was copied last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) was_moved: bool,
+    /// How many turns had been acknowledged on it when it was kept last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) turns: Option<u64>,
     /// The number that no copy has had yet.
     pub(super) next: u64,
     /// When something of it was last written, as far as it was looked at, in milliseconds since the epoch.
@@ -46,6 +49,7 @@ impl List {
             upstream_id: key.upstream_id.clone(),
             folder: String::new(),
             was_moved: false,
+            turns: None,
             next: 1,
             changed_ms: 0,
             files: BTreeMap::new(),
