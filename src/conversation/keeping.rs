@@ -158,7 +158,15 @@ pub(super) fn keep(
     let archive = &services.keeper.archive;
     let found = match found {
         Ok(found) => found,
-        Err(error) if disk::is_absence(&error) => return archive.pack(&key(root, id), format, None),
+        Err(error) if disk::is_absence(&error) => {
+            let key = key(root, id);
+            let has_all = archive.is_linked(&key)?;
+            let noticed = archive.pack(&key, format, None)?;
+            if let Some(turns) = turns.filter(|_| has_all) {
+                archive.note_turns(&key, turns)?;
+            }
+            return Ok(noticed);
+        }
         Err(error) => return Err(error),
     };
     let mut own = Noticed::default();

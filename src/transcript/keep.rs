@@ -151,6 +151,22 @@ impl Archive {
         folder.save()
     }
 
+    /// Whether what would be restored of a session is a link, which has all that the agent wrote.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn is_linked(&self, key: &Key) -> Result<bool, TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        let Some(folder) = Folder::open(&place)? else {
+            return Ok(false);
+        };
+        let Some(name) = folder.transcript() else {
+            return Ok(false);
+        };
+        Ok(folder.best(name)?.is_some_and(|(copy, _)| copy.is_link()))
+    }
+
     /// How many of the turns that were acknowledged on a session are later than the copy that would be restored, as far as that is
     /// known: the file alone may not show it, since turns that were cancelled stand in it too.
     ///
