@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use rustix::event::{PollFd, PollFlags, poll};
@@ -135,8 +136,15 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     };
     until("another turn is running; this prompt waits in line behind it");
     until("the turn that is running waits for an answer: First?");
-    // Others see it there.
-    let shown = home.said(&["show", &id]);
+    // Others see it there, once its place is on disk: what was told so far was told before it was asked for.
+    let since = Instant::now();
+    let shown = loop {
+        let shown = home.said(&["show", &id]);
+        if shown.contains("\nin line ") {
+            break shown;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "{shown}");
+    };
     let in_line = shown.lines().find(|line| line.starts_with("in line "));
     assert!(in_line.is_some_and(|line| line.contains(" turn ")), "{shown}");
     let listed = home.said(&["ls"]);

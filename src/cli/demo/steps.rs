@@ -253,10 +253,15 @@ async fn lost(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcom
     let Some(resumed) = said.turn.resumed.clone() else {
         return stage.check(false, "it is told how the session was brought back");
     };
-    let honest = matches!(resumed.fidelity, Fidelity::Partial | Fidelity::Text) && resumed.missing_turns > 0;
+    // A copy of the daemon's own brings back what it holds; how much that is shows in what the agent has.
+    let is_lossy = matches!(resumed.fidelity, Fidelity::Partial | Fidelity::Text);
+    let honest = match resumed.missing_turns {
+        0 => resumed.fidelity == Fidelity::Full,
+        _ => is_lossy,
+    };
     stage.check(
         honest,
-        &format!("the loss is told, not hidden: {}", words::resumed(&resumed)),
+        &format!("what is left is told, not guessed: {}", words::resumed(&resumed)),
     )?;
     let recalled = stage.recall(daemon, &play.id).await?;
     if resumed.fidelity == Fidelity::Text {
