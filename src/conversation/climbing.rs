@@ -393,7 +393,7 @@ impl Climber {
 
     fn give_up(&self, climb: &Climb) -> ConversationError {
         // An agent that cannot even open a new session says why best itself.
-        if climb.goal().head.is_none()
+        if climb.has_nothing_to_lose()
             && let Some(error) = &self.last_error
         {
             return error.clone();

@@ -289,6 +289,12 @@ impl Climb {
         false
     }
 
+    /// Whether nothing was ever said, so that a new session is all that is wanted.
+    #[must_use]
+    pub fn has_nothing_to_lose(&self) -> bool {
+        self.goal.head.is_none() || !self.has_history()
+    }
+
     /// Notes how many turns are later than the kept copy that was restored: whatever goes on from that lacks them.
     pub fn note_kept_lacks(&mut self, turns: u64) {
         self.kept_lacks = turns;

@@ -154,7 +154,7 @@ fn after_a_limit_a_session_that_is_refused_goes_on_as_a_copy() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
-    let Some(bridge) = Bridge::start(Account::Subscription) else {
+    let Some(bridge) = Bridge::start_changed(Account::Subscription, |entry| entry.keeps = false) else {
         return;
     };
     let id = bridge.conversation(Settings::default());
@@ -240,7 +240,7 @@ fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
-    let Some(bridge) = Bridge::start(Account::Subscription) else {
+    let Some(bridge) = Bridge::start_changed(Account::Subscription, |entry| entry.keeps = false) else {
         return;
     };
     let id = bridge.conversation(Settings::default());

@@ -108,6 +108,7 @@ impl<L: Lab> Bridge<L> {
             args: arguments,
             env: lab.environment(),
             transcripts: lab.transcript_root(),
+            keeps: true,
         };
         change(&mut entry);
         // A socket's path is short: not below a test's own, possibly long, folder.
@@ -465,6 +466,8 @@ pub(crate) struct AgentEntry {
     pub(crate) args: Vec<PathBuf>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) transcripts: PathBuf,
+    /// Whether the daemon keeps copies of the transcripts.
+    pub(crate) keeps: bool,
 }
 
 impl AgentEntry {
@@ -478,12 +481,13 @@ impl AgentEntry {
             .map(|(name, value)| format!("{} = {}", quoted(&json!(name)), quoted(&json!(value))))
             .collect();
         format!(
-            "[agents.{}]\ncommand = {}\nargs = [{}]\ntranscripts = {}\nenv = {{ {} }}\n",
+            "[agents.{}]\ncommand = {}\nargs = [{}]\ntranscripts = {}\nenv = {{ {} }}\n[keep]\nenabled = {}\n",
             self.name,
             quoted(&json!(self.command)),
             args.join(", "),
             quoted(&json!(self.transcripts)),
-            env.join(", ")
+            env.join(", "),
+            self.keeps
         )
     }
 }
