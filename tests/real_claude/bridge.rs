@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::bridge_of::{AgentEntry, Lab};
+use crate::bridge_of::Lab;
 use crate::support::claude::{Account, ClaudeLab};
+use crate::support::entry::AgentEntry;
 
 pub(crate) type Bridge = crate::bridge_of::Bridge<ClaudeLab>;
 

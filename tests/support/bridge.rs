@@ -26,6 +26,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
+use crate::support::entry::AgentEntry;
 use crate::support::{self, signs};
 
 /// How long a call, an event or a start may take. The slowest is a process start on a busy machine.
@@ -456,39 +457,6 @@ impl<L: Lab> Bridge<L> {
         call: impl Future<Output = Result<T, jsonrpsee::core::ClientError>> + Send + 'static,
     ) -> Result<T, BridgeError> {
         self.begin(call).wait()
-    }
-}
-
-/// The agent's entry in the configuration.
-pub(crate) struct AgentEntry {
-    name: &'static str,
-    pub(crate) command: PathBuf,
-    pub(crate) args: Vec<PathBuf>,
-    pub(crate) env: Vec<(String, String)>,
-    pub(crate) transcripts: PathBuf,
-    /// Whether the daemon keeps copies of the transcripts.
-    pub(crate) keeps: bool,
-}
-
-impl AgentEntry {
-    fn to_toml(&self) -> String {
-        // A JSON string is a TOML string too.
-        let quoted = |value: &Value| value.to_string();
-        let args: Vec<String> = self.args.iter().map(|arg| quoted(&json!(arg))).collect();
-        let env: Vec<String> = self
-            .env
-            .iter()
-            .map(|(name, value)| format!("{} = {}", quoted(&json!(name)), quoted(&json!(value))))
-            .collect();
-        format!(
-            "[agents.{}]\ncommand = {}\nargs = [{}]\ntranscripts = {}\nenv = {{ {} }}\n[keep]\nenabled = {}\n",
-            self.name,
-            quoted(&json!(self.command)),
-            args.join(", "),
-            quoted(&json!(self.transcripts)),
-            env.join(", "),
-            self.keeps
-        )
     }
 }
 

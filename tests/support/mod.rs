@@ -11,6 +11,7 @@
 pub(crate) mod acp_client;
 pub(crate) mod claude;
 pub(crate) mod codex;
+pub(crate) mod entry;
 pub(crate) mod http;
 pub(crate) mod model_server;
 pub(crate) mod npm;
