@@ -158,15 +158,7 @@ pub(super) fn keep(
     let archive = &services.keeper.archive;
     let found = match found {
         Ok(found) => found,
-        Err(error) if disk::is_absence(&error) => {
-            let key = key(root, id);
-            let has_all = archive.is_linked(&key)?;
-            let noticed = archive.pack(&key, format, None)?;
-            if let Some(turns) = turns.filter(|_| has_all) {
-                archive.note_turns(&key, turns)?;
-            }
-            return Ok(noticed);
-        }
+        Err(error) if disk::is_absence(&error) => return archive.pack(&key(root, id), format, None, None),
         Err(error) => return Err(error),
     };
     let mut own = Noticed::default();
@@ -176,13 +168,13 @@ pub(super) fn keep(
         let key = key(root, &UpstreamId::new(name));
         let noticed = match depth {
             Depth::Linked => archive.link(&key, format, &path)?,
-            Depth::Packed => archive.pack(&key, format, Some(&path))?,
+            Depth::Packed => {
+                let turns = turns.filter(|_| key.upstream_id == id.as_str());
+                archive.pack(&key, format, Some(&path), turns)?
+            }
         };
         if key.upstream_id == id.as_str() {
             own = noticed;
-            if let Some(turns) = turns {
-                archive.note_turns(&key, turns)?;
-            }
         } else if let Some(at) = newest.and_then(|at| Timestamp::try_from(at).ok()) {
             archive.note_continued(&key, at.as_millisecond())?;
         }

@@ -99,7 +99,7 @@ impl Archive {
     }
 
     /// Copies what the agent has of a session, as far as it is not copied yet, and lets go of the links. Where its transcript
-    /// is gone, or none is given, what the links hold is copied.
+    /// is gone, or none is given, what the links hold is copied. `turns` were acknowledged on it before, as far as that is known.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -108,6 +108,7 @@ impl Archive {
         key: &Key,
         format: Format,
         transcript: Option<&Path>,
+        turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
@@ -131,40 +132,10 @@ impl Archive {
             Ok(())
         });
         if transcript.is_some() && packed.is_ok() {
-            folder.note_copied();
+            folder.note_copied(turns);
         }
         folder.save()?;
         left.and(packed).map(|()| noticed)
-    }
-
-    /// Notes how many turns had been acknowledged on a session before it was kept now.
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn note_turns(&self, key: &Key, turns: u64) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let Some(mut folder) = Folder::open(&place)? else {
-            return Ok(());
-        };
-        folder.note_turns(turns);
-        folder.save()
-    }
-
-    /// Whether what would be restored of a session is a link, which has all that the agent wrote.
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn is_linked(&self, key: &Key) -> Result<bool, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let Some(folder) = Folder::open(&place)? else {
-            return Ok(false);
-        };
-        let Some(name) = folder.transcript() else {
-            return Ok(false);
-        };
-        Ok(folder.best(name)?.is_some_and(|(copy, _)| copy.is_link()))
     }
 
     /// How many of the turns that were acknowledged on a session are later than the copy that would be restored, as far as that is

@@ -330,3 +330,39 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
         "the agent's own is not ours"
     );
 }
+
+/// A copy that is older than the last turn is no whole history, though as many turns stand in it as were acknowledged: one that
+/// was cancelled is among them.
+#[tokio::test]
+async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let mut raw = daemon.raw().await;
+    let (running, _) = raw.hang(id).await;
+    app.call("conversation/cancel", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    raw.answer(running).await;
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    drop(daemon);
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    fs::write(
+        home.path().join("config/config.toml"),
+        "[keep]\nenabled = false\n",
+    )
+    .unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    app.send(id, "second").await;
+    app.close(id).await;
+    lose(&home);
+    let resumed = app.send(id, "third").await.resumed.unwrap();
+    assert_eq!(tried(&resumed).last(), Some(&(Via::Archive, true)));
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 1));
+    let remembered = app.remembered(id).await;
+    assert_eq!((remembered.len(), remembered[0].as_str()), (3, "first"));
+    assert_eq!(remembered[2], "third");
+}

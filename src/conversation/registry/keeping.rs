@@ -196,7 +196,7 @@ impl Registry {
                     return Ok(());
                 }
                 // The form matters for what the agent has only, and that was looked at.
-                if let Err(error) = keeper.archive.pack(&key, Format::Claude, None) {
+                if let Err(error) = keeper.archive.pack(&key, Format::Claude, None, None) {
                     let error = chain_text(&error);
                     tracing::warn!(
                         upstream_id = key.upstream_id,

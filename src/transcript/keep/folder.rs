@@ -191,12 +191,6 @@ impl Folder {
         self.list.was_moved
     }
 
-    /// Notes how many turns what is kept holds of those that were acknowledged.
-    pub(super) fn note_turns(&mut self, turns: u64) {
-        self.has_changed |= self.list.turns != Some(turns);
-        self.list.turns = Some(turns);
-    }
-
     /// How many of the turns that were acknowledged are later than what is kept. What is linked has all that the agent wrote.
     pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> u64 {
         match (copy.is_link(), self.list.turns) {
@@ -205,9 +199,10 @@ impl Folder {
         }
     }
 
-    /// What is there is copied as it is now.
-    pub(super) fn note_copied(&mut self) {
-        self.has_changed |= std::mem::take(&mut self.list.was_moved);
+    /// What is there is copied as it is now, with so many turns of those that were acknowledged.
+    pub(super) fn note_copied(&mut self, turns: Option<u64>) {
+        self.has_changed |= std::mem::take(&mut self.list.was_moved) || self.list.turns != turns;
+        self.list.turns = turns;
     }
 
     /// The folder in which the transcript was, below the agent's own.
@@ -334,6 +329,8 @@ impl Folder {
                 known_as: None,
             };
             self.pack(&part)?;
+            // It has all that the agent wrote, and not only what was told of it.
+            self.list.turns = None;
         }
         self.drop_links(name);
         Ok(())

@@ -30,7 +30,7 @@ pub(super) struct List {
     /// Whether it came into that folder from another one since it was copied last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) was_moved: bool,
-    /// How many turns had been acknowledged on it when it was kept last.
+    /// How many turns had been acknowledged on it when it was copied last, where the copy may have no more than those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
     /// The number that no copy has had yet.

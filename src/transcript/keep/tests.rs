@@ -45,7 +45,12 @@ impl Place {
     }
 
     fn pack(&self, id: &str, path: Option<&Path>) -> Noticed {
-        self.archive.pack(&self.key(id), Format::Claude, path).unwrap()
+        self.pack_with(id, path, None)
+    }
+
+    fn pack_with(&self, id: &str, path: Option<&Path>, turns: Option<u64>) -> Noticed {
+        let packed = self.archive.pack(&self.key(id), Format::Claude, path, turns);
+        packed.unwrap()
     }
 
     fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -460,7 +465,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
         place.archive.link(&place.key(id), Format::Codex, path).unwrap();
         place
             .archive
-            .pack(&place.key(id), Format::Codex, Some(path))
+            .pack(&place.key(id), Format::Codex, Some(path), None)
             .unwrap();
     }
     let restore = || place.archive.restore_codex(&place.key(CHILD)).unwrap();
@@ -484,12 +489,18 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let key = place.key(PARENT);
     let path = rollout(&place, PARENT, None);
     let text = fs::read_to_string(&path).unwrap();
-    place.archive.pack(&key, Format::Codex, Some(&path)).unwrap();
+    place
+        .archive
+        .pack(&key, Format::Codex, Some(&path), None)
+        .unwrap();
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
     place.archive.link(&key, Format::Codex, &packed).unwrap();
-    let noticed = place.archive.pack(&key, Format::Codex, Some(&packed)).unwrap();
+    let noticed = place
+        .archive
+        .pack(&key, Format::Codex, Some(&packed), None)
+        .unwrap();
     assert_eq!(
         (noticed, place.names(PARENT)),
         (Noticed::default(), vec!["1.zst".to_owned()])
@@ -501,4 +512,28 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
         std::slice::from_ref(&path)
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+/// A file does not show it: turns that were cancelled stand in it too.
+#[test]
+fn a_copy_tells_how_many_turns_are_later_and_a_link_has_them_all() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", "{}\n");
+    let behind = |acknowledged| place.archive.turns_behind(&place.key("s"), acknowledged).unwrap();
+    assert_eq!(behind(3), 0, "nothing is kept");
+    place.link("s", &path);
+    assert_eq!(behind(3), 0);
+    place.pack_with("s", Some(&path), Some(2));
+    assert_eq!((behind(2), behind(3), behind(5)), (0, 1, 3));
+    // What is linked again is shared with the agent, and what was linked has all that it wrote.
+    fs::write(&path, "{}\n{}\n").unwrap();
+    place.link("s", &path);
+    assert_eq!(behind(5), 0);
+    fs::remove_file(&path).unwrap();
+    place.pack("s", None);
+    assert_eq!(behind(5), 0);
+    // A copy of which nobody said how many turns it has says nothing of them.
+    let path = place.put("t.jsonl", "{}\n");
+    place.pack("t", Some(&path));
+    assert_eq!(place.archive.turns_behind(&place.key("t"), 9).unwrap(), 0);
 }
