@@ -35,6 +35,10 @@ pub type Now = Timestamp;
 
 /// Something that happens to a conversation.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an input is applied where it comes in, and boxed where it waits"
+)]
 pub enum Input<R> {
     /// A caller asks for something.
     Call {
@@ -108,10 +112,8 @@ pub enum Input<R> {
     },
     /// A change is on disk, or could not be written.
     Written {
-        /// What waited for it.
-        milestone: Milestone<R>,
-        /// What the change said beside the record, to go out again when it failed.
-        ledger: Ledger,
+        /// What it was made of.
+        parts: Vec<WritePart<R>>,
         /// The store's word.
         result: Result<(), StoreFailure>,
     },
@@ -272,6 +274,15 @@ impl Ledger {
     }
 }
 
+/// One of the reasons for which a step writes.
+#[derive(Debug)]
+pub struct WritePart<R> {
+    /// What goes down with the record, and out again when it could not be written.
+    pub ledger: Ledger,
+    /// What waits for it.
+    pub milestone: Milestone<R>,
+}
+
 /// What waits for a change to be on disk.
 #[derive(Debug)]
 pub enum Milestone<R> {
@@ -369,21 +380,15 @@ pub enum Deadline {
     reason = "an effect is carried out where it is made"
 )]
 pub enum Effect<R> {
-    /// Make the record durable as it stands.
-    Write {
-        /// What goes down with the record.
-        ledger: Ledger,
-        /// What waits for it.
-        milestone: Milestone<R>,
-    },
+    /// Make the record durable as it stands behind the step. A step has one of these: of two lines that a kill comes between,
+    /// the first would have the record of both, and only its own ledger.
+    Write(Vec<WritePart<R>>),
     /// Make the record of a new conversation durable.
     WriteNew {
         /// The new conversation.
         record: Box<ConversationRecord>,
         /// What goes down with it.
-        ledger: Ledger,
-        /// What waits for it.
-        milestone: Milestone<R>,
+        part: WritePart<R>,
     },
     /// Tell the subscribers.
     Emit(Event),

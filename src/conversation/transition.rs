@@ -1,7 +1,7 @@
 //! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
 //!
 //! `apply` runs to its end; what takes time comes back as another input. What must be durable before it is told is an
-//! [`Effect::Write`] with a [`Milestone`], and is told when that milestone comes back. The state (`prompting`,
+//! [`Effect::Write`] with a [`Milestone`], one a step, and is told when that milestone comes back. The state (`prompting`,
 //! `awaiting`) is no promise and is told at once; ids, ends and answers wait for the disk.
 
 mod branching;
@@ -28,12 +28,33 @@ use bridge_protocol::id::InterruptId;
 use crate::store::{ConversationRecord, RECORD_VERSION, RequestRecord};
 
 use super::answer::{Answer, Request};
-use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now};
+use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now, WritePart};
 use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
 /// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
 const REWRITE_AFTER_MS: u64 = 5_000;
+
+/// What a call has changed.
+struct Changed {
+    /// The record as it was, one revision before.
+    before: Box<ConversationRecord>,
+    /// What goes down with the record.
+    ledger: Ledger,
+    /// What everyone is told once it is on disk.
+    events: Vec<Event>,
+}
+
+impl Changed {
+    /// A change of nothing but the record.
+    fn from(before: ConversationRecord) -> Self {
+        Self {
+            before: Box::new(before),
+            ledger: Ledger::default(),
+            events: Vec::new(),
+        }
+    }
+}
 
 impl<R> Model<R> {
     /// Takes one input and tells what is to be done, answers last.
@@ -58,12 +79,10 @@ impl<R> Model<R> {
             Input::MovedBack { job } => self.moved_back(job, &mut effects),
             Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
-            Input::Written {
-                milestone,
-                ledger,
-                result,
-            } => {
-                self.written(milestone, ledger, result, now, &mut effects);
+            Input::Written { parts, result } => {
+                for part in parts {
+                    self.written(part, result.clone(), now, &mut effects);
+                }
             }
             Input::Anchored {
                 turn_id,
@@ -189,7 +208,7 @@ impl<R> Model<R> {
         if !all.upstream.is_empty() {
             self.ids_under_way += 1;
         }
-        effects.push(Effect::Write {
+        effects.write(WritePart {
             ledger: all,
             milestone,
         });
@@ -200,6 +219,35 @@ impl<R> Model<R> {
         self.record.updated_at = now.max(self.record.updated_at);
         self.write(Ledger::default(), Milestone::Saved, effects);
         self.saving = Saving::UnderWay;
+    }
+
+    /// Answers a call when what it has changed is on disk. What could not be written is taken back, unless something else has
+    /// changed since.
+    fn answer_change(
+        &mut self,
+        reply: R,
+        request: Option<Request>,
+        answer: Answer,
+        changed: Changed,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let Changed {
+            before,
+            mut ledger,
+            events,
+        } = changed;
+        ledger
+            .requests
+            .extend(self.done_request(request.as_ref(), &answer, now));
+        let milestone = Milestone::Answer {
+            reply,
+            request,
+            answer: Box::new(answer),
+            events,
+            before: Some(before),
+        };
+        self.write(ledger, milestone, effects);
     }
 
     /// Answers a call and everyone who asked the same with the same key.
@@ -269,12 +317,12 @@ impl<R> Model<R> {
     /// A change is on disk, or could not be written: what waited for it goes on.
     fn written(
         &mut self,
-        milestone: Milestone<R>,
-        ledger: Ledger,
+        part: WritePart<R>,
         result: Result<(), StoreFailure>,
         now: Now,
         effects: &mut Effects<R>,
     ) {
+        let WritePart { ledger, milestone } = part;
         self.note_written(&milestone, ledger, result.is_ok(), effects);
         match milestone {
             Milestone::Nothing | Milestone::Saved => {}

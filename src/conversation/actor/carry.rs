@@ -19,7 +19,7 @@ use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
-use crate::conversation::effect::{Arrival, Effect, Input, Ledger, Milestone, Opened, Sent};
+use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::moving::{self, MoveRequest};
@@ -56,17 +56,11 @@ impl Actor {
                 // A caller that hung up is not an error: its turn went on without it.
                 let _gone = reply.send(result);
             }
-            Effect::Write { ledger, milestone } => {
+            Effect::Write(parts) => {
                 let record = self.model.record.clone();
-                self.write(record, ledger, milestone);
+                self.write(record, parts);
             }
-            Effect::WriteNew {
-                record,
-                ledger,
-                milestone,
-            } => {
-                self.write(*record, ledger, milestone);
-            }
+            Effect::WriteNew { record, part } => self.write(*record, vec![part]),
             Effect::Open {
                 job,
                 min_fidelity,
@@ -248,25 +242,28 @@ impl Actor {
     }
 
     /// Hands a change to the store now, so that changes keep their order; its word comes back as an input.
-    fn write(&mut self, record: ConversationRecord, ledger: Ledger, milestone: Milestone<Reply>) {
+    fn write(&mut self, record: ConversationRecord, parts: Vec<WritePart<Reply>>) {
         let id = record.id;
+        let ledgers = || parts.iter().map(|part| &part.ledger);
         let root = self
             .services
             .catalog
             .get(&record.agent)
             .map(|entry| entry.transcript_root());
         let change = Change {
-            lineage: ledger.lineage.iter().map(|entry| (id, entry.clone())).collect(),
+            lineage: ledgers()
+                .flat_map(|ledger| &ledger.lineage)
+                .map(|entry| (id, entry.clone()))
+                .collect(),
             upstream: root
                 .map(|root| {
-                    ledger
-                        .upstream
-                        .iter()
+                    ledgers()
+                        .flat_map(|ledger| &ledger.upstream)
                         .map(|held| (id, root.clone(), held.clone()))
                         .collect()
                 })
                 .unwrap_or_default(),
-            requests: ledger.requests.clone(),
+            requests: ledgers().flat_map(|ledger| &ledger.requests).cloned().collect(),
             conversation: Some(record),
             ..Change::default()
         };
@@ -276,7 +273,7 @@ impl Actor {
                 tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
                 StoreFailure::from(&error)
             });
-            Box::new(Input::Written { milestone, ledger, result })
+            Box::new(Input::Written { parts, result })
         }));
     }
 

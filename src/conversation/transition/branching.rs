@@ -7,7 +7,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Branched, Effect, Effects, Ledger, Milestone, Now, Opened};
+use crate::conversation::effect::{Branched, Effect, Effects, Ledger, Milestone, Now, Opened, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
@@ -107,13 +107,15 @@ impl<R> Model<R> {
         let kept = self.done_request(request.as_ref(), &answer, now);
         effects.push(Effect::WriteNew {
             record: Box::new(record),
-            ledger: Ledger::of_request(kept),
-            milestone: Milestone::Answer {
-                reply,
-                request,
-                answer: Box::new(answer),
-                events: Vec::new(),
-                before: None,
+            part: WritePart {
+                ledger: Ledger::of_request(kept),
+                milestone: Milestone::Answer {
+                    reply,
+                    request,
+                    answer: Box::new(answer),
+                    events: Vec::new(),
+                    before: None,
+                },
             },
         });
     }
@@ -255,18 +257,20 @@ impl<R> Model<R> {
         self.start_job(JobKind::Recording);
         effects.push(Effect::WriteNew {
             record: Box::new(record),
-            ledger: Ledger {
-                lineage: appended.entries,
-                upstream,
-                requests: kept.into_iter().collect(),
-                ..Ledger::default()
-            },
-            milestone: Milestone::Forked {
-                reply: branching.reply,
-                request: branching.request,
-                branched: Box::new(branched),
-                answer,
-                before: None,
+            part: WritePart {
+                ledger: Ledger {
+                    lineage: appended.entries,
+                    upstream,
+                    requests: kept.into_iter().collect(),
+                    ..Ledger::default()
+                },
+                milestone: Milestone::Forked {
+                    reply: branching.reply,
+                    request: branching.request,
+                    branched: Box::new(branched),
+                    answer,
+                    before: None,
+                },
             },
         });
     }

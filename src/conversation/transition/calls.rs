@@ -8,13 +8,15 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Call, Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
+use crate::conversation::effect::{Call, Deadline, Effect, Effects, Now, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{
     AfterClose, Branching, JobKind, Model, MoveCall, OpenRequest, Session, Turn, TurnPhase,
 };
 use crate::store::RequestRecord;
+
+use super::Changed;
 
 impl<R> Model<R> {
     /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
@@ -302,14 +304,8 @@ impl<R> Model<R> {
         self.end_empty_line(now);
         for reply in durably {
             // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
-            let milestone = Milestone::Answer {
-                reply,
-                request: None,
-                answer: Box::new(Answer::Cancelled(true)),
-                events: Vec::new(),
-                before: Some(Box::new(before.clone())),
-            };
-            self.write(Ledger::default(), milestone, effects);
+            let changed = Changed::from(before.clone());
+            self.answer_change(reply, None, Answer::Cancelled(true), changed, now, effects);
         }
         self.arm_idle(effects);
     }
@@ -399,7 +395,7 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let before = Some(Box::new(self.record.clone()));
+        let before = self.record.clone();
         if let Some(title) = title {
             self.record.title = title;
         }
@@ -408,15 +404,7 @@ impl<R> Model<R> {
         }
         self.touch(now);
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-        let kept = self.done_request(request.as_ref(), &answer, now);
-        let milestone = Milestone::Answer {
-            reply,
-            request,
-            answer: Box::new(answer),
-            events: Vec::new(),
-            before,
-        };
-        self.write(Ledger::of_request(kept), milestone, effects);
+        self.answer_change(reply, request, answer, Changed::from(before), now, effects);
     }
 }
 

@@ -5,10 +5,11 @@ use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 
+use super::Changed;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Arrival, Effect, Effects, Ledger, Milestone, Now, Sent};
+use crate::conversation::effect::{Arrival, Effect, Effects, Now, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
@@ -30,7 +31,7 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let before = Box::new(self.record.clone());
+        let before = self.record.clone();
         let wanted = if cancel {
             self.call_off(now, effects).map(|()| None)
         } else {
@@ -49,15 +50,7 @@ impl<R> Model<R> {
         let answer = Answer::Continued(ContinueAnswer {
             continuation: self.record.continuation.as_ref().map(Continuation::from),
         });
-        let ledger = Ledger::of_request(self.done_request(request.as_ref(), &answer, now));
-        let milestone = Milestone::Answer {
-            reply,
-            request,
-            answer: Box::new(answer),
-            events: Vec::new(),
-            before: Some(before),
-        };
-        self.write(ledger, milestone, effects);
+        self.answer_change(reply, request, answer, Changed::from(before), now, effects);
     }
 
     /// Keeps a continuation that is about to go out from going out.

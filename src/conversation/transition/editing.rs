@@ -11,13 +11,15 @@ use bridge_protocol::turn::TurnResult;
 use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::edit::{Edit, Edited, link_of};
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Session, Turn, TurnPhase};
 use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
+
+use super::Changed;
 
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, unless something runs.
@@ -301,7 +303,7 @@ impl<R> Model<R> {
     ) {
         let EarlierHead { link, dropped } = earlier;
         self.lose_session(effects);
-        let before = Some(Box::new(self.record.clone()));
+        let before = Box::new(self.record.clone());
         let mut events = self.leave_history("undo", now);
         self.record.cwd.clone_from(&link.cwd);
         let held = link.upstream_id.clone();
@@ -323,21 +325,17 @@ impl<R> Model<R> {
             link,
             dropped,
         }));
-        let kept = self.done_request(request.as_ref(), &answer, now);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream: vec![held],
-            requests: kept.into_iter().collect(),
-            events: Vec::new(),
+            ..Ledger::default()
         };
-        let milestone = Milestone::Answer {
-            reply,
-            request,
-            answer: Box::new(answer),
-            events,
+        let changed = Changed {
             before,
+            ledger,
+            events,
         };
-        self.write(ledger, milestone, effects);
+        self.answer_change(reply, request, answer, changed, now, effects);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Session, TurnPhase};
 use crate::store::{Reported, Resting};
 
+use super::Changed;
+
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
     pub(super) fn close(&mut self, reply: R, effects: &mut Effects<R>) {
@@ -201,7 +203,7 @@ impl<R> Model<R> {
             AfterClose::Nothing => {}
             AfterClose::Move(call) => self.move_files(call, effects),
             AfterClose::Reset(reply, request) => {
-                let before = Some(Box::new(self.record.clone()));
+                let before = Box::new(self.record.clone());
                 let mut ledger = self.clear_chain(ClearReason::Reset, now);
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
@@ -217,17 +219,12 @@ impl<R> Model<R> {
                 self.record.reported = Reported::default();
                 self.touch(now);
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-                ledger
-                    .requests
-                    .extend(self.done_request(request.as_ref(), &answer, now));
-                let milestone = Milestone::Answer {
-                    reply,
-                    request,
-                    answer: Box::new(answer),
-                    events,
+                let changed = Changed {
                     before,
+                    ledger,
+                    events,
                 };
-                self.write(ledger, milestone, effects);
+                self.answer_change(reply, request, answer, changed, now, effects);
             }
             AfterClose::Delete(reply, request) => {
                 let before = Box::new(self.record.clone());

@@ -10,6 +10,8 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
 use crate::store::ConversationRecord;
 
+use super::Changed;
+
 impl<R> Model<R> {
     /// Begins a move, unless something else has to end first.
     pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
@@ -44,16 +46,9 @@ impl<R> Model<R> {
                 moved: 0,
                 left_out: Vec::new(),
             }));
-            let before = Some(Box::new(self.record.clone()));
-            let kept = self.done_request(call.request.as_ref(), &answer, now);
-            let milestone = Milestone::Answer {
-                reply: call.reply,
-                request: call.request,
-                answer: Box::new(answer),
-                events: Vec::new(),
-                before,
-            };
-            self.write(Ledger::of_request(kept), milestone, effects);
+            let changed = Changed::from(self.record.clone());
+            self.touch(now);
+            self.answer_change(call.reply, call.request, answer, changed, now, effects);
             return;
         }
         self.moving = true;

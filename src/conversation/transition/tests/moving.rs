@@ -132,3 +132,18 @@ fn to_where_it_is_nothing_goes() {
     world.expect(&["write call", &format!("answer {reply} moved 0")]);
     assert_ne!(world.model.session, Session::Closed);
 }
+
+#[test]
+fn of_where_it_is_already_nothing_is_taken_back() {
+    let mut world = World::live();
+    let cwd = world.model.record.cwd.clone();
+    world.hold_writes = true;
+    world.move_to(&cwd, None);
+    world.reset();
+    world.closes();
+    let reset = world.model.record.chain.clone();
+    world.write_fails();
+    assert_eq!(world.model.record.chain, reset);
+    world.release_writes();
+    assert_eq!(world.disk.record.as_ref().unwrap().chain, reset);
+}

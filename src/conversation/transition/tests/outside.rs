@@ -145,17 +145,21 @@ impl World {
         let write = self.writes.pop_front().expect("nothing is being written");
         if let Some(record) = write.record {
             self.disk.record = Some(record);
-            self.disk.lineage.extend(write.ledger.lineage.iter().cloned());
-            self.disk.upstream.extend(write.ledger.upstream.iter().cloned());
+            let ledgers = || write.parts.iter().map(|part| &part.ledger);
+            self.disk
+                .lineage
+                .extend(ledgers().flat_map(|ledger| &ledger.lineage).cloned());
+            self.disk
+                .upstream
+                .extend(ledgers().flat_map(|ledger| &ledger.upstream).cloned());
         }
-        for request in write.ledger.requests.iter().cloned() {
+        for request in write.parts.iter().flat_map(|part| &part.ledger.requests).cloned() {
             self.disk
                 .requests
                 .insert(request.request_id.as_str().to_owned(), request);
         }
         self.apply(Input::Written {
-            milestone: write.milestone,
-            ledger: write.ledger,
+            parts: write.parts,
             result: Ok(()),
         });
     }
@@ -165,8 +169,7 @@ impl World {
         let write = self.writes.pop_front().expect("nothing is being written");
         let result = Err("disk full".to_owned().into());
         self.apply(Input::Written {
-            milestone: write.milestone,
-            ledger: write.ledger,
+            parts: write.parts,
             result,
         });
     }

@@ -146,8 +146,7 @@ fn the_end_of_the_turn_voids_its_questions() {
     world.ends("end_turn");
     world.expect(&[
         "tell agent q1 cancelled",
-        "write settled",
-        "write turn end",
+        "write settled and turn end",
         "event state prompting",
         "event resolved q1 by cancel",
         "event turnEnded t2 end_turn",

@@ -6,7 +6,7 @@ use bridge_protocol::link::LineageEntry;
 use serde_json::Value;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::Milestone;
+use crate::conversation::effect::{Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 
 /// A value as the wire writes it.
@@ -21,8 +21,13 @@ pub(super) fn entry(entry: &LineageEntry) -> String {
     format!("{}:{}", word(&entry.reason), entry.upstream_id)
 }
 
-pub(super) fn write_line(verb: &str, milestone: &Milestone<u32>, lineage: &[LineageEntry]) -> String {
-    let name = match milestone {
+pub(super) fn write_line(verb: &str, parts: &[WritePart<u32>]) -> String {
+    let parts: Vec<String> = parts.iter().map(part_words).collect();
+    format!("{verb} {}", parts.join(" and "))
+}
+
+fn part_words(part: &WritePart<u32>) -> String {
+    let name = match &part.milestone {
         Milestone::Nothing => "ledger",
         Milestone::Saved => "record",
         Milestone::SessionOpened(_) => "session",
@@ -37,8 +42,8 @@ pub(super) fn write_line(verb: &str, milestone: &Milestone<u32>, lineage: &[Line
         Milestone::Moved { .. } => "move",
         Milestone::Deleted { .. } => "deletion",
     };
-    let mut line = format!("{verb} {name}");
-    for added in lineage {
+    let mut line = name.to_owned();
+    for added in &part.ledger.lineage {
         line.push_str(&format!(" +{}", entry(added)));
     }
     line

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Ledger, Milestone, Sent};
+use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Sent, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -28,8 +28,7 @@ const START_SECOND: i64 = 1_795_212_000;
 
 /// A change on its way to the disk.
 pub(super) struct PendingWrite {
-    pub(super) milestone: Milestone<u32>,
-    pub(super) ledger: Ledger,
+    pub(super) parts: Vec<WritePart<u32>>,
     /// The record as it is to stand; none for one of another conversation.
     pub(super) record: Option<ConversationRecord>,
 }
@@ -228,25 +227,16 @@ impl World {
 
     fn carry_out_one(&mut self, effect: Effect<u32>) {
         let line = match effect {
-            Effect::Write { ledger, milestone } => {
-                let line = write_line("write", &milestone, &ledger.lineage);
+            Effect::Write(parts) => {
                 let record = Some(self.model.record.clone());
-                self.writes.push_back(PendingWrite {
-                    milestone,
-                    ledger,
-                    record,
-                });
+                let line = write_line("write", &parts);
+                self.writes.push_back(PendingWrite { parts, record });
                 line
             }
-            Effect::WriteNew {
-                ledger, milestone, ..
-            } => {
-                let line = write_line("write new", &milestone, &ledger.lineage);
-                self.writes.push_back(PendingWrite {
-                    milestone,
-                    ledger,
-                    record: None,
-                });
+            Effect::WriteNew { part, .. } => {
+                let parts = vec![part];
+                let line = write_line("write new", &parts);
+                self.writes.push_back(PendingWrite { parts, record: None });
                 line
             }
             Effect::Announce(conversation) => format!("announce {}", conversation.title),
