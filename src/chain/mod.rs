@@ -229,19 +229,24 @@ impl Chain {
         }
     }
 
-    /// Notes that sessions run in another folder from now on: those that ran in `from`, and the head, which gets this reason. Their
-    /// order stays.
-    pub fn relocate(&mut self, from: &str, to: &str, reason: LinkReason, at: Timestamp) -> Appended {
+    /// Notes that sessions run in another folder from now on: those of which `target` gives one, which is told whether it is the
+    /// head's. The head gets this reason. Their order stays.
+    pub fn relocate(
+        &mut self,
+        target: impl Fn(&Link, bool) -> Option<String>,
+        reason: LinkReason,
+        at: Timestamp,
+    ) -> Appended {
         let mut entries = Vec::new();
         let last = self.links.len().saturating_sub(1);
         for number in 0..self.links.len() {
             let Some(link) = self.links.get_mut(number) else {
                 continue;
             };
-            if number < last && link.cwd != from {
+            let Some(to) = target(link, number == last) else {
                 continue;
-            }
-            to.clone_into(&mut link.cwd);
+            };
+            link.cwd = to;
             link.reason = if number < last { LinkReason::Moved } else { reason };
             let mut moved = link.clone();
             moved.at = at;

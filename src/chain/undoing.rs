@@ -183,7 +183,8 @@ mod tests {
 
         fn moved(mut self, to: &str, reason: LinkReason) -> Self {
             let from = self.chain.head().unwrap().cwd.clone();
-            let moved = self.chain.relocate(&from, to, reason, Timestamp::UNIX_EPOCH);
+            let target = |link: &Link, is_head: bool| (is_head || link.cwd == from).then(|| to.to_owned());
+            let moved = self.chain.relocate(target, reason, Timestamp::UNIX_EPOCH);
             self.lineage.extend(moved.entries);
             self
         }

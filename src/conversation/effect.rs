@@ -20,6 +20,7 @@ use crate::store::{Anchor, ConversationRecord, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 
 use super::answer::{Answer, Request};
+use super::destination::Destination;
 use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
 use super::growth::Loaded;
@@ -451,8 +452,8 @@ pub enum Effect<R> {
     Move {
         /// The job's number.
         job: u64,
-        /// Which folder.
-        cwd: String,
+        /// Where they go.
+        destination: Destination,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },

@@ -13,6 +13,7 @@ mod bundle;
 pub mod climbing;
 mod copies;
 mod deleting;
+pub mod destination;
 mod disk;
 pub mod edit;
 pub mod effect;

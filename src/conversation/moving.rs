@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::climbing::store_error;
+use super::destination::Destination;
 use super::disk;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
@@ -31,8 +32,8 @@ use crate::transcript::shelf::Format;
 pub(super) struct MoveRequest {
     /// The conversation as it stands.
     pub record: ConversationRecord,
-    /// The new folder.
-    pub cwd: String,
+    /// Where it leads.
+    pub destination: Destination,
     /// Whether what was open last may still be written to.
     pub goes_on: bool,
     /// The closing of a session that goes on beside.
@@ -56,8 +57,7 @@ pub(super) struct Moved {
 #[serde(rename_all = "camelCase")]
 struct Subject {
     conversation_id: ConversationId,
-    from: String,
-    to: String,
+    destination: Destination,
 }
 
 /// What goes where.
@@ -74,13 +74,13 @@ struct Plan {
 pub(super) fn dry_run(
     services: &Services,
     record: &ConversationRecord,
-    cwd: &str,
+    destination: &Destination,
 ) -> Result<MoveAnswer, ConversationError> {
-    let plan = plan(services, record, cwd)?;
+    let plan = plan(services, record, destination)?;
     moving::check_free(&plan.steps).map_err(move_error)?;
     Ok(MoveAnswer {
         moved: 0,
-        ..told(plan, record, cwd)
+        ..told(plan, record, destination)
     })
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn carry_out(
 ) -> Result<Moved, ConversationError> {
     let MoveRequest {
         record,
-        cwd,
+        destination,
         goes_on,
         behind,
         noting,
@@ -115,7 +115,7 @@ pub(super) async fn carry_out(
         // Whatever came of it is told in the log.
         let _noted = noting.await;
     }
-    let work = move || carry_out_now(&services, &record, &cwd, &progress);
+    let work = move || carry_out_now(&services, &record, &destination, &progress);
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ConversationError::Lost)?
 }
@@ -123,27 +123,26 @@ pub(super) async fn carry_out(
 fn carry_out_now(
     services: &Services,
     record: &ConversationRecord,
-    cwd: &str,
+    destination: &Destination,
     progress: &Progress,
 ) -> Result<Moved, ConversationError> {
-    let plan = plan(services, record, cwd)?;
+    let plan = plan(services, record, destination)?;
     if plan.steps.is_empty() {
         return Ok(Moved {
-            answer: told(plan, record, cwd),
+            answer: told(plan, record, destination),
             files: None,
         });
     }
     let subject = Subject {
         conversation_id: record.id,
-        from: record.cwd.clone(),
-        to: cwd.to_owned(),
+        destination: destination.clone(),
     };
     let subject = serde_json::to_string(&subject)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     // Each file is read to be copied, and read again to be compared.
     progress.expect(plan.steps.iter().map(|step| 2 * step.bytes).sum());
-    let id = Uuid::new_v4();
-    let mut files = Moving::begin(&services.data, id, subject, plan.steps.clone()).map_err(move_error)?;
+    let name = moving::name(&record.id.to_string(), Uuid::new_v4());
+    let mut files = Moving::begin(&services.data, &name, subject, plan.steps.clone()).map_err(move_error)?;
     let carried = files.carry_out(&mut Watched {
         step: &mut |bytes| progress.step_io(bytes),
         placing: &mut |step, bytes| {
@@ -160,7 +159,7 @@ fn carry_out_now(
         return Err(move_error(error));
     }
     Ok(Moved {
-        answer: told(plan, record, cwd),
+        answer: told(plan, record, destination),
         files: Some(files),
     })
 }
@@ -174,13 +173,17 @@ pub(super) fn settle_unfinished(services: &Services) {
     moving::settle(&services.data, |subject| {
         let subject: Subject = serde_json::from_str(subject).ok()?;
         let record = services.store.conversation(subject.conversation_id).ok()?;
-        Some(record.is_some_and(|record| record.cwd == subject.to))
+        Some(record.is_some_and(|record| subject.destination.is_here(&record)))
     });
 }
 
-fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<Plan, ConversationError> {
+fn plan(
+    services: &Services,
+    record: &ConversationRecord,
+    destination: &Destination,
+) -> Result<Plan, ConversationError> {
     let mut plan = Plan::default();
-    if cwd == record.cwd {
+    if destination.is_here(record) {
         return Ok(plan);
     }
     let entry = services.agent(&record.agent)?;
@@ -195,14 +198,14 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
             )));
         }
     };
-    let folder = own_folder(root, Path::new(cwd));
     let links = record.chain.links();
     let last = links.len().saturating_sub(1);
     let mut targets = BTreeSet::new();
     for (number, link) in links.iter().enumerate() {
-        if link.agent != record.agent || (number < last && link.cwd != record.cwd) {
+        let target = destination.of_link(&record.cwd, link, number == last);
+        let Some(target) = target.filter(|_| link.agent == record.agent) else {
             continue;
-        }
+        };
         let owners = services
             .store
             .owners(&link.upstream_id, Some(&entry.transcript_root()))
@@ -220,7 +223,14 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
             Err(error) if disk::is_absence(&error) => continue,
             Err(error) => return Err(move_error(error)),
         };
-        let folders = folders(services, &link.cwd, cwd, &transcript);
+        let (target, folders) = match destination {
+            Destination::Folder(_) => {
+                let folders = folders(services, &link.cwd, &target, &transcript);
+                (target, folders)
+            }
+            Destination::Tree(tree) => (tree.real_target(&link.cwd).unwrap_or(target), tree.folders()),
+        };
+        let folder = own_folder(root, Path::new(&target));
         let session = moving::plan(&transcript, &folder, &folders).map_err(move_error)?;
         for step in session.steps {
             // What one session borrows from another goes once.
@@ -231,11 +241,7 @@ fn plan(services: &Services, record: &ConversationRecord, cwd: &str) -> Result<P
         plan.left_out.extend(session.left_out);
     }
     // Back where it came from last everything is as it was there: a record may have named the other folder before.
-    let last = moving::newest(&services.data, |subject| {
-        let subject = serde_json::from_str::<Subject>(subject).ok();
-        subject.is_some_and(|subject| subject.conversation_id == record.id)
-    });
-    if let Some(last) = last {
+    if let Some(last) = moving::newest(&services.data, &record.id.to_string()) {
         last.restore(&mut plan.steps);
     }
     Ok(plan)
@@ -267,7 +273,7 @@ fn folders(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<
     named.into_iter().map(|from| (from, to.clone())).collect()
 }
 
-fn told(plan: Plan, record: &ConversationRecord, cwd: &str) -> MoveAnswer {
+fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> MoveAnswer {
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let files = plan.steps.iter().map(|step| PlannedMove {
         from: text(&step.from),
@@ -279,10 +285,11 @@ fn told(plan: Plan, record: &ConversationRecord, cwd: &str) -> MoveAnswer {
         bytes: step.bytes,
     });
     let mut told: Vec<PlannedMove> = files.collect();
+    let cwd = destination.of_conversation(record);
     if cwd != record.cwd {
         told.push(PlannedMove {
             from: record.cwd.clone(),
-            to: cwd.to_owned(),
+            to: cwd,
             kind: MovedKind::Metadata,
             bytes: 0,
         });

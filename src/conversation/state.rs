@@ -24,6 +24,7 @@ use crate::store::{ConversationRecord, RequestRecord, Resting};
 use crate::transcript::checkpoint::PlaceRef;
 
 use super::answer::Request;
+use super::destination::Destination;
 use super::edit::Edit;
 use super::effect::{Ledger, Part};
 use super::error::StoreFailure;
@@ -269,8 +270,8 @@ pub struct MoveCall<R> {
     pub reply: R,
     /// The idempotency key.
     pub request: Option<Request>,
-    /// The new folder.
-    pub cwd: String,
+    /// Where it leads.
+    pub destination: Destination,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
     /// Whether it takes an earlier move back.

@@ -26,7 +26,7 @@ use super::relocate::Relocation;
 use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
-pub use journal::{Finished, finished, newest, settle};
+pub use journal::{Finished, finished, name, newest, settle};
 
 /// What each message of a fork says of where it came from.
 const FORKED: &str = "\"forkedFrom\"";

@@ -19,6 +19,7 @@ use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
+use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
@@ -121,7 +122,11 @@ impl Actor {
                 ));
             }
             Effect::LookBack { job } => self.look_back(job),
-            Effect::Move { job, cwd, progress } => self.move_files(job, cwd, progress),
+            Effect::Move {
+                job,
+                destination,
+                progress,
+            } => self.move_files(job, destination, progress),
             Effect::KeepMove => self.keep_move(),
             Effect::LeaveMove => {
                 if let Some(moved) = self.moved.take() {
@@ -418,10 +423,10 @@ impl Actor {
     }
 
     /// Takes the files into another folder, once nobody of ours has them open.
-    fn move_files(&mut self, job: u64, cwd: String, progress: Arc<Progress>) {
+    fn move_files(&mut self, job: u64, destination: Destination, progress: Arc<Progress>) {
         let request = MoveRequest {
             record: self.model.record.clone(),
-            cwd,
+            destination,
             goes_on: std::mem::take(&mut self.goes_on),
             behind: self.given_up.take(),
             noting: self.noting.take(),

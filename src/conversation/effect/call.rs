@@ -7,6 +7,7 @@ use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 
+use crate::conversation::destination::Destination;
 use crate::conversation::work::Progress;
 use crate::transcript::checkpoint::PlaceRef;
 
@@ -88,7 +89,9 @@ pub enum Call {
     /// Run in another folder.
     Move {
         /// Which, already checked.
-        cwd: String,
+        destination: Destination,
+        /// Whether it takes an earlier move back.
+        undoes: bool,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },

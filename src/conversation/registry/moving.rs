@@ -6,6 +6,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::MoveAnswer;
 
 use super::super::answer::{Answer, Request};
+use super::super::destination::Destination;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::moving;
@@ -23,7 +24,11 @@ impl Registry {
         cwd: String,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let call = move |progress| Call::Move { cwd, progress };
+        let call = move |progress| Call::Move {
+            destination: Destination::Folder(cwd),
+            undoes: false,
+            progress,
+        };
         self.carry(id, "conversation/move", call, request).await
     }
 
@@ -70,7 +75,7 @@ impl Registry {
         let record = self.record(id)?;
         let services = Arc::clone(&self.services);
         begun
-            .reading(move || moving::dry_run(&services, &record, &cwd))
+            .reading(move || moving::dry_run(&services, &record, &Destination::Folder(cwd)))
             .await
     }
 

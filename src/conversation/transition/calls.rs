@@ -117,12 +117,16 @@ impl<R> Model<R> {
                 self.edit(at, asked, now, effects);
             }
             Call::Undo { progress } => self.undo(reply, request, progress, effects),
-            Call::Move { cwd, progress } => {
+            Call::Move {
+                destination,
+                undoes,
+                progress,
+            } => {
                 let call = MoveCall {
-                    undoes: false,
+                    undoes,
                     reply,
                     request,
-                    cwd,
+                    destination,
                     progress,
                 };
                 self.move_to(call, now, effects);

@@ -10,6 +10,7 @@ use bridge_protocol::turn::TurnResult;
 
 use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Request};
+use crate::conversation::destination::Destination;
 use crate::conversation::edit::{Edit, Edited, link_of};
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Now};
 use crate::conversation::error::ConversationError;
@@ -282,7 +283,7 @@ impl<R> Model<R> {
                 let call = MoveCall {
                     reply,
                     request,
-                    cwd,
+                    destination: Destination::Folder(cwd),
                     progress,
                     undoes: true,
                 };

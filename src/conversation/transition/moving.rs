@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::{MoveAnswer, UndoAnswer};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::LinkReason;
+use bridge_protocol::link::{Link, LinkReason};
 
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
@@ -39,7 +39,7 @@ impl<R> Model<R> {
             self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
             return;
         }
-        if call.cwd == self.record.cwd {
+        if call.destination.is_here(&self.record) {
             // It is there, and so is all that says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {
                 plan: Vec::new(),
@@ -61,9 +61,13 @@ impl<R> Model<R> {
 
     /// Nobody of ours writes to the transcripts any more.
     pub(super) fn move_files(&mut self, call: MoveCall<R>, effects: &mut Effects<R>) {
-        let (cwd, progress) = (call.cwd.clone(), call.progress.clone());
+        let (destination, progress) = (call.destination.clone(), call.progress.clone());
         let job = self.start_job(JobKind::Moving(call));
-        effects.push(Effect::Move { job, cwd, progress });
+        effects.push(Effect::Move {
+            job,
+            destination,
+            progress,
+        });
     }
 
     /// The files are in the new folder, or where they were.
@@ -90,8 +94,9 @@ impl<R> Model<R> {
             true => LinkReason::Undone,
             false => LinkReason::Moved,
         };
-        let moved = self.record.chain.relocate(&before.cwd, &call.cwd, reason, now);
-        self.record.cwd = call.cwd;
+        let target = |link: &Link, is_head| call.destination.of_link(&before.cwd, link, is_head);
+        let moved = self.record.chain.relocate(target, reason, now);
+        self.record.cwd = call.destination.of_conversation(&before);
         self.touch(now);
         let head = self.record.chain.head().filter(|_| call.undoes).cloned();
         let answer = match head {
@@ -148,7 +153,7 @@ impl<R> Model<R> {
             }
             Err(failure) => failure,
         };
-        if self.record.cwd != before.cwd {
+        if self.record.cwd != before.cwd || self.record.chain != before.chain {
             // Something has changed since, so that it goes out with the next write: until then nobody knows.
             self.moving = false;
             effects.push(Effect::LeaveMove);

@@ -6,8 +6,6 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use uuid::Uuid;
-
 use super::super::TranscriptError;
 use super::super::relocate::relocate;
 use super::journal::{Journal, Note, Written, make_folder, rename, sync_folder};
@@ -45,13 +43,19 @@ struct Seen {
 }
 
 impl Moving {
-    /// Writes down what is about to move. `subject` says whose move it is, for [`settle`](super::settle).
+    /// Writes down what is about to move, under a [name](super::name) of its own. `subject` says whose move it is, for
+    /// [`settle`](super::settle).
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    pub fn begin(data: &Path, id: Uuid, subject: String, steps: Vec<Step>) -> Result<Self, TranscriptError> {
+    pub fn begin(
+        data: &Path,
+        name: &str,
+        subject: String,
+        steps: Vec<Step>,
+    ) -> Result<Self, TranscriptError> {
         Ok(Self {
-            journal: Journal::begin(data, id, subject, steps)?,
+            journal: Journal::begin(data, name, subject, steps)?,
             is_over: false,
             #[cfg(test)]
             breaks_off_after: None,

@@ -88,12 +88,12 @@ impl Journal {
     /// Writes down a move that is about to begin.
     pub(super) fn begin(
         data: &Path,
-        id: Uuid,
+        name: &str,
         subject: String,
         steps: Vec<Step>,
     ) -> Result<Self, TranscriptError> {
         let all = data.join(FOLDER);
-        let folder = all.join(id.to_string());
+        let folder = all.join(name);
         make_folder(&folder.join(KEPT))?;
         let path = folder.join(JOURNAL);
         let made = OpenOptions::new()
@@ -184,8 +184,6 @@ impl Journal {
 /// A move that was done, as far as it is needed to undo it.
 #[derive(Debug)]
 pub struct Finished {
-    /// Whose move it was.
-    pub subject: String,
     /// What was moved.
     pub steps: Vec<Step>,
     folder: PathBuf,
@@ -214,31 +212,35 @@ impl Finished {
     }
 }
 
-/// The newest move that was done and that `is_wanted` by its subject, as far as what it took is still kept.
+/// The name of a move: by it the moves of one owner are found without looking into those of all.
 #[must_use]
-pub fn newest(data: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<Finished> {
+pub fn name(whose: &str, id: Uuid) -> String {
+    format!("{whose}.{id}")
+}
+
+/// The newest move of this owner that was done, as far as what it took is still kept.
+#[must_use]
+pub fn newest(data: &Path, whose: &str) -> Option<Finished> {
     let entries = fs::read_dir(data.join(FOLDER)).ok()?.flatten();
     let mut found: Vec<_> = entries
         .filter_map(|entry| {
-            let id: Uuid = entry.file_name().to_str()?.parse().ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            name.strip_prefix(whose)?.starts_with('.').then_some(())?;
             let journal = fs::metadata(entry.path().join(JOURNAL)).ok()?;
-            Some((journal.modified().ok()?, id))
+            Some((journal.modified().ok()?, name))
         })
         .collect();
     found.sort();
     let mut newest = found.into_iter().rev();
-    newest.find_map(|(_, id)| {
-        let finished = finished(data, id).ok()??;
-        is_wanted(&finished.subject).then_some(finished)
-    })
+    newest.find_map(|(_, name)| finished(data, &name).ok()?)
 }
 
-/// The move of this id, if it was done and what it took is still kept.
+/// The move of this name, if it was done and what it took is still kept.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when its journal cannot be read.
-pub fn finished(data: &Path, id: Uuid) -> Result<Option<Finished>, TranscriptError> {
-    let folder = data.join(FOLDER).join(id.to_string());
+pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptError> {
+    let folder = data.join(FOLDER).join(name);
     let path = folder.join(JOURNAL);
     let notes = match notes(&path) {
         Ok(notes) => notes,
@@ -249,11 +251,10 @@ pub fn finished(data: &Path, id: Uuid) -> Result<Option<Finished>, TranscriptErr
         return Ok(None);
     }
     let is_ours = written(&notes).iter().map(Option::is_some).collect();
-    let Some(Note::Begun { subject, steps, .. }) = notes.into_iter().next() else {
+    let Some(Note::Begun { steps, .. }) = notes.into_iter().next() else {
         return Ok(None);
     };
     Ok(Some(Finished {
-        subject,
         steps,
         folder,
         is_ours,

@@ -104,7 +104,7 @@ impl Stage {
     }
 
     /// The steps of the way back.
-    fn back(&self, id: Uuid) -> Vec<Step> {
+    fn back(&self, id: &str) -> Vec<Step> {
         let folders = [(NEW.to_owned(), OLD.to_owned())];
         let mut steps = Vec::new();
         for session in ["s1", "s2"] {
@@ -115,17 +115,18 @@ impl Stage {
                     .steps,
             );
         }
-        let last = newest(&self.data, |subject| subject == "subject").unwrap();
+        let last = newest(&self.data, "o").unwrap();
+        assert!(newest(&self.data, "other").is_none());
         assert_eq!(last.steps, finished(&self.data, id).unwrap().unwrap().steps);
         last.restore(&mut steps);
         steps
     }
 
-    fn begin(&self, steps: Vec<Step>) -> (Uuid, Moving) {
-        let id = Uuid::new_v4();
+    fn begin(&self, steps: Vec<Step>) -> (String, Moving) {
+        let id = name("o", Uuid::new_v4());
         (
-            id,
-            Moving::begin(&self.data, id, "subject".to_owned(), steps).unwrap(),
+            id.clone(),
+            Moving::begin(&self.data, &id, "subject".to_owned(), steps).unwrap(),
         )
     }
 
@@ -185,7 +186,7 @@ fn a_move_takes_everything_along_and_its_undoing_puts_back_every_byte() {
 
     // The next start leaves it as it is.
     settle(&stage.data, |_| panic!("it was done"));
-    let (_, mut back) = stage.begin(stage.back(id));
+    let (_, mut back) = stage.begin(stage.back(&id));
     carry_out(&mut back).unwrap();
     back.keep().unwrap();
     let left: Vec<_> = before.into_iter().collect();
@@ -204,7 +205,7 @@ fn what_was_said_in_the_new_place_comes_back_too() {
     fs::write(&transcript, format!("{said}}}\n{}", record("5", NEW))).unwrap();
     // Of one that was written anew nothing is put back from before.
     fs::write(stage.at("-home-u-other/s2.jsonl"), record("6", NEW)).unwrap();
-    let (_, mut back) = stage.begin(stage.back(id));
+    let (_, mut back) = stage.begin(stage.back(&id));
     carry_out(&mut back).unwrap();
     back.keep().unwrap();
     assert_eq!(
@@ -418,12 +419,12 @@ fn what_was_kept_of_old_moves_goes() {
     carry_out(&mut moving).unwrap();
     moving.keep().unwrap();
     settle(&stage.data, |_| Some(false));
-    assert!(finished(&stage.data, id).unwrap().is_some());
-    let journal = stage.data.join("moves").join(id.to_string()).join("journal");
+    assert!(finished(&stage.data, &id).unwrap().is_some());
+    let journal = stage.data.join("moves").join(&id).join("journal");
     let then = SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60);
     fs::File::open(&journal).unwrap().set_modified(then).unwrap();
     settle(&stage.data, |_| Some(false));
-    assert!(finished(&stage.data, id).unwrap().is_none() && !stage.has_leftovers());
+    assert!(finished(&stage.data, &id).unwrap().is_none() && !stage.has_leftovers());
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::World;
 use crate::conversation::answer::Request;
+use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Call, Input};
 use crate::conversation::work::Works;
 use crate::store::RequestId;
@@ -207,8 +208,12 @@ impl World {
     pub(super) fn move_to(&mut self, cwd: &str, key: Option<&str>) -> u32 {
         let works = Arc::new(Works::default());
         let begun = works.begin("conversation/move", None, CancellationToken::new());
-        let (cwd, progress) = (cwd.to_owned(), begun.progress());
-        self.call(Call::Move { cwd, progress }, key)
+        let call = Call::Move {
+            destination: Destination::Folder(cwd.to_owned()),
+            undoes: false,
+            progress: begun.progress(),
+        };
+        self.call(call, key)
     }
 
     pub(super) fn allow(&mut self, question: &str) -> u32 {
@@ -256,7 +261,7 @@ impl World {
 fn fingerprint(call: &Call) -> String {
     match call {
         Call::Prompt { prompt, .. } => prompt.to_text(),
-        Call::Move { cwd, .. } => cwd.clone(),
+        Call::Move { destination, .. } => format!("{destination:?}"),
         Call::Respond {
             interrupt_id,
             outcome,

@@ -1,0 +1,130 @@
+//! Where a move leads: one conversation into another folder, or everything of a folder that has another name now. Pure.
+
+use bridge_protocol::link::Link;
+use serde::{Deserialize, Serialize};
+
+use crate::store::ConversationRecord;
+use crate::transcript::relocate::Relocation;
+
+/// Where a move leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Destination {
+    /// The conversation goes to this folder, and with it those of its sessions that ran where it did.
+    Folder(String),
+    /// What ran in a folder, or below it, goes to the same place in another.
+    Tree(Tree),
+}
+
+/// A folder with all below it, and where that goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tree {
+    /// The paths by which the folder is known: as it was named, and without links.
+    pub from: Vec<String>,
+    /// The path of the other, as it was named.
+    pub to: String,
+    /// The same without links, as agents write it.
+    pub real: String,
+}
+
+impl Tree {
+    /// The folder that takes the place of this one, as it is named; none where it is not below.
+    #[must_use]
+    pub fn target(&self, cwd: &str) -> Option<String> {
+        let folders = self.from.iter().map(|from| (from.clone(), self.to.clone()));
+        below(folders.collect(), cwd)
+    }
+
+    /// The same as agents write it.
+    #[must_use]
+    pub fn real_target(&self, cwd: &str) -> Option<String> {
+        below(self.folders(), cwd)
+    }
+
+    /// What agents' records name, and what they name instead.
+    #[must_use]
+    pub fn folders(&self) -> Vec<(String, String)> {
+        let folders = self.from.iter();
+        folders.map(|from| (from.clone(), self.real.clone())).collect()
+    }
+
+    /// The path, of those by which the folder is known, that this one lies below.
+    #[must_use]
+    pub fn known_as(&self, cwd: &str) -> Option<&str> {
+        let mut known = self.from.iter();
+        let is_below = |from: &&String| below(vec![((*from).clone(), String::new())], cwd).is_some();
+        known.find(is_below).map(String::as_str)
+    }
+}
+
+fn below(folders: Vec<(String, String)>, cwd: &str) -> Option<String> {
+    let relocation = Relocation {
+        folders,
+        ..Relocation::default()
+    };
+    relocation.folder(cwd)
+}
+
+impl Destination {
+    /// The folder that the conversation runs in behind the move.
+    #[must_use]
+    pub fn of_conversation(&self, record: &ConversationRecord) -> String {
+        match self {
+            Self::Folder(to) => to.clone(),
+            Self::Tree(tree) => tree.target(&record.cwd).unwrap_or_else(|| record.cwd.clone()),
+        }
+    }
+
+    /// The folder that a session of a conversation in `cwd` runs in behind it; none when it stays. The head goes along wherever
+    /// it ran.
+    #[must_use]
+    pub fn of_link(&self, cwd: &str, link: &Link, is_head: bool) -> Option<String> {
+        match self {
+            Self::Folder(to) => (is_head || link.cwd == cwd).then(|| to.clone()),
+            Self::Tree(tree) => tree.target(&link.cwd),
+        }
+    }
+
+    /// Whether there is nothing of the conversation that would not be there already.
+    #[must_use]
+    pub fn is_here(&self, record: &ConversationRecord) -> bool {
+        match self {
+            Self::Folder(to) => *to == record.cwd,
+            Self::Tree(tree) => {
+                let mut links = record.chain.links().iter();
+                tree.target(&record.cwd).is_none() && links.all(|link| tree.target(&link.cwd).is_none())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_goes_with_what_is_below_it_by_each_of_its_names() {
+        let tree = Tree {
+            from: vec!["/w/link".to_owned(), "/w/old".to_owned()],
+            to: "/w/to".to_owned(),
+            real: "/v/new".to_owned(),
+        };
+        let table = [
+            ("/w/old", Some(("/w/to", "/v/new", "/w/old"))),
+            ("/w/link/a b", Some(("/w/to/a b", "/v/new/a b", "/w/link"))),
+            ("/w/old/x/é", Some(("/w/to/x/é", "/v/new/x/é", "/w/old"))),
+            ("/w/older", None),
+            ("/w/Old", None),
+            ("/w", None),
+            ("/w/to", None),
+        ];
+        for (cwd, expected) in table {
+            let target = tree.target(cwd);
+            assert_eq!(target.as_deref(), expected.map(|told| told.0), "{cwd}");
+            let real = tree.real_target(cwd);
+            assert_eq!(real.as_deref(), expected.map(|told| told.1), "{cwd}");
+            assert_eq!(tree.known_as(cwd), expected.map(|told| told.2), "{cwd}");
+        }
+    }
+}
