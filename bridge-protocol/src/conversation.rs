@@ -401,6 +401,8 @@ pub enum MovedKind {
     SideFile,
     /// The folder of a conversation, as the daemon keeps it.
     Metadata,
+    /// A file of the agent's own that names folders, and names others then.
+    Settings,
     /// A word that this version of the crate does not know.
     #[serde(other)]
     Unknown,

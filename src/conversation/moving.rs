@@ -281,6 +281,7 @@ fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> M
         kind: match step.kind {
             Kind::Transcript => MovedKind::Transcript,
             Kind::SideFile => MovedKind::SideFile,
+            Kind::Settings => MovedKind::Settings,
         },
         bytes: step.bytes,
     });

@@ -10,6 +10,7 @@ mod carrying;
 mod comparing;
 mod holders;
 pub mod journal;
+mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
 pub use journal::{Finished, finished, name, newest, settle};
+pub use settings::plan_settings;
 
 /// What each message of a fork says of where it came from.
 const FORKED: &str = "\"forkedFrom\"";
@@ -42,6 +44,8 @@ pub enum Kind {
     Transcript,
     /// A file beside one.
     SideFile,
+    /// A file of the agent's own that names folders: it stays in its place, and has others in it.
+    Settings,
 }
 
 /// Where the content of a file comes from.

@@ -44,6 +44,7 @@ fn line(planned: &PlannedMove) -> String {
         MovedKind::Transcript => "transcript",
         MovedKind::SideFile => "side file",
         MovedKind::Metadata => "conversation",
+        MovedKind::Settings => "settings",
         _ => "other",
     };
     let (from, to) = (one_line(&planned.from), one_line(&planned.to));

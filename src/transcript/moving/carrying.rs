@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::TranscriptError;
 use super::super::relocate::relocate;
-use super::journal::{Journal, Note, Written, make_folder, rename, sync_folder};
-use super::{Content, Step, comparing, holders, is_same_file};
+use super::journal::{Journal, Note, Written, link, make_folder, rename, sync_folder};
+use super::{Content, Kind, Step, comparing, holders, is_same_file, settings};
 
 /// How much is read and written at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -89,6 +89,10 @@ impl Moving {
         for (number, step) in steps.iter().enumerate() {
             let Some(written) = written[number] else { continue };
             (watched.placing)(step, written.bytes);
+            if step.kind == Kind::Settings {
+                // Never without: an agent that finds none makes a new one.
+                continue;
+            }
             let is_in_place = step.is_in_place();
             if is_in_place.map_err(TranscriptError::io("read", &step.to))? {
                 // Its source has to make room first.
@@ -108,6 +112,16 @@ impl Moving {
             }
             let kept = self.journal.kept(number);
             seen[number].check(&step.from)?;
+            folders.extend(step.from.parent().map(Path::to_owned));
+            if step.kind == Kind::Settings {
+                link(&step.from, &kept)?;
+                self.changed()?;
+                let temporary = self.journal.temporary(number);
+                fs::rename(&temporary, &step.to).map_err(TranscriptError::io("rename", &temporary))?;
+                self.changed()?;
+                seen[number].check_bytes(&kept, &step.from)?;
+                continue;
+            }
             rename(&step.from, &kept)?;
             self.changed()?;
             // Whoever had it open may have written to it until now.
@@ -116,7 +130,6 @@ impl Moving {
                 rename(&self.journal.temporary(number), &step.to)?;
                 self.changed()?;
             }
-            folders.extend(step.from.parent().map(Path::to_owned));
         }
         for folder in folders.clone().into_iter().rev() {
             remove_emptied(&folder, &mut folders);
@@ -165,7 +178,11 @@ impl Moving {
         let file = made.map_err(TranscriptError::io("create", &temporary))?;
         self.changed()?;
         let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
-        let unchanged = fill(step, &source, before.len(), &mut writer, watched)?;
+        let is_settings = step.kind == Kind::Settings;
+        let unchanged = match is_settings {
+            true => settings::fill(step, &mut writer).map(|()| 0)?,
+            false => fill(step, &source, before.len(), &mut writer, watched)?,
+        };
         if unchanged > 0 {
             tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
         }
@@ -173,11 +190,18 @@ impl Moving {
             .into_inner()
             .map_err(io::IntoInnerError::into_error)
             .map_err(TranscriptError::io("write", &temporary))?;
-        // What is listed by time stays where it was, and is not kept longer by its agent.
-        let modified = before.modified().and_then(|modified| file.set_modified(modified));
-        modified.map_err(TranscriptError::io("set the time of", &temporary))?;
+        let set = match is_settings {
+            // Whoever holds it in memory is to see that it is another one.
+            true => file.set_permissions(before.permissions()),
+            // What is listed by time stays where it was, and is not kept longer by its agent.
+            false => before.modified().and_then(|modified| file.set_modified(modified)),
+        };
+        set.map_err(TranscriptError::io("set the time of", &temporary))?;
         file.sync_all().map_err(TranscriptError::io("sync", &temporary))?;
-        comparing::check_lines(&step.from, &temporary, watched.step)?;
+        match is_settings {
+            true => settings::check(step, &temporary)?,
+            false => comparing::check_lines(&step.from, &temporary, watched.step)?,
+        }
         let seen = Seen {
             written: Written::of(&before),
             tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::super::TranscriptError;
 use super::super::copy::rename_if_free;
 use super::comparing::is_same;
-use super::{Content, Step};
+use super::{Content, Kind, Step, settings};
 
 /// The folder below the daemon's own in which moves keep what they need.
 const FOLDER: &str = "moves";
@@ -371,6 +371,15 @@ fn take_back(folder: &Path, notes: &[Note]) -> bool {
     let mut touched = BTreeSet::new();
     for (number, step) in steps.iter().enumerate() {
         let kept = kept(folder, number);
+        let temporary = temporary.get(number);
+        if let (Kind::Settings, Some(temporary)) = (step.kind, temporary) {
+            if kept.exists() {
+                note(&step.to, settings::put_back(&kept, step, temporary));
+            }
+            note(temporary, remove_file(temporary));
+            touched.insert(step.to.parent().map(Path::to_owned));
+            continue;
+        }
         let ours = written.get(number).copied().flatten();
         // In one place the new file makes room; else the source is back before the copy goes.
         let in_place = is_one_place(&step.from, &step.to);
@@ -386,7 +395,7 @@ fn take_back(folder: &Path, notes: &[Note]) -> bool {
         if is_back && !in_place {
             note(&step.to, remove_ours(&step.to, ours));
         }
-        if let Some(temporary) = temporary.get(number) {
+        if let Some(temporary) = temporary {
             note(temporary, remove_file(temporary));
         }
         touched.extend([&step.from, &step.to].map(|path| path.parent().map(Path::to_owned)));
@@ -457,6 +466,19 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Keeps a file under another name too; a copy of it on another file system.
+pub(super) fn link(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+    if fs::hard_link(from, to).is_ok() {
+        return Ok(());
+    }
+    let mut source = File::open(from).map_err(TranscriptError::io("open", from))?;
+    super::super::copy::create(to, |writer| -> Result<(), TranscriptError> {
+        io::copy(&mut source, writer)
+            .map(drop)
+            .map_err(TranscriptError::io("copy", from))
+    })
 }
 
 fn copy_over(from: &Path, to: &Path) -> Result<(), TranscriptError> {

@@ -1,5 +1,7 @@
 //! Moves on temporary folders, broken off at each change on disk.
 
+mod noted;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -76,7 +78,7 @@ impl Stage {
 
     fn tree(&self) -> Tree {
         let mut tree = Tree::new();
-        let mut folders = vec![self.projects.clone()];
+        let mut folders = vec![self.projects.join("..")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).unwrap() {
                 let path = entry.unwrap().path();

@@ -284,7 +284,10 @@ impl World {
             Effect::Move { job, destination, .. } => {
                 assert_eq!(self.closing, None, "its agent may still write");
                 self.job = Some(job);
-                format!("move files to {}", destination.of_conversation(&self.model.record))
+                format!(
+                    "move files to {}",
+                    destination.of_conversation(&self.model.record)
+                )
             }
             Effect::KeepMove => "keep the move".to_owned(),
             Effect::LeaveMove => "leave the move".to_owned(),
