@@ -25,7 +25,7 @@ use super::work::{EndedEarly, Progress};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
-use crate::transcript::moving::{self, Kind, Moving, Step, Watched};
+use crate::transcript::moving::{self, Kind, Moving, Neighbours, Step, Watched};
 use crate::transcript::shelf::Format;
 
 /// What is to be moved.
@@ -201,6 +201,7 @@ fn plan(
     let links = record.chain.links();
     let last = links.len().saturating_sub(1);
     let mut targets = BTreeSet::new();
+    let mut neighbours = Neighbours::default();
     for (number, link) in links.iter().enumerate() {
         let target = destination.of_link(&record.cwd, link, number == last);
         let Some(target) = target.filter(|_| link.agent == record.agent) else {
@@ -231,7 +232,7 @@ fn plan(
             Destination::Tree(tree) => (tree.real_target(&link.cwd).unwrap_or(target), tree.folders()),
         };
         let folder = own_folder(root, Path::new(&target));
-        let session = moving::plan(&transcript, &folder, &folders).map_err(move_error)?;
+        let session = moving::plan(&transcript, &folder, &folders, &mut neighbours).map_err(move_error)?;
         for step in session.steps {
             // What one session borrows from another goes once.
             if targets.insert(step.to.clone()) {

@@ -15,6 +15,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -119,7 +120,8 @@ pub struct SessionPlan {
     pub left_out: Vec<String>,
 }
 
-/// What takes the session of this transcript into `folder`, where records name these folders otherwise.
+/// What takes the session of this transcript into `folder`, where records name these folders otherwise. Its side files stay
+/// as well where one of the `neighbours` borrows them.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
@@ -127,19 +129,20 @@ pub fn plan(
     transcript: &Path,
     folder: &Path,
     folders: &[(String, String)],
+    neighbours: &mut Neighbours,
 ) -> Result<SessionPlan, TranscriptError> {
     let mut parts = parts::parts(transcript)?;
     let session = transcript.file_stem().unwrap_or_default().to_string_lossy();
     let project = transcript.parent().unwrap_or(Path::new("/"));
     let own = parts.files.len();
-    if begins_with(transcript, &[FORKED])? {
+    if is_fork(&beginning(transcript)?) {
         let mut taken = Taken::default();
         for part in &parts.files {
             taken.add(project, part);
         }
         parts.left_out.extend(lend(&mut parts.files, &mut taken)?);
     }
-    let is_lender = own > 1 && has_fork(project, transcript, &session)?;
+    let is_lender = own > 1 && neighbours.has_fork(project, transcript, &session)?;
     let mut steps = Vec::new();
     for (number, part) in parts.files.into_iter().enumerate() {
         let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
@@ -176,26 +179,67 @@ pub fn plan(
     })
 }
 
-/// Whether another transcript of the folder is a fork of this session: that finds what it borrows in this folder alone.
-fn has_fork(project: &Path, transcript: &Path, session: &str) -> Result<bool, TranscriptError> {
-    let reading = |error| TranscriptError::io("read the folder", project)(error);
-    for entry in fs::read_dir(project).map_err(reading)? {
-        let path = entry.map_err(reading)?.path();
-        let is_other = path != transcript && parts::is_lines(&path) && path.is_file();
-        if is_other && begins_with(&path, &[FORKED, session])? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// The transcripts that stay in the folders that others leave: a fork finds what it borrows in its own folder alone.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    leaving: HashSet<PathBuf>,
+    /// Of each folder the beginnings of the forks that stay.
+    forks: HashMap<PathBuf, Vec<(PathBuf, Vec<u8>)>>,
 }
 
-/// Whether all these words stand in the beginning of a file.
-fn begins_with(path: &Path, words: &[&str]) -> Result<bool, TranscriptError> {
+impl Neighbours {
+    /// Those of transcripts that leave together.
+    #[must_use]
+    pub fn of(leaving: HashSet<PathBuf>) -> Self {
+        Self {
+            leaving,
+            forks: HashMap::new(),
+        }
+    }
+
+    /// Whether one of them is a fork of this session.
+    fn has_fork(
+        &mut self,
+        project: &Path,
+        transcript: &Path,
+        session: &str,
+    ) -> Result<bool, TranscriptError> {
+        if !self.forks.contains_key(project) {
+            let forks = self.read(project)?;
+            self.forks.insert(project.to_owned(), forks);
+        }
+        let forks = self.forks.get(project).into_iter().flatten();
+        let mut others = forks.filter(|(path, _)| path != transcript);
+        Ok(others.any(|(_, beginning)| memchr::memmem::find(beginning, session.as_bytes()).is_some()))
+    }
+
+    fn read(&self, project: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, TranscriptError> {
+        let reading = |error| TranscriptError::io("read the folder", project)(error);
+        let mut forks = Vec::new();
+        for entry in fs::read_dir(project).map_err(reading)? {
+            let path = entry.map_err(reading)?.path();
+            if self.leaving.contains(&path) || !parts::is_lines(&path) || !path.is_file() {
+                continue;
+            }
+            let beginning = beginning(&path)?;
+            if is_fork(&beginning) {
+                forks.push((path, beginning));
+            }
+        }
+        Ok(forks)
+    }
+}
+
+/// Whether these are the first bytes of a fork.
+fn is_fork(beginning: &[u8]) -> bool {
+    memchr::memmem::find(beginning, FORKED.as_bytes()).is_some()
+}
+
+fn beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
     let mut beginning = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
     read.map_err(TranscriptError::io("read", path))?;
-    let holds = |word: &&str| memchr::memmem::find(&beginning, word.as_bytes()).is_some();
-    Ok(words.iter().all(holds))
+    Ok(beginning)
 }
 
 /// Checks that nothing that differs lies where the files go: what a [move](Moving) refuses too.

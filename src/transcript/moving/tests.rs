@@ -100,7 +100,13 @@ impl Stage {
         let folders = [(OLD.to_owned(), to.to_owned())];
         let plans = ["s1", "s2"].map(|session| {
             let transcript = self.at(&format!("-home-u-my-app/{session}.jsonl"));
-            plan(&transcript, &self.at(folder), &folders).unwrap()
+            plan(
+                &transcript,
+                &self.at(folder),
+                &folders,
+                &mut Neighbours::default(),
+            )
+            .unwrap()
         });
         plans.into_iter().flat_map(|plan| plan.steps).collect()
     }
@@ -112,9 +118,14 @@ impl Stage {
         for session in ["s1", "s2"] {
             let transcript = self.at(&format!("-home-u-other/{session}.jsonl"));
             steps.extend(
-                plan(&transcript, &self.at("-home-u-my-app"), &folders)
-                    .unwrap()
-                    .steps,
+                plan(
+                    &transcript,
+                    &self.at("-home-u-my-app"),
+                    &folders,
+                    &mut Neighbours::default(),
+                )
+                .unwrap()
+                .steps,
             );
         }
         let last = newest(&self.data, "o").unwrap();
@@ -444,9 +455,14 @@ fn what_a_fork_borrows_goes_along_with_it_and_stays_where_its_source_was() {
     let folders = [(OLD.to_owned(), NEW.to_owned())];
     let planned = |session: &str| -> Vec<(String, bool)> {
         let transcript = stage.at(&format!("-home-u-my-app/{session}.jsonl"));
-        let steps = plan(&transcript, &stage.at("-home-u-other"), &folders)
-            .unwrap()
-            .steps;
+        let steps = plan(
+            &transcript,
+            &stage.at("-home-u-other"),
+            &folders,
+            &mut Neighbours::default(),
+        )
+        .unwrap()
+        .steps;
         let name = |step: &Step| {
             let name = step.to.strip_prefix(stage.at("-home-u-other")).unwrap();
             name.to_str().unwrap().to_owned()
