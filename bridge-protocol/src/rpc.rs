@@ -32,7 +32,7 @@ use crate::id::{AgentName, CheckpointId, ConversationRef, Cursor, InterruptId, T
 use crate::keep::{KeepAnswer, RestoreAnswer};
 use crate::link::Fidelity;
 use crate::raw::{PromptContent, RawJson};
-use crate::transcript::TranscriptPage;
+use crate::transcript::{TranscriptPage, TreeMoveAnswer};
 use crate::turn::TurnResult;
 
 /// What a method answers.
@@ -447,6 +447,28 @@ pub trait TranscriptRpc {
         #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
         agent: Option<AgentName>,
     ) -> RpcResult<RestoreAnswer>;
+
+    /// Has everything that ran in a folder or below it run in another one, which is there already: a project that was renamed.
+    /// Takes along conversations and the transcripts that are nobody's, with the files beside them; nothing that differs is
+    /// replaced. All of it goes or nothing does, also over a kill of the daemon. With `settings` (default false) the agents' own
+    /// files that name the folder name the other then. With `dryRun` (default false) nothing is changed and the plan is told.
+    #[method(name = "move", param_kind = map)]
+    async fn move_tree(
+        &self,
+        from: String,
+        to: String,
+        settings: Option<bool>,
+        #[argument(rename = "dryRun")] dry_run: Option<bool>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<TreeMoveAnswer>;
+
+    /// Takes such a move back, for 30 days. What was said since comes along.
+    #[method(name = "undo", param_kind = map)]
+    async fn undo_tree(
+        &self,
+        #[argument(rename = "undoId")] undo_id: String,
+        #[argument(rename = "requestId")] request_id: Option<String>,
+    ) -> RpcResult<TreeMoveAnswer>;
 }
 
 /// Methods about checkpoints.

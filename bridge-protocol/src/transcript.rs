@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::conversation::PlannedMove;
 use crate::id::{AgentName, ConversationId, Cursor, UpstreamId};
 
 /// A transcript on disk.
@@ -63,4 +64,20 @@ pub struct Unwatched {
     pub path: String,
     /// Why not.
     pub problem: String,
+}
+
+/// The answer of `transcript/move` and of `transcript/undo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TreeMoveAnswer {
+    /// What goes where.
+    pub plan: Vec<PlannedMove>,
+    /// How many files were moved; 0 when only the plan was asked for.
+    pub moved: u64,
+    /// What `transcript/undo` takes; none when nothing was moved, and of an undo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_id: Option<String>,
+    /// What is not taken along, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }

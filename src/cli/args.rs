@@ -78,7 +78,7 @@ pub(super) enum Command {
     Edit(Edit),
     /// Take back the last edit or branch in place, then the one before it
     Undo(One),
-    /// Have a conversation go on in another folder, with its transcripts
+    /// Have a conversation, or all that ran in a folder, go on in another one
     Mv(Mv),
     /// Show the upstream sessions that can be resumed; the last is the head
     Chain(One),
@@ -362,17 +362,26 @@ pub(super) struct Edit {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     sessionctl mv 5d0c2a ~/src/renamed --dry-run\n  \
-    sessionctl mv 5d0c2a ~/src/renamed")]
+    sessionctl mv 5d0c2a ~/src/renamed\n  \
+    mv ~/src/old ~/src/new && sessionctl mv ~/src/old ~/src/new --settings\n  \
+    sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
 pub(super) struct Mv {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
+    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder; or with a slash in it the
+    /// path that a folder had, for everything that ran there or below, also without sessionctl
+    #[arg(value_name = "CONV|OLD", required_unless_present = "undo")]
+    pub(super) what: Option<String>,
     /// The folder that it goes to, which must exist
-    #[arg(value_name = "NEW")]
-    pub(super) folder: PathBuf,
+    #[arg(value_name = "NEW", required_unless_present = "undo")]
+    pub(super) folder: Option<PathBuf>,
     /// Only tell what would be moved
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// With OLD: have Claude Code's own settings and its list of what was typed name the new folder too
+    #[arg(long)]
+    pub(super) settings: bool,
+    /// Take a move of a folder back, by the id that it told
+    #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run", "settings"])]
+    pub(super) undo: Option<String>,
 }
 
 /// `answer`.

@@ -8,6 +8,7 @@ use bridge_protocol::conversation::{
 use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::transcript::TreeMoveAnswer;
 use bridge_protocol::turn::TurnResult;
 
 use super::error::ConversationError;
@@ -74,6 +75,8 @@ pub enum Answer {
     Undone(Box<UndoAnswer>),
     /// What was moved.
     Moved(Box<MoveAnswer>),
+    /// What went with a folder.
+    TreeMoved(Box<TreeMoveAnswer>),
     /// The turn that an answer started.
     Responded(Option<TurnId>),
     /// What goes out by itself.
@@ -110,6 +113,7 @@ impl Answer {
             Self::Edited(answer) => RawJson::from_value(answer),
             Self::Undone(answer) => RawJson::from_value(answer),
             Self::Moved(answer) => RawJson::from_value(answer),
+            Self::TreeMoved(answer) => RawJson::from_value(answer),
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
                 turn_id: turn_id.clone(),
             }),

@@ -68,6 +68,15 @@ pub enum ConversationError {
         /// Which.
         conversations: Vec<ConversationId>,
     },
+    /// What is to be undone went together with others.
+    #[error(
+        "the conversation moved together with all that ran in the same folder; transcript/undo with undoId \"{undo_id}\", \
+         sessionctl mv --undo {undo_id}, takes that back"
+    )]
+    PartOfTree {
+        /// What `transcript/undo` takes.
+        undo_id: String,
+    },
     /// The folder cannot be used.
     #[error("{0}")]
     InvalidCwd(String),

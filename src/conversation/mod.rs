@@ -36,6 +36,7 @@ pub mod reported;
 pub mod services;
 pub mod state;
 pub mod transition;
+mod trees;
 mod untold;
 pub mod upstream;
 pub mod wakings;

@@ -21,6 +21,7 @@ use super::destination::Destination;
 use super::disk;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
+use super::trees::{State, TreeMove};
 use super::work::{EndedEarly, Progress};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
@@ -55,9 +56,15 @@ pub(super) struct Moved {
 /// Whose move it is, as its journal says it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Subject {
-    conversation_id: ConversationId,
-    destination: Destination,
+enum Subject {
+    /// That of a conversation.
+    #[serde(rename_all = "camelCase")]
+    Conversation {
+        conversation_id: ConversationId,
+        destination: Destination,
+    },
+    /// That of what is no conversation's, in this move of a folder.
+    Tree(Uuid),
 }
 
 /// What goes where.
@@ -133,16 +140,44 @@ fn carry_out_now(
             files: None,
         });
     }
-    let subject = Subject {
+    let subject = Subject::Conversation {
         conversation_id: record.id,
         destination: destination.clone(),
     };
-    let subject = serde_json::to_string(&subject)
+    let name = moving::name(&record.id.to_string(), Uuid::new_v4());
+    let files = carry_steps(services, &name, &subject, plan.steps.clone(), progress)?;
+    Ok(Moved {
+        answer: told(plan, record, destination),
+        files: Some(files),
+    })
+}
+
+/// Takes the files of a folder that are no conversation's into another. They are back where they were when this fails.
+/// Blocks.
+///
+/// # Errors
+/// As for those of a conversation.
+pub(super) fn carry_out_tree(
+    services: &Services,
+    id: Uuid,
+    steps: Vec<Step>,
+    progress: &Progress,
+) -> Result<Moving, ConversationError> {
+    carry_steps(services, &TreeMove::name(id), &Subject::Tree(id), steps, progress)
+}
+
+fn carry_steps(
+    services: &Services,
+    name: &str,
+    subject: &Subject,
+    steps: Vec<Step>,
+    progress: &Progress,
+) -> Result<Moving, ConversationError> {
+    let subject = serde_json::to_string(subject)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     // Each file is read to be copied, and read again to be compared.
-    progress.expect(plan.steps.iter().map(|step| 2 * step.bytes).sum());
-    let name = moving::name(&record.id.to_string(), Uuid::new_v4());
-    let mut files = Moving::begin(&services.data, &name, subject, plan.steps.clone()).map_err(move_error)?;
+    progress.expect(steps.iter().map(|step| 2 * step.bytes).sum());
+    let mut files = Moving::begin(&services.data, name, subject, steps).map_err(move_error)?;
     let carried = files.carry_out(&mut Watched {
         step: &mut |bytes| progress.step_io(bytes),
         placing: &mut |step, bytes| {
@@ -154,14 +189,14 @@ fn carry_out_now(
     });
     if let Err(error) = carried {
         if !files.take_back() {
-            tracing::error!(conversation = %record.id, "a move that failed could not be taken back wholly; the next start tries again");
+            tracing::error!(
+                name,
+                "a move that failed could not be taken back wholly; the next start tries again"
+            );
         }
         return Err(move_error(error));
     }
-    Ok(Moved {
-        answer: told(plan, record, destination),
-        files: Some(files),
-    })
+    Ok(files)
 }
 
 /// Ends the moves that a daemon before this one did not bring to their end.
@@ -171,9 +206,19 @@ pub(super) fn settle_unfinished(services: &Services) {
         return;
     }
     moving::settle(&services.data, |subject| {
-        let subject: Subject = serde_json::from_str(subject).ok()?;
-        let record = services.store.conversation(subject.conversation_id).ok()?;
-        Some(record.is_some_and(|record| subject.destination.is_here(&record)))
+        match serde_json::from_str(subject).ok()? {
+            Subject::Conversation {
+                conversation_id,
+                destination,
+            } => {
+                let record = services.store.conversation(conversation_id).ok()?;
+                Some(record.is_some_and(|record| destination.is_here(&record)))
+            }
+            Subject::Tree(id) => {
+                let known = TreeMove::read(&services.data, id).ok()?;
+                Some(known.is_some_and(|known| known.state == State::Done))
+            }
+        }
     });
 }
 
@@ -275,18 +320,7 @@ fn folders(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<
 }
 
 fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> MoveAnswer {
-    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-    let files = plan.steps.iter().map(|step| PlannedMove {
-        from: text(&step.from),
-        to: text(&step.to),
-        kind: match step.kind {
-            Kind::Transcript => MovedKind::Transcript,
-            Kind::SideFile => MovedKind::SideFile,
-            Kind::Settings => MovedKind::Settings,
-        },
-        bytes: step.bytes,
-    });
-    let mut told: Vec<PlannedMove> = files.collect();
+    let mut told: Vec<PlannedMove> = plan.steps.iter().map(told_step).collect();
     let cwd = destination.of_conversation(record);
     if cwd != record.cwd {
         told.push(PlannedMove {
@@ -303,13 +337,29 @@ fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> M
     }
 }
 
+/// A step, as it is told.
+pub(super) fn told_step(step: &Step) -> PlannedMove {
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    PlannedMove {
+        from: text(&step.from),
+        to: text(&step.to),
+        kind: match step.kind {
+            Kind::Transcript => MovedKind::Transcript,
+            Kind::SideFile => MovedKind::SideFile,
+            Kind::Settings => MovedKind::Settings,
+        },
+        bytes: step.bytes,
+    }
+}
+
 fn is_ended_early(error: &io::Error) -> bool {
     error
         .get_ref()
         .is_some_and(<dyn std::error::Error + Send + Sync>::is::<EndedEarly>)
 }
 
-fn move_error(error: TranscriptError) -> ConversationError {
+/// What the engine says of a move, in the words of a call.
+pub(super) fn move_error(error: TranscriptError) -> ConversationError {
     match error {
         TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
             "{} is there already and differs; nothing was moved",

@@ -13,6 +13,7 @@ mod moving;
 mod reading;
 mod repeats;
 mod transcripts;
+mod trees;
 mod watching;
 
 use std::collections::HashMap;
@@ -53,6 +54,7 @@ pub(super) use last_life::end_unfinished;
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
+pub use trees::tree;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -80,6 +82,8 @@ pub struct Registry {
     carrying: Arc<Semaphore>,
     /// Calls that take long because of the files that they read or write.
     works: Arc<Works>,
+    /// Held by a move of a folder.
+    moving_trees: tokio::sync::Mutex<()>,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -124,6 +128,7 @@ impl Registry {
             readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             works: Arc::default(),
+            moving_trees: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),

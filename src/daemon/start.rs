@@ -276,6 +276,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         // Nothing to do unless the last life was ended within an import or a move. Nobody is served before it is done, who may import.
         registry.take_back_imports().await;
         registry.settle_moves().await;
+        registry.settle_trees().await;
         registry.watch_transcripts().await;
     };
     let is_stopped = tokio::select! {

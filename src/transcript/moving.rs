@@ -28,7 +28,7 @@ use super::relocate::Relocation;
 use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
-pub use journal::{Finished, finished, name, newest, settle};
+pub use journal::{Finished, KEPT_FOR, finished, name, newest, settle};
 pub use settings::plan_settings;
 
 /// What each message of a fork says of where it came from.

@@ -11,6 +11,7 @@ mod demo;
 mod go_on;
 mod going_back;
 mod home;
+mod moving;
 mod past;
 #[cfg(target_os = "linux")]
 mod progress;

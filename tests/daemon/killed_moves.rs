@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::carrying::files_below;
 use crate::home::Home;
+use crate::moved_trees::{move_tree, stray};
 use crate::moving::{agents_files, move_to};
 use crate::signs::Watched;
 
@@ -14,8 +15,10 @@ const FILES: usize = 100;
 /// Up to where a move has come.
 #[derive(Clone, Copy, Debug)]
 enum Reached {
-    /// Its journal is begun.
-    Begun,
+    /// It is written down that a folder goes.
+    Noted,
+    /// So many journals are begun.
+    Begun(usize),
     /// So many files are being copied, or are there.
     Copied(usize),
     /// So many have their names.
@@ -33,7 +36,8 @@ fn is_reached(reached: Reached, data: &Path, old: usize) -> bool {
         .filter(|path| path.parent().unwrap().ends_with("kept"))
         .count();
     match reached {
-        Reached::Begun => !moves.is_empty(),
+        Reached::Noted => !files_below(&data.join("trees")).is_empty(),
+        Reached::Begun(count) => moves.iter().filter(|path| path.ends_with("journal")).count() >= count,
         Reached::Copied(count) => all.len() + taken >= old + count,
         Reached::Placed(count) => all.iter().filter(named).count() + taken >= old + count,
         Reached::Taken(count) => taken >= count,
@@ -45,7 +49,7 @@ fn is_reached(reached: Reached, data: &Path, old: usize) -> bool {
 async fn a_move_that_is_killed_is_done_or_taken_back() {
     let mut interrupted = 0;
     for reached in [
-        Reached::Begun,
+        Reached::Begun(1),
         Reached::Copied(1),
         Reached::Copied(FILES / 2),
         Reached::Placed(1),
@@ -112,6 +116,96 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
     }
     assert!(
         interrupted > 3,
+        "no more than {interrupted} moves were killed in time"
+    );
+}
+
+/// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not at all.
+#[tokio::test]
+async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
+    let mut interrupted = 0;
+    for reached in [
+        Reached::Noted,
+        Reached::Begun(1),
+        Reached::Begun(2),
+        Reached::Begun(3),
+        Reached::Copied(FILES / 2),
+        Reached::Placed(FILES / 2),
+        Reached::Taken(2),
+        Reached::Taken(3 + FILES / 2),
+        Reached::Taken(3 + FILES),
+    ] {
+        let home = Home::new();
+        let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let mut conversations = Vec::new();
+        for prompt in ["one", "two", "three"] {
+            let id = app.begun(&old, &[prompt]).await;
+            app.close(id).await;
+            conversations.push((id, prompt));
+        }
+        for number in 0..FILES {
+            stray(
+                &home,
+                &format!("0a1b2c3d-0000-4000-8000-{number:012}"),
+                &old,
+                &old,
+            );
+        }
+        let before = agents_files(&home);
+        let data = home.data();
+        let watched = Watched::below(&data);
+        let count = before.len();
+        let so_far = move || is_reached(reached, &data, count).then_some(());
+        let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the move", so_far));
+        let in_time = tokio::select! {
+            biased;
+            answer = move_tree(&app, &old, &new) => {
+                answer.unwrap();
+                false
+            }
+            found = so_far => {
+                found.unwrap();
+                true
+            }
+        };
+        interrupted += usize::from(in_time);
+        drop(app);
+        daemon.kill();
+
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let after = agents_files(&home);
+        let is_moved = app.get(conversations[0].0).await.cwd == new;
+        let cwd = if is_moved { &new } else { &old };
+        for (id, prompt) in &conversations {
+            assert_eq!(app.get(*id).await.cwd, *cwd, "{reached:?}");
+            assert!(
+                app.chain(*id).await.iter().all(|link| link.cwd == *cwd),
+                "{reached:?}"
+            );
+            assert_eq!(app.remembered(*id).await, [*prompt], "{reached:?}");
+        }
+        if is_moved {
+            let mut said: Vec<_> = after.values().map(|text| text.replace(&new, &old)).collect();
+            let mut expected: Vec<_> = before.values().cloned().collect();
+            said.sort();
+            expected.sort();
+            assert_eq!(said, expected, "{reached:?}");
+            assert!(after.keys().all(|path| !before.contains_key(path)), "{reached:?}");
+        } else {
+            assert_eq!(after, before, "{reached:?}");
+            assert!(!home.data().join("trees").exists(), "{reached:?}");
+            for (id, _) in &conversations {
+                app.close(*id).await;
+            }
+            let moved = move_tree(&app, &old, &new).await.unwrap();
+            assert_eq!(moved.moved as usize, before.len(), "{reached:?}");
+        }
+    }
+    assert!(
+        interrupted > 4,
         "no more than {interrupted} moves were killed in time"
     );
 }

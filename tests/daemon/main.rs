@@ -61,6 +61,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod moved_trees;
 mod moving;
 mod outside;
 mod passing;

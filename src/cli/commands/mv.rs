@@ -1,21 +1,41 @@
-//! `mv`: has a conversation go on in another folder, and tells what went where.
+//! `mv`: has a conversation, or all that ran in a folder, go on in another one, and tells what went where.
+
+use std::path::Path;
 
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
-use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
+use bridge_protocol::transcript::TreeMoveAnswer;
 
-use super::{Context, conversation_ref, real_folder};
+use super::{Context, conversation_ref, real_folder, text_of};
 use crate::cli::args::Mv;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, one_line};
-use crate::cli::problem::Outcome;
+use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
-/// Moves a conversation, or tells what would be moved.
+/// Moves, tells what would be moved, or takes a move back.
 pub(super) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome<Exit> {
-    let folder = real_folder(&options.folder)?;
+    match (&options.undo, &options.what, &options.folder) {
+        (Some(id), _, _) => undo(context, id).await,
+        (None, Some(what), Some(folder)) if what.contains('/') => tree(context, what, folder, &options).await,
+        (None, Some(what), Some(folder)) => conversation(context, what, folder, &options).await,
+        // The parser asks for both.
+        _ => Ok(Exit::Usage),
+    }
+}
+
+async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, options: &Mv) -> Outcome<Exit> {
+    if options.settings {
+        return Err(Problem::new(
+            Exit::Usage,
+            "--settings goes with the path of a folder, not with one conversation".to_owned(),
+        )
+        .hint("name the folder that it ran in, with a slash in it: sessionctl mv OLD NEW --settings"));
+    }
+    let folder = real_folder(folder)?;
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let conversation = conversation_ref(&daemon, what).await?;
     let call = daemon.move_to(conversation, folder, options.dry_run.then_some(true), None);
     let answer = watched(context.output, &daemon, "conversation/move", call).await?;
     if context.output.json {
@@ -23,16 +43,76 @@ pub(super) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome<Exit> 
         return Ok(Exit::Done);
     }
     if options.dry_run {
-        for planned in &answer.plan {
-            context.output.line(&line(planned))?;
-        }
+        plan(context, &answer.plan)?;
     } else if answer.plan.is_empty() {
         context.output.line("it is there already")?;
     } else {
         let files = words::count(answer.moved, "file", "files");
         context.output.line(&format!("moved with {files}"))?;
     }
-    for left in &answer.left_out {
+    left_out(context, &answer.left_out)
+}
+
+async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) -> Outcome<Exit> {
+    // As it was: nothing may be there any more, or a link that leads to the new one.
+    let old = std::path::absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
+    let (old, new) = (text_of(old)?, real_folder(new)?);
+    let daemon = context.connect().await?;
+    let (settings, dry_run) = (options.settings.then_some(true), options.dry_run.then_some(true));
+    let call = daemon.move_tree(old.clone(), new, settings, dry_run, None);
+    let answer = watched(context.output, &daemon, "transcript/move", call).await?;
+    if context.output.json {
+        context.answer(&daemon, "transcript/move")?;
+        return Ok(Exit::Done);
+    }
+    if answer.plan.is_empty() {
+        context
+            .output
+            .line(&format!("nothing ran in {}", one_line(&old)))?;
+    } else if options.dry_run {
+        plan(context, &answer.plan)?;
+    } else {
+        told(context, &answer)?;
+    }
+    if let Some(id) = &answer.undo_id {
+        let look = context.output.note_look;
+        let line = format!("sessionctl mv --undo {id} takes it back");
+        context.output.note(&look.paint(DIM, &line))?;
+    }
+    left_out(context, &answer.left_out)
+}
+
+async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let call = daemon.undo_tree(id.to_owned(), None);
+    let answer = watched(context.output, &daemon, "transcript/undo", call).await?;
+    if context.output.json {
+        context.answer(&daemon, "transcript/undo")?;
+        return Ok(Exit::Done);
+    }
+    told(context, &answer)?;
+    left_out(context, &answer.left_out)
+}
+
+fn told(context: &mut Context<'_>, answer: &TreeMoveAnswer) -> Outcome {
+    let conversations = answer.plan.iter();
+    let conversations = conversations
+        .filter(|planned| planned.kind == MovedKind::Metadata)
+        .count();
+    let files = words::count(answer.moved, "file", "files");
+    let conversations = words::count(conversations as u64, "conversation", "conversations");
+    context.output.line(&format!("moved {conversations} and {files}"))
+}
+
+fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {
+    for planned in plan {
+        context.output.line(&line(planned))?;
+    }
+    Ok(())
+}
+
+fn left_out(context: &mut Context<'_>, left_out: &[String]) -> Outcome<Exit> {
+    for left in left_out {
         let mark = context.output.note_look.paint(ATTENTION, "left where it is:");
         context.output.note(&format!("{mark} {}", one_line(left)))?;
     }
@@ -48,5 +128,8 @@ fn line(planned: &PlannedMove) -> String {
         _ => "other",
     };
     let (from, to) = (one_line(&planned.from), one_line(&planned.to));
-    format!("{what:<12}  {from}\n{:>12}  {to}", "to")
+    match from == to {
+        true => format!("{what:<12}  {from}"),
+        false => format!("{what:<12}  {from}\n{:>12}  {to}", "to"),
+    }
 }

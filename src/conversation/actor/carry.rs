@@ -26,6 +26,7 @@ use crate::conversation::keeping::{self, Depth};
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
+use crate::conversation::trees;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
 use crate::conversation::work::Progress;
 use crate::store::{Change, ConversationRecord, CutPrompt};
@@ -290,6 +291,11 @@ impl Actor {
             let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
             let undoing = undoing(&lineage, record.chain.links());
             if let Some(Undoing::Move { cwd }) = &undoing {
+                if let Some(id) = trees::took_along(&services.data, &record, cwd) {
+                    return Err(ConversationError::PartOfTree {
+                        undo_id: id.to_string(),
+                    });
+                }
                 climbing::check_folder(cwd)?;
             }
             Ok(undoing)

@@ -77,15 +77,7 @@ impl Registry {
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 if after.is_none() || !shelf.is_scanned() {
-                    // Before that nothing is known of changes.
-                    let (changes, problem) = watch
-                        .as_ref()
-                        .map_or((None, None), |watch| changes(watch, root, &services.turn_ends));
-                    match changes {
-                        Some(changes) => shelf.refresh(&root.folder, root.format, &changes),
-                        None => shelf.scan(&root.folder, root.format),
-                    }
-                    unwatched.extend(problem);
+                    unwatched.extend(look_at(shelf, root, watch.as_deref(), &services.turn_ends));
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
             }
@@ -103,6 +95,32 @@ impl Registry {
             })
         });
         made.await
+    }
+
+    /// All transcripts of Claude's form, as they are now, each with the folder of its agent. A problem with one folder is told
+    /// in the log.
+    pub(super) async fn movable_transcripts(
+        &self,
+    ) -> Result<Vec<(PathBuf, Vec<Arc<ShelfEntry>>)>, ConversationError> {
+        let mut roots = self.listed_roots(None)?;
+        roots.retain(|root| root.format == Format::Claude);
+        let services = Arc::clone(&self.services);
+        let is_watching = self.is_watching.load(Ordering::Acquire);
+        let watch = is_watching.then(|| Arc::clone(&self.watch));
+        let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
+        let looked = tokio::task::spawn_blocking(move || {
+            let all = roots.into_iter().map(|root| {
+                let shelf = shelves.entry(root.folder.clone()).or_default();
+                look_at(shelf, &root, watch.as_deref(), &services.turn_ends);
+                for path in shelf.unreadable() {
+                    tracing::warn!(path = %path.display(), "cannot be read, and is not looked at for a move");
+                }
+                let entries = shelf.behind(None).cloned().collect();
+                (root.folder, entries)
+            });
+            all.collect()
+        });
+        looked.await.map_err(|_| ConversationError::Lost)
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
@@ -141,6 +159,22 @@ fn listed(entry: &AgentEntry) -> Option<Listed> {
         format,
         root: entry.transcript_root(),
     })
+}
+
+/// Has a shelf know what is there now; gives why its folder cannot be watched, where it cannot.
+fn look_at(
+    shelf: &mut Shelf,
+    root: &Listed,
+    watch: Option<&Mutex<Watch>>,
+    turn_ends: &TurnEnds,
+) -> Option<Unwatched> {
+    // Before the daemon watches nothing is known of changes.
+    let (changes, problem) = watch.map_or((None, None), |watch| changes(watch, root, turn_ends));
+    match changes {
+        Some(changes) => shelf.refresh(&root.folder, root.format, &changes),
+        None => shelf.scan(&root.folder, root.format),
+    }
+    problem
 }
 
 /// What has changed below a root since the last list, where that is known, and why it is not.

@@ -587,7 +587,7 @@ enum Named {
 }
 
 /// The answer in the shape that its method has.
-fn read<T: DeserializeOwned>(answer: &Answer) -> RpcResult<T> {
+pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> RpcResult<T> {
     let typed = answer.to_json().and_then(|json| json.read());
     typed.map_err(|error| {
         tracing::error!(%error, "an answer does not have the shape of its method");

@@ -61,6 +61,9 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::NotResumable).with("attempts", attempts)
         }
         ConversationError::Conflict(_) => made(ErrorKind::Conflict),
+        ConversationError::PartOfTree { undo_id } => {
+            made(ErrorKind::Conflict).with("undoId", Value::from(undo_id.as_str()))
+        }
         ConversationError::InterruptResolved { by } => {
             made(ErrorKind::InterruptResolved).with("by", by.clone())
         }

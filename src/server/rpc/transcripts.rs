@@ -3,16 +3,17 @@
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::keep::{KeepAnswer, RestoreAnswer};
 use bridge_protocol::rpc::{RpcResult, TranscriptRpcServer};
-use bridge_protocol::transcript::TranscriptPage;
+use bridge_protocol::transcript::{TranscriptPage, TreeMoveAnswer};
 use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
 use jsonrpsee::core::async_trait;
 
-use super::Handlers;
+use super::conversations::read;
 use super::errors::wire;
 use super::parameters::{LIST_LIMITS, page_limit};
+use super::{Handlers, request};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
-use crate::conversation::registry::TranscriptFilter;
+use crate::conversation::registry::{TranscriptFilter, tree};
 
 #[async_trait]
 impl TranscriptRpcServer for Handlers {
@@ -94,6 +95,37 @@ impl TranscriptRpcServer for Handlers {
             .restore_named(conversation_id.as_ref(), upstream)
             .await;
         restored.map_err(|error| wire(&error))
+    }
+
+    async fn move_tree(
+        &self,
+        from: String,
+        to: String,
+        settings: Option<bool>,
+        dry_run: Option<bool>,
+        request_id: Option<String>,
+    ) -> RpcResult<TreeMoveAnswer> {
+        let tree = tree(&from, &to).map_err(|error| wire(&error))?;
+        let with_settings = settings == Some(true);
+        let registry = &self.daemon.registry;
+        if dry_run == Some(true) {
+            let planned = registry.plan_tree(tree, with_settings).await;
+            return planned.map_err(|error| wire(&error));
+        }
+        let request = request("moveTree", request_id, &(from, to, with_settings))?;
+        let answer = registry.move_tree(tree, with_settings, request).await;
+        read(&answer.map_err(|error| wire(&error))?)
+    }
+
+    async fn undo_tree(&self, undo_id: String, request_id: Option<String>) -> RpcResult<TreeMoveAnswer> {
+        let id = undo_id.parse().map_err(|_| {
+            let what =
+                format!("there is no move \"{undo_id}\"; transcript/move tells the id of one as undoId");
+            wire(&ConversationError::NotFound { what })
+        })?;
+        let request = request("undoTree", request_id, &undo_id)?;
+        let answer = self.daemon.registry.undo_tree(id, request).await;
+        read(&answer.map_err(|error| wire(&error))?)
     }
 }
 

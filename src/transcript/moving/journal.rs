@@ -29,7 +29,7 @@ const KEPT: &str = "kept";
 
 /// For how long what a move took from its place is kept, so that it can be undone to the byte. Everything is in the new
 /// place by then, as a person can see.
-const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A line of a journal.
 #[derive(Debug, Serialize, Deserialize)]

@@ -341,7 +341,7 @@ pub(super) fn put_back(kept: &Path, step: &Step, temporary: &Path) -> Result<(),
             Some(back) if back == before && fs::rename(kept, &step.to).is_ok() => return Ok(()),
             Some(back) => replace(temporary, &step.to, &back)?,
             None => {
-                tracing::warn!(path = %step.to.display(), "is not what it was any more, and stays as it is")
+                tracing::warn!(path = %step.to.display(), "is not what it was any more, and stays as it is");
             }
         }
     }

@@ -126,6 +126,7 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
             format!("undone {} {}", undone.link.upstream_id, undone.dropped)
         }
         Ok(Answer::Moved(moved)) => format!("moved {}", moved.moved),
+        Ok(Answer::TreeMoved(_)) => unreachable!("no conversation answers so"),
         Ok(Answer::Responded(turn)) => {
             format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
         }

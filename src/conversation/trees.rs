@@ -1,0 +1,345 @@
+//! Moves of whole folders, as they are written down while they go on and until nobody undoes them any more.
+//!
+//! Owns one file for each: which folder went where, and which conversations with it. The files themselves move as
+//! [moves](crate::transcript::moving) of their own; this says whether all of them are done, so that a start finds what a kill
+//! has left half way. Blocks.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::destination::{Destination, Tree};
+use crate::store::ConversationRecord;
+
+/// The folder below the daemon's own in which they are written down.
+const FOLDER: &str = "trees";
+
+/// Whose move the transcripts are that are no conversation's.
+const WHOSE: &str = "tree";
+
+/// What a move of a folder is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Begun {
+    /// What went where.
+    pub(super) tree: Tree,
+    /// The conversations that it takes along, in the order in which they go.
+    pub(super) parts: Vec<Part>,
+    /// The move that this one takes back.
+    pub(super) undoes: Option<Uuid>,
+}
+
+/// A conversation that goes along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Part {
+    pub(super) conversation_id: ConversationId,
+    /// Where it goes.
+    pub(super) forth: Tree,
+    /// The way back, to the folder by the path that the conversation had.
+    pub(super) back: Tree,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum State {
+    /// Some of it may have gone.
+    Underway,
+    /// All of it has.
+    Done,
+    /// It was undone.
+    Undone,
+}
+
+/// A line of its file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Note {
+    Begun(Begun),
+    State(State),
+}
+
+/// A move of a folder that was written down.
+#[derive(Debug)]
+pub(super) struct TreeMove {
+    pub(super) id: Uuid,
+    pub(super) begun: Begun,
+    pub(super) state: State,
+    path: PathBuf,
+}
+
+impl Part {
+    /// A conversation that goes along with this folder.
+    pub(super) fn of(tree: &Tree, record: &ConversationRecord) -> Self {
+        Self {
+            conversation_id: record.id,
+            forth: tree.clone(),
+            back: tree.back(record),
+        }
+    }
+
+    /// The same, the other way round.
+    pub(super) fn reversed(&self) -> Self {
+        Self {
+            conversation_id: self.conversation_id,
+            forth: self.back.clone(),
+            back: self.forth.clone(),
+        }
+    }
+
+    /// Whether it has not gone, or has come back.
+    pub(super) fn is_back(&self, record: &ConversationRecord) -> bool {
+        !Destination::Tree(self.forth.clone()).is_here(record)
+    }
+
+    /// Where it has to go to come back; none when it is not where it went.
+    pub(super) fn way_back(&self, record: &ConversationRecord) -> Option<Destination> {
+        let back = Destination::Tree(self.back.clone());
+        (!self.is_back(record) && !back.is_here(record)).then_some(back)
+    }
+}
+
+impl Tree {
+    /// The way back, to the path by which this conversation knows the folder.
+    fn back(&self, record: &ConversationRecord) -> Self {
+        let links = record.chain.links().iter().map(|link| link.cwd.as_str());
+        let known = std::iter::once(record.cwd.as_str())
+            .chain(links)
+            .find_map(|cwd| self.known_as(cwd));
+        self.back_to(known.or(self.from.first().map(String::as_str)).unwrap_or("/"))
+    }
+
+    /// The way back to the folder by this one of its paths.
+    pub(super) fn back_to(&self, known: &str) -> Self {
+        let mut from = vec![self.to.clone(), self.real.clone()];
+        from.dedup();
+        Self {
+            from,
+            to: known.to_owned(),
+            real: self.from.last().map_or(known, String::as_str).to_owned(),
+        }
+    }
+}
+
+impl TreeMove {
+    /// Writes down a move that is about to begin.
+    pub(super) fn begin(data: &Path, begun: Begun) -> io::Result<Self> {
+        let (id, folder) = (Uuid::new_v4(), data.join(FOLDER));
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let path = folder.join(id.to_string());
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        append(&path, &Note::Begun(begun.clone()))?;
+        sync(&folder)?;
+        sync(data)?;
+        Ok(Self {
+            id,
+            begun,
+            state: State::Underway,
+            path,
+        })
+    }
+
+    /// Writes down how far it has come.
+    pub(super) fn note(&mut self, state: State) -> io::Result<()> {
+        append(&self.path, &Note::State(state))?;
+        self.state = state;
+        Ok(())
+    }
+
+    /// Forgets it: nothing of it is left, or nobody undoes it any more.
+    pub(super) fn forget(self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "what is known of a move could not be removed");
+        }
+        if let Some(folder) = self.path.parent() {
+            // That of others stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+
+    /// The move of this id, as far as it is still known.
+    pub(super) fn read(data: &Path, id: Uuid) -> io::Result<Option<Self>> {
+        let path = data.join(FOLDER).join(id.to_string());
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut notes = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Note>(line).ok());
+        // Nothing was touched before the first line was whole.
+        let Some(Note::Begun(begun)) = notes.next() else {
+            fs::remove_file(&path)?;
+            return Ok(None);
+        };
+        let mut states = notes.filter_map(|note| match note {
+            Note::State(state) => Some(state),
+            Note::Begun(_) => None,
+        });
+        Ok(Some(Self {
+            state: states.next_back().unwrap_or(State::Underway),
+            id,
+            begun,
+            path,
+        }))
+    }
+
+    /// All that are known, in no order. One that cannot be read is told in the log.
+    pub(super) fn all(data: &Path) -> Vec<Self> {
+        let Ok(entries) = fs::read_dir(data.join(FOLDER)) else {
+            return Vec::new();
+        };
+        let ids = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let read = ids.filter_map(|id| match Self::read(data, id) {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%id, %error, "what is known of a move cannot be read");
+                None
+            }
+        });
+        read.collect()
+    }
+
+    /// Since when it is as it is; none when nobody can tell.
+    pub(super) fn noted_at(&self) -> Option<std::time::SystemTime> {
+        fs::metadata(&self.path)
+            .and_then(|metadata| metadata.modified())
+            .ok()
+    }
+
+    /// The name of the move of those transcripts that are no conversation's.
+    pub(super) fn name(id: Uuid) -> String {
+        crate::transcript::moving::name(WHOSE, id)
+    }
+}
+
+/// The move of a folder that took a conversation here from this one, unless it was undone.
+pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -> Option<Uuid> {
+    let moves = TreeMove::all(data).into_iter();
+    let mut moves = moves.filter(|known| known.state == State::Done && known.begun.undoes.is_none());
+    let took = moves.find(|known| {
+        let mut parts = known.begun.parts.iter();
+        parts.any(|part| {
+            let back = || Destination::Tree(part.back.clone()).of_conversation(record);
+            part.conversation_id == record.id && back() == from
+        })
+    });
+    took.map(|known| known.id)
+}
+
+fn append(path: &Path, note: &Note) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    let mut line = serde_json::to_vec(note).map_err(io::Error::other)?;
+    line.push(b'\n');
+    if matches!(note, Note::State(_)) {
+        // What stands before may be torn.
+        line.insert(0, b'\n');
+    }
+    file.write_all(&line)?;
+    file.sync_data()
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        Tree {
+            from: vec!["/w/link".to_owned(), "/w/old".to_owned()],
+            to: "/w/to".to_owned(),
+            real: "/w/new".to_owned(),
+        }
+    }
+
+    fn record(cwd: &str) -> ConversationRecord {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        ConversationRecord::new(ConversationId::mint(), "loopback".into(), cwd.to_owned(), at)
+    }
+
+    fn begun(record: &ConversationRecord) -> Begun {
+        Begun {
+            tree: tree(),
+            parts: vec![Part::of(&tree(), record)],
+            undoes: None,
+        }
+    }
+
+    #[test]
+    fn the_way_back_leads_to_the_path_that_a_conversation_had() {
+        let records = [record("/w/old/a"), record("/w/link/b")];
+        for record in &records {
+            let part = Part::of(&tree(), record);
+            assert!(part.is_back(record) && part.way_back(record).is_none());
+            let mut there = record.clone();
+            there.cwd = tree().target(&record.cwd).unwrap();
+            assert!(!part.is_back(&there));
+            let back = part.way_back(&there).unwrap();
+            assert_eq!(back.of_conversation(&there), record.cwd);
+            assert!(part.reversed().is_back(&there) && part.reversed().way_back(record).is_some());
+            // It is nowhere near any more.
+            there.cwd = "/elsewhere".to_owned();
+            assert!(!part.is_back(&there) && part.way_back(&there).is_none());
+        }
+        let part = Part::of(&tree(), &records[1]);
+        assert_eq!(part.back.real_target("/w/new/b").as_deref(), Some("/w/old/b"));
+    }
+
+    #[test]
+    fn what_was_written_down_is_known_until_it_is_forgotten() {
+        let data = tempfile::tempdir().unwrap();
+        let begun = begun(&record("/w/old/a"));
+        let mut made = TreeMove::begin(data.path(), begun.clone()).unwrap();
+        let known = |state: Option<State>| {
+            let all = TreeMove::all(data.path());
+            let told: Vec<_> = all
+                .iter()
+                .map(|known| (known.begun.clone(), known.state))
+                .collect();
+            let expected: Vec<_> = state.into_iter().map(|state| (begun.clone(), state)).collect();
+            assert_eq!(told, expected);
+        };
+        known(Some(State::Underway));
+        made.note(State::Done).unwrap();
+        known(Some(State::Done));
+        // A kill while it is written leaves a torn line.
+        let path = made.path.clone();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}{{\"state\":\"und")).unwrap();
+        known(Some(State::Done));
+        fs::write(&path, &text[..text.find('\n').unwrap() - 1]).unwrap();
+        known(None);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn it_is_told_which_move_took_a_conversation_along() {
+        let data = tempfile::tempdir().unwrap();
+        let mut taken = record("/w/old/a");
+        let mut made = TreeMove::begin(data.path(), begun(&taken)).unwrap();
+        taken.cwd = "/w/to/a".to_owned();
+        assert_eq!(took_along(data.path(), &taken, "/w/old/a"), None, "not done yet");
+        made.note(State::Done).unwrap();
+        assert_eq!(took_along(data.path(), &taken, "/w/old/a"), Some(made.id));
+        assert_eq!(took_along(data.path(), &taken, "/elsewhere"), None);
+        assert_eq!(took_along(data.path(), &record("/w/to/a"), "/w/old/a"), None);
+        made.note(State::Undone).unwrap();
+        assert_eq!(took_along(data.path(), &taken, "/w/old/a"), None);
+    }
+}

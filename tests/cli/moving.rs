@@ -1,0 +1,67 @@
+//! `mv` with a real daemon and the built-in agent: one conversation, and a project that was renamed.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+#[test]
+fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
+    let home = Home::new();
+    let (old, new) = (home.path().join("old"), home.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["close", &id]);
+    fs::rename(&old, &new).unwrap();
+    // As one would type them, with a slash that tells a folder from a conversation.
+    let (typed, into) = (format!("{}/", old.display()), new.display().to_string());
+    let planned = home.said(&["mv", &typed, &into, "--dry-run"]);
+    assert!(
+        planned.contains("transcript ") && planned.contains("conversation ") && !planned.contains("moved"),
+        "{planned}"
+    );
+    let moved = home.run(&["mv", &typed, &into]);
+    assert_eq!(text(&moved.stdout).trim_end(), "moved 1 conversation and 1 file");
+    let told = text(&moved.stderr);
+    let undo = told.split("sessionctl mv --undo ").nth(1).unwrap();
+    let undo = undo.split_whitespace().next().unwrap();
+    let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
+    assert_eq!(shown["conversation"]["cwd"], into);
+    assert!(home.said(&["mv", &typed, &into]).starts_with("nothing ran in "));
+
+    let refused = home.run(&["undo", &id]);
+    assert_eq!(refused.status.code(), Some(5));
+    assert!(text(&refused.stderr).contains(undo), "{}", text(&refused.stderr));
+    fs::rename(&new, &old).unwrap();
+    let undone: Value = serde_json::from_str(&home.said(&["mv", "--undo", undo, "--json"])).unwrap();
+    assert_eq!((&undone["moved"], undone.get("undoId")), (&1.into(), None));
+    let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
+    assert_eq!(shown["conversation"]["cwd"], old.to_str().unwrap());
+}
+
+#[test]
+fn what_cannot_be_meant_says_what_to_do() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let folder = home.path().to_str().unwrap().to_owned();
+    for (words, code, told) in [
+        (vec!["mv"], 2, "NEW"),
+        (vec!["mv", &id], 2, "NEW"),
+        (
+            vec!["mv", &id, &folder, "--settings"],
+            2,
+            "sessionctl mv OLD NEW --settings",
+        ),
+        (vec!["mv", "--undo", "x", &id], 2, "--undo"),
+        (vec!["mv", "./none", "./nowhere"], 1, "nowhere"),
+        (vec!["mv", "--undo", "x"], 4, "no move"),
+    ] {
+        let refused = home.run(&words);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(told), "{words:?}: {said}");
+    }
+}

@@ -1,0 +1,430 @@
+//! A project is renamed, and all that ran in it goes along: conversations, and transcripts that are nobody's.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use bridge_protocol::conversation::MovedKind;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{LineageReason, LinkReason};
+use bridge_protocol::transcript::TreeMoveAnswer;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::moving::{agents_files, move_to};
+use crate::support::{App, refused};
+
+const STRAY: &str = "0a1b2c3d-0000-4000-8000-000000000001";
+const DEEP: &str = "0a1b2c3d-0000-4000-8000-000000000002";
+const GUEST: &str = "0a1b2c3d-0000-4000-8000-000000000003";
+
+pub(crate) async fn move_tree(app: &App, from: &str, to: &str) -> Result<TreeMoveAnswer, BridgeError> {
+    call(app, "transcript/move", json!({"from": from, "to": to})).await
+}
+
+async fn undo_tree(app: &App, id: &str) -> Result<TreeMoveAnswer, BridgeError> {
+    call(app, "transcript/undo", json!({"undoId": id})).await
+}
+
+async fn call(app: &App, method: &str, params: Value) -> Result<TreeMoveAnswer, BridgeError> {
+    let answer = app.call(method, params).await?;
+    Ok(serde_json::from_value(answer).unwrap())
+}
+
+/// The name of the folder in which agents keep what ran in this one.
+fn folder_of(cwd: &str) -> String {
+    let plain = |unit: char| if unit.is_ascii_alphanumeric() { unit } else { '-' };
+    cwd.chars().map(plain).collect()
+}
+
+/// A transcript that the agent made without a daemon: it began in the one folder and ended in the other.
+pub(crate) fn stray(home: &Home, id: &str, began: &str, ended: &str) -> PathBuf {
+    let folder = home.data().join("loopback/projects").join(folder_of(began));
+    fs::create_dir_all(&folder).unwrap();
+    let record = |number: u32, parent: Option<u32>, kind: &str, cwd: &str| {
+        json!({"type": kind, "uuid": format!("{number}"), "parentUuid": parent.map(|parent| format!("{parent}")),
+            "sessionId": id, "cwd": cwd, "timestamp": "2026-11-03T12:00:00.000Z", "origin": {"kind": "human"},
+            "message": {"role": kind, "content": [{"type": "text", "text": format!("in {began}")}]}})
+        .to_string()
+    };
+    let path = folder.join(format!("{id}.jsonl"));
+    let records = [
+        record(1, None, "user", began),
+        record(2, Some(1), "assistant", ended),
+    ];
+    fs::write(&path, records.join("\n") + "\n").unwrap();
+    path
+}
+
+async fn listed_in(app: &App, cwd: &str) -> Vec<String> {
+    let page = app.call("transcript/list", json!({"cwd": cwd})).await.unwrap();
+    let mut ids: Vec<String> = page["transcripts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|transcript| transcript["upstreamId"].as_str().unwrap().to_owned())
+        .collect();
+    ids.sort();
+    ids
+}
+
+/// D1: one rename, and everything below goes along, to the byte back by an undo; what only looks like it stays.
+#[tokio::test]
+async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
+    let home = Home::new();
+    let old = home.folder_named("my app é");
+    let (sub, like, case) = (
+        home.folder_named("my app é/sub"),
+        home.folder_named("my app é-er"),
+        home.folder_named("My app é"),
+    );
+    let new = home.path().join("renamed").to_str().unwrap().to_owned();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (whole, inner) = (app.begun(&old, &["one"]).await, app.begun(&sub, &["two"]).await);
+    let unlike = app.begun(&like, &["three"]).await;
+    let other_case = app.begun(&case, &["four"]).await;
+    let never = app.make(&old).await;
+    stray(&home, STRAY, &old, &old);
+    let deep = stray(&home, DEEP, &sub, &format!("{sub}/deep"));
+    fs::create_dir_all(deep.with_extension("").join("subagents")).unwrap();
+    fs::write(
+        deep.with_extension("").join("subagents/agent-1.jsonl"),
+        format!("{{\"cwd\":\"{sub}\"}}\n"),
+    )
+    .unwrap();
+    // It began elsewhere, where its agent looks for it.
+    stray(&home, GUEST, &home.project(), &old);
+    for id in [whole, inner] {
+        app.close(id).await;
+    }
+    let before = agents_files(&home);
+
+    fs::rename(&old, &new).unwrap();
+    let dry = json!({"from": old, "to": new, "dryRun": true});
+    let planned = call(&app, "transcript/move", dry).await.unwrap();
+    assert_eq!((planned.moved, &planned.undo_id), (0, &None));
+    assert!(planned.left_out[0].contains(GUEST), "{:?}", planned.left_out);
+    assert_eq!(planned.left_out.len(), 1);
+    assert_eq!(agents_files(&home), before);
+    assert!(!home.data().join("moves").exists() && !home.data().join("trees").exists());
+
+    let mut events = app.events(inner).await;
+    let moved = move_tree(&app, &format!("{old}/"), &new).await.unwrap();
+    assert_eq!(
+        (moved.moved, &moved.plan, &moved.left_out),
+        (5, &planned.plan, &planned.left_out)
+    );
+    let kinds = |kind| moved.plan.iter().filter(|planned| planned.kind == kind).count();
+    assert_eq!((kinds(MovedKind::Transcript), kinds(MovedKind::SideFile)), (4, 1));
+    assert_eq!(kinds(MovedKind::Metadata), 3);
+    let Event::Moved { from, to } = events.until("moved").await else {
+        panic!("no folder")
+    };
+    assert_eq!((from, to), (sub.clone(), format!("{new}/sub")));
+    for (id, cwd) in [
+        (whole, new.clone()),
+        (never, new.clone()),
+        (inner, format!("{new}/sub")),
+        (unlike, like),
+        (other_case, case),
+    ] {
+        assert_eq!(app.get(id).await.cwd, cwd);
+    }
+    let after = agents_files(&home);
+    assert_eq!(after.len(), before.len());
+    let renamed: Vec<String> = after
+        .values()
+        .filter(|text| text.contains(&format!("\"{new}")))
+        .cloned()
+        .collect();
+    assert_eq!(renamed.len(), 5);
+    // What was said about the folder is said still.
+    assert!(
+        after
+            .values()
+            .any(|text| text.contains(&format!("in {old}")) && text.contains(&new))
+    );
+    let mut here = vec![
+        STRAY.to_owned(),
+        app.get(whole).await.head.unwrap().as_str().to_owned(),
+    ];
+    here.sort();
+    assert_eq!(listed_in(&app, &new).await, here);
+    assert_eq!(app.remembered(inner).await, ["two"]);
+    assert_eq!(app.chain(inner).await[0].reason, LinkReason::Moved);
+    app.close(inner).await;
+
+    // One of many goes back with all of them.
+    let id = moved.undo_id.unwrap();
+    let undone = app
+        .call("conversation/undo", json!({"conversationId": inner}))
+        .await;
+    let error = refused(undone, ErrorKind::Conflict, "sessionctl mv --undo");
+    assert_eq!(error.data()["undoId"], json!(id).into());
+    refused(undo_tree(&app, &id).await, ErrorKind::InvalidCwd, "my app é");
+    fs::rename(&new, &old).unwrap();
+    let undone = undo_tree(&app, &id).await.unwrap();
+    assert_eq!((undone.moved, undone.undo_id), (5, None));
+    assert_eq!(app.get(inner).await.cwd, sub);
+    let last = app.lineage(inner).await.pop().unwrap();
+    assert_eq!(last.reason, LineageReason::Undone);
+    let mut now = agents_files(&home);
+    // What was said since came along.
+    let head = home.transcript_of(&app, inner).await;
+    assert!(now[&head].starts_with(&before[&head]) && now[&head].contains("[[recall]]"));
+    assert!(!now[&head].contains(&new));
+    now.insert(head.clone(), before[&head].clone());
+    assert_eq!(now, before);
+    refused(undo_tree(&app, &id).await, ErrorKind::Conflict, "undone already");
+    refused(
+        app.call("conversation/undo", json!({"conversationId": inner}))
+            .await,
+        ErrorKind::Conflict,
+        "nothing to undo",
+    );
+    assert_eq!(app.remembered(whole).await, ["one"]);
+}
+
+#[tokio::test]
+async fn folders_that_cannot_be_meant_are_refused() {
+    let home = Home::new();
+    let (old, inner) = (home.folder_named("old"), home.folder_named("old/inner"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    app.begun(&old, &["one"]).await;
+    let nowhere = format!("{old}/../nowhere");
+    for (from, to, kind, words) in [
+        ("relative", old.as_str(), ErrorKind::InvalidCwd, "absolute"),
+        (&old, "relative", ErrorKind::InvalidCwd, "absolute"),
+        (&old, &nowhere, ErrorKind::InvalidCwd, "nowhere"),
+        (&old, &old, ErrorKind::InvalidParams, "already"),
+        (&old, &inner, ErrorKind::InvalidParams, "lies in"),
+        (&inner, &old, ErrorKind::InvalidParams, "lies in"),
+        ("/", &old, ErrorKind::InvalidParams, "lies in"),
+    ] {
+        refused(move_tree(&app, from, to).await, kind, words);
+    }
+    // Nothing ran there.
+    let answer = move_tree(&app, "/not/there", &old).await.unwrap();
+    assert_eq!(answer, TreeMoveAnswer::default());
+    assert!(!home.data().join("trees").exists());
+    for id in ["x", "6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11"] {
+        refused(undo_tree(&app, id).await, ErrorKind::NotFound, "no move");
+    }
+}
+
+/// All of it or nothing: what went before something that could not came back.
+#[tokio::test]
+async fn where_one_cannot_go_nothing_does() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (first, second) = (app.begun(&old, &["one"]).await, app.begun(&old, &["two"]).await);
+    let path = stray(&home, STRAY, &old, &old);
+    for id in [first, second] {
+        app.close(id).await;
+    }
+    let before = agents_files(&home);
+
+    // At work: seen before anything moves.
+    let mut events = app.events(second).await;
+    let running = app.try_send(second, "[[ask May I?]]");
+    let asked = async {
+        events.until("interruptRaised").await;
+        let error = refused(move_tree(&app, &old, &new).await, ErrorKind::Busy, "at work");
+        assert!(error.message.contains(&second.to_string()));
+        app.call("conversation/cancel", json!({"conversationId": second}))
+            .await
+            .unwrap();
+    };
+    tokio::join!(running, asked).0.unwrap();
+    app.close(second).await;
+    let before_two = agents_files(&home);
+    assert_eq!(before_two.len(), before.len());
+
+    // Something else lies where one would go.
+    let taken = home
+        .data()
+        .join("loopback/projects")
+        .join(folder_of(&new))
+        .join(format!("{STRAY}.jsonl"));
+    fs::create_dir_all(taken.parent().unwrap()).unwrap();
+    fs::write(&taken, "{\"uuid\":\"other\"}\n").unwrap();
+    refused(move_tree(&app, &old, &new).await, ErrorKind::Conflict, "differs");
+    fs::remove_file(&taken).unwrap();
+    fs::remove_dir(taken.parent().unwrap()).unwrap();
+    assert_eq!(agents_files(&home), before_two);
+
+    // Seen only when the conversations have gone already: they come back.
+    #[cfg(target_os = "linux")]
+    {
+        let mut holder = std::process::Command::new("sleep")
+            .arg("600")
+            .stdin(fs::File::open(&path).unwrap())
+            .spawn()
+            .unwrap();
+        let answer = move_tree(&app, &old, &new).await;
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        refused(answer, ErrorKind::Busy, "held open");
+        assert_eq!(agents_files(&home), before_two);
+        for id in [first, second] {
+            assert_eq!(app.get(id).await.cwd, old);
+            let reasons: Vec<_> = app
+                .lineage(id)
+                .await
+                .into_iter()
+                .map(|entry| entry.reason)
+                .collect();
+            assert!(
+                reasons.ends_with(&[LineageReason::Moved, LineageReason::Undone]),
+                "{reasons:?}"
+            );
+        }
+        assert!(!home.data().join("trees").exists());
+    }
+    assert!(path.exists());
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!(moved.moved, 3);
+    assert_eq!(app.remembered(first).await, ["one"]);
+    assert_eq!(app.remembered(second).await, ["two", "[[ask May I?]]"]);
+}
+
+/// The same call again is answered with what came of the first, over restarts too.
+#[tokio::test]
+async fn a_repeated_call_moves_the_folder_once() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let params = json!({"from": old, "to": new, "requestId": "t1"});
+    let first = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        app.begun(&old, &["one"]).await;
+        let (first, second) = tokio::join!(
+            call(&app, "transcript/move", params.clone()),
+            call(&app, "transcript/move", params.clone())
+        );
+        assert_eq!(first, second);
+        first.unwrap()
+    };
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let again = call(&app, "transcript/move", params).await.unwrap();
+    assert_eq!(again, first);
+    // It is known over a restart, too.
+    let id = first.undo_id.unwrap();
+    assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 1);
+}
+
+/// What was done since is kept, and what went elsewhere since is not pulled back.
+#[tokio::test]
+async fn an_undo_takes_along_what_was_done_since() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (edited, gone) = (
+        app.begun(&old, &["one", "two"]).await,
+        app.begun(&old, &["three"]).await,
+    );
+    let id = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+    app.fork(edited, true).await.unwrap();
+    app.send(edited, "more").await;
+    let elsewhere = home.folder_named("elsewhere");
+    move_to(&app, gone, &elsewhere).await.unwrap();
+    let error = refused(undo_tree(&app, &id).await, ErrorKind::Conflict, "since");
+    assert!(error.message.contains(&gone.to_string()));
+    assert_eq!(app.get(edited).await.cwd, new);
+    // Its own move is undone by itself.
+    app.call("conversation/undo", json!({"conversationId": gone}))
+        .await
+        .unwrap();
+    assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 3);
+    for id in [edited, gone] {
+        assert_eq!(app.get(id).await.cwd, old);
+        assert!(app.chain(id).await.iter().all(|link| link.cwd == old));
+    }
+    assert_eq!(app.remembered(edited).await, ["one", "two", "more"]);
+    assert_eq!(app.remembered(gone).await, ["three"]);
+}
+
+/// D1: names that are cut, and a link that was left in the old place for what still looks there.
+#[tokio::test]
+async fn long_names_and_links_lead_where_the_agent_looks() {
+    let home = Home::new();
+    let long = "n".repeat(120);
+    let base = home.folder_named(&format!("{long}/{long}"));
+    let old = format!("{base}/old");
+    fs::create_dir(&old).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&old, &["one"]).await;
+    app.close(id).await;
+    let new = format!("{base}/new");
+    fs::rename(&old, &new).unwrap();
+    symlink(&new, &old).unwrap();
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!(moved.moved, 1);
+    assert_eq!(app.get(id).await.cwd, new);
+    assert_eq!(app.remembered(id).await, ["one"]);
+    let resumed = app.chain(id).await;
+    assert_eq!((resumed.len(), resumed[0].cwd.as_str()), (1, new.as_str()));
+}
+
+/// The other files in which Claude Code names folders are changed when somebody says so, and come back.
+#[tokio::test]
+async fn the_agents_own_notes_name_the_new_folder_when_that_is_asked_for() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    app.begun(&old, &["one"]).await;
+    let settings = home.data().join("loopback/.claude.json");
+    let text = |cwd: &str| format!("{{\n  \"projects\": {{\"{cwd}/sub\": {{\"n\": 1.0}}}}\n}}\n");
+    fs::write(&settings, text(&old)).unwrap();
+    let read = || fs::read_to_string(&settings).unwrap();
+    let first = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!(read(), text(&old));
+    undo_tree(&app, &first.undo_id.unwrap()).await.unwrap();
+
+    let params = json!({"from": old, "to": new, "settings": true});
+    let moved = call(&app, "transcript/move", params).await.unwrap();
+    assert_eq!(read(), text(&new));
+    let noted: Vec<_> = moved
+        .plan
+        .iter()
+        .filter(|planned| planned.kind == MovedKind::Settings)
+        .collect();
+    assert_eq!((noted.len(), moved.moved), (1, 2));
+    assert_eq!(noted[0].from, settings.to_str().unwrap());
+    undo_tree(&app, &moved.undo_id.unwrap()).await.unwrap();
+    assert_eq!(read(), text(&old));
+}
+
+/// One whose agent nobody knows any more stays, and is told; the others go.
+#[tokio::test]
+async fn a_conversation_of_an_agent_that_is_gone_stays() {
+    let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let (stays, goes) = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let stays = app.make_with(&old, json!({"agent": "second"})).await.id;
+        app.send(stays, "one").await;
+        (stays, app.begun(&old, &["two"]).await)
+    };
+    home.configure("default_agent = \"loopback\"\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!(moved.left_out.len(), 1);
+    assert!(
+        moved.left_out[0].contains(&stays.to_string()),
+        "{:?}",
+        moved.left_out
+    );
+    assert_eq!((app.get(stays).await.cwd, app.get(goes).await.cwd), (old, new));
+}
