@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::rpc::TranscriptRpcClient;
 use serde_json::{Value, json};
 
 use crate::bridge::Bridge;
@@ -119,4 +120,74 @@ fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
     bridge.prompted(fork, "there now");
     let asked = bridge.lab.model.asked("there now");
     assert_eq!(asked, [&said(&told)[..], &[user("there now")]].concat());
+}
+
+/// D1: a project is renamed; what its own agent lists in the new folder is all that it listed in the old one, also what was said
+/// without the bridge, and the model is sent what it would have been sent.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for prompt in ["first words", PARALLEL] {
+        bridge.prompted(id, prompt);
+    }
+    let (old, head) = (bridge.lab.project(), bridge.head(id));
+    let deep = old.join("deep");
+    fs::create_dir(&deep).expect("a folder");
+    let adapter = bridge.lab.adapter();
+    let made = adapter.call("session/new", json!({"cwd": deep, "mcpServers": []}));
+    let alone = made.expect("session/new")["sessionId"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    adapter.prompt(&alone, "said alone").expect("a turn");
+    adapter.stop();
+    let told = bridge.history(id);
+    let cwd = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
+    // Its own settings, with a project as its program for the terminal notes one. Nothing of it runs that could write them.
+    bridge.close(id);
+    let settings = bridge.lab.transcript_root().join(".claude.json");
+    let read = || -> Value {
+        let text = fs::read_to_string(&settings).expect("the agent's settings");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let mut noted = read();
+    noted["projects"] = json!({cwd(&old): {"hasTrustDialogAccepted": true}});
+    fs::write(&settings, noted.to_string()).expect("the agent's settings");
+
+    let new = bridge.lab.scratch().join("renamed é");
+    fs::rename(&old, &new).expect("another name");
+    // Where the lab starts adapters.
+    fs::create_dir(&old).expect("a folder");
+    let (client, from, to) = (bridge.client(), cwd(&old), cwd(&new));
+    let moved = bridge.call(async move { client.move_tree(from, to, Some(true), None, None).await });
+    let moved = moved.expect("transcript/move");
+    assert_eq!(moved.left_out, Vec::<String>::new());
+    noted["projects"] = json!({cwd(&new): {"hasTrustDialogAccepted": true}});
+    assert_eq!(read(), noted);
+    assert_eq!(listed_in(&bridge, &new), [(head.clone(), cwd(&new))]);
+    let inner = new.join("deep");
+    assert_eq!(listed_in(&bridge, &inner), [(alone.clone(), cwd(&inner))]);
+    for gone in [&old, &deep] {
+        assert_eq!(listed_in(&bridge, gone), []);
+    }
+
+    bridge.prompted(id, "there now");
+    let asked = bridge.lab.model.asked("there now");
+    assert_eq!(asked, [&said(&told)[..], &[user("there now")]].concat());
+    let adapter = bridge.lab.adapter();
+    let resumed = adapter.call(
+        "session/resume",
+        json!({"sessionId": alone, "cwd": inner, "mcpServers": []}),
+    );
+    resumed.expect("session/resume");
+    adapter.prompt(&alone, "alone there").expect("a turn");
+    adapter.stop();
+    assert_eq!(
+        bridge.lab.model.asked("alone there"),
+        [user("said alone"), model("ok: said alone"), user("alone there")]
+    );
 }

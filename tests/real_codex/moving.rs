@@ -1,9 +1,11 @@
 //! Conversations that go to another folder: Codex finds the rollout wherever it ran, so that nothing of it moves.
 
 use std::fs;
+use std::path::Path;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::rpc::TranscriptRpcClient;
 
 use crate::bridge::Bridge;
 use crate::support::model_server::user;
@@ -44,4 +46,19 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     // Its tools work there.
     let text = fs::read_to_string(bridge.lab.transcript(&head).expect("a rollout")).expect("read");
     assert!(text.contains(folder.to_str().expect("a path in UTF-8")), "{text}");
+
+    // And with the whole project, when that is renamed.
+    let other = bridge.lab.scratch().join("renamed");
+    fs::rename(&folder, &other).expect("another name");
+    let rollouts = bridge.lab.transcripts();
+    let path = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
+    let (client, from, to) = (bridge.client(), path(&folder), path(&other));
+    let moved = bridge.call(async move { client.move_tree(from, to, None, None, None).await });
+    let moved = moved.expect("transcript/move");
+    assert_eq!((moved.moved, moved.plan.len(), moved.left_out.len()), (0, 1, 0));
+    assert_eq!(bridge.lab.transcripts(), rollouts);
+    let history = bridge.history(id);
+    bridge.prompted(id, "renamed now");
+    let expected = [&conversed(&history)[..], &[user("renamed now")]].concat();
+    assert_eq!(asked(&bridge, "renamed now"), only_output(expected));
 }
