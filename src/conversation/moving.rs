@@ -179,7 +179,7 @@ fn carry_steps(
     progress.expect(steps.iter().map(|step| 2 * step.bytes).sum());
     let mut files = Moving::begin(&services.data, name, subject, steps).map_err(move_error)?;
     let carried = files.carry_out(&mut Watched {
-        step: &mut |bytes| progress.step_io(bytes),
+        step: &|bytes| progress.step_io(bytes),
         placing: &mut |step, bytes| {
             if step.kind == Kind::Transcript {
                 // No turn in it is new.

@@ -5,6 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use super::super::TranscriptError;
 use super::super::relocate::relocate;
@@ -17,10 +20,16 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// How much of the end of a file is looked at again before it goes, in bytes.
 const TAIL_BYTES: u64 = 4096;
 
+/// How many files are copied at once.
+const AT_ONCE: usize = 4;
+
+/// Who is told how many bytes more were read, and may end the move.
+type Watch<'a> = &'a (dyn Fn(u64) -> io::Result<()> + Sync);
+
 /// Who watches a move.
 pub struct Watched<'a> {
     /// Is told how many bytes more were read, and may end the move.
-    pub step: &'a mut dyn FnMut(u64) -> io::Result<()>,
+    pub step: Watch<'a>,
     /// Is told of each file that is about to get its name, and how many bytes it has.
     pub placing: &'a mut dyn FnMut(&Step, u64),
 }
@@ -33,7 +42,7 @@ pub struct Moving {
     is_over: bool,
     /// Of tests: after how many changes on disk it breaks off, as if the program were killed.
     #[cfg(test)]
-    pub(super) breaks_off_after: Option<usize>,
+    pub(super) breaks_off_after: Option<std::sync::atomic::AtomicUsize>,
 }
 
 /// A source as it was when it was copied.
@@ -74,13 +83,8 @@ impl Moving {
         let leaving = steps.iter().filter(|step| !step.stays);
         let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
         holders::check(&leaving)?;
-        let (mut seen, mut written) = (Vec::new(), Vec::new());
-        for (number, step) in steps.iter().enumerate() {
-            make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
-            let source = self.copy(number, step, watched)?;
-            written.push(self.is_new(number, step)?);
-            seen.push(source);
-        }
+        let copied = self.copy_all(&steps, watched.step)?;
+        let (seen, written): (Vec<Seen>, Vec<Option<Written>>) = copied.into_iter().unzip();
         self.journal.note(Note::Copied(written.clone()))?;
         self.changed()?;
 
@@ -158,13 +162,64 @@ impl Moving {
         self.journal.take_back()
     }
 
-    /// Writes what will be in the new place beside it.
-    fn copy(
-        &mut self,
+    /// Copies all, some at a time: while one waits for the disk another is rewritten.
+    fn copy_all(
+        &self,
+        steps: &[Step],
+        watch: Watch<'_>,
+    ) -> Result<Vec<(Seen, Option<Written>)>, TranscriptError> {
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+        let has_failed = || failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let work = || {
+            let mut copied = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(step) = steps.get(number).filter(|_| !has_failed()) else {
+                    return copied;
+                };
+                match self.copy_one(number, step, watch) {
+                    Ok(one) => copied.push((number, one)),
+                    Err(error) => {
+                        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                        failure.get_or_insert(error);
+                        return copied;
+                    }
+                }
+            }
+        };
+        let mut copied = thread::scope(|scope| {
+            // One that cannot be had is not needed.
+            let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..AT_ONCE.min(steps.len())).filter_map(other).collect();
+            let mut copied = work();
+            for other in others {
+                match other.join() {
+                    Ok(more) => copied.extend(more),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            copied
+        });
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        copied.sort_by_key(|(number, _)| *number);
+        Ok(copied.into_iter().map(|(_, one)| one).collect())
+    }
+
+    fn copy_one(
+        &self,
         number: usize,
         step: &Step,
-        watched: &mut Watched<'_>,
-    ) -> Result<Seen, TranscriptError> {
+        watch: Watch<'_>,
+    ) -> Result<(Seen, Option<Written>), TranscriptError> {
+        make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
+        let seen = self.copy(number, step, watch)?;
+        Ok((seen, self.is_new(number, step)?))
+    }
+
+    /// Writes what will be in the new place beside it.
+    fn copy(&self, number: usize, step: &Step, watch: Watch<'_>) -> Result<Seen, TranscriptError> {
         let temporary = self.journal.temporary(number);
         let source = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
         let before = source
@@ -181,7 +236,7 @@ impl Moving {
         let is_settings = step.kind == Kind::Settings;
         let unchanged = match is_settings {
             true => settings::fill(step, &mut writer).map(|()| 0)?,
-            false => fill(step, &source, before.len(), &mut writer, watched)?,
+            false => fill(step, &source, before.len(), &mut writer, watch)?,
         };
         if unchanged > 0 {
             tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
@@ -200,7 +255,7 @@ impl Moving {
         file.sync_all().map_err(TranscriptError::io("sync", &temporary))?;
         match is_settings {
             true => settings::check(step, &temporary)?,
-            false => comparing::check_lines(&step.from, &temporary, watched.step)?,
+            false => comparing::check_lines(&step.from, &temporary, watch)?,
         }
         let seen = Seen {
             written: Written::of(&before),
@@ -241,15 +296,16 @@ impl Moving {
             reason = "tests break off here"
         )
     )]
-    fn changed(&mut self) -> Result<(), TranscriptError> {
+    fn changed(&self) -> Result<(), TranscriptError> {
         #[cfg(test)]
-        if let Some(left) = &mut self.breaks_off_after {
-            match left.checked_sub(1) {
-                Some(fewer) => *left = fewer,
-                None => {
-                    let error = io::Error::other("the program is killed here");
-                    return Err(TranscriptError::io("go on with", Path::new("the move"))(error));
-                }
+        if let Some(left) = &self.breaks_off_after {
+            let fewer = |left: usize| left.checked_sub(1);
+            if left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+                .is_err()
+            {
+                let error = io::Error::other("the program is killed here");
+                return Err(TranscriptError::io("go on with", Path::new("the move"))(error));
             }
         }
         Ok(())
@@ -304,7 +360,7 @@ fn fill(
     mut source: &File,
     bytes: u64,
     writer: &mut dyn Write,
-    watched: &mut Watched<'_>,
+    watch: Watch<'_>,
 ) -> Result<u64, TranscriptError> {
     let mut begin = 0;
     if let Content::Restored { original } = &step.content
@@ -319,7 +375,7 @@ fn fill(
     place.map_err(TranscriptError::io("read", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes - begin));
     let relocation = step.relocation();
-    let written = relocate(reader, writer, |line| relocation.line(line), &mut *watched.step);
+    let written = relocate(reader, writer, |line| relocation.line(line), watch);
     let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
     Ok(match relocation.is_nothing() {
         true => 0,

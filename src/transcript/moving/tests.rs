@@ -150,7 +150,7 @@ impl Stage {
 
 fn carry_out(moving: &mut Moving) -> Result<(), TranscriptError> {
     moving.carry_out(&mut Watched {
-        step: &mut |_| Ok(()),
+        step: &|_| Ok(()),
         placing: &mut |_, _| {},
     })
 }
@@ -236,7 +236,7 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
         let (stage, steps) = make();
         let before = stage.tree();
         let (_, mut moving) = stage.begin(steps);
-        moving.breaks_off_after = Some(breaks);
+        moving.breaks_off_after = Some(breaks.into());
         let is_whole = carry_out(&mut moving).is_ok();
         // As if it were killed here.
         moving.leave();
@@ -367,7 +367,7 @@ fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
     let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
     let source = stage.at("-home-u-my-app/s2.jsonl");
     let refused = moving.carry_out(&mut Watched {
-        step: &mut |_| Ok(()),
+        step: &|_| Ok(()),
         placing: &mut |_, _| fs::write(&source, "more\n").unwrap(),
     });
     assert!(matches!(refused, Err(TranscriptError::Changed { path }) if path == source));
