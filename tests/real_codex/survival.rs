@@ -269,3 +269,29 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
     }
     assert_eq!(bridge.head(id), head);
 }
+
+/// A fork is a rollout that goes on from another's. Codex deletes by putting away, and finds what a fork needs there.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let (source, head) = conversed(&bridge);
+    let fork = bridge.fork(source, false).conversation.id;
+    bridge.prompted(fork, "forked");
+    let before = asked_next(&bridge, fork);
+    bridge.delete_with_transcripts(source);
+    let left = bridge.lab.transcript(&head).expect("it was taken from its fork");
+    assert!(
+        left.starts_with(bridge.lab.transcript_root().join("archived_sessions")),
+        "{left:?}"
+    );
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let turn = bridge.prompted(fork, "after its source was deleted");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    let expected = [before, vec![user("after its source was deleted")]].concat();
+    assert_eq!(asked(&bridge, "after its source was deleted"), expected);
+}
