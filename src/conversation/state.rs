@@ -345,6 +345,8 @@ pub struct Model<R> {
     pub deleting: bool,
     /// Whether the conversation is on its way to another folder.
     pub moving: bool,
+    /// Whether it waits to go there together with others, or for them.
+    pub held: bool,
     /// Numbers the jobs.
     pub last_job: u64,
     /// Whether the daemon is stopping.
@@ -401,6 +403,7 @@ impl<R> Model<R> {
             told,
             deleting: false,
             moving: false,
+            held: false,
             closing: None,
             last_job: 0,
             stopping: false,
@@ -422,7 +425,7 @@ impl<R> Model<R> {
                 ConversationState::Awaiting
             }
             Some(_) => ConversationState::Prompting,
-            None if self.moving => ConversationState::Moving,
+            None if self.moving || self.held => ConversationState::Moving,
             None => {
                 let is_unfinished = !self.record.interrupts.is_empty() || self.has_held();
                 resting_state(self.record.resting, is_unfinished)
@@ -499,6 +502,7 @@ impl<R> Model<R> {
             && self.closing.is_none()
             && self.unsaved.is_empty()
             && !self.is_ahead
+            && !self.held
     }
 }
 

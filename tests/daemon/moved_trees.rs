@@ -234,7 +234,11 @@ async fn where_one_cannot_go_nothing_does() {
     let running = app.try_send(second, "[[ask May I?]]");
     let asked = async {
         events.until("interruptRaised").await;
-        let error = refused(move_tree(&app, &old, &new).await, ErrorKind::Busy, "at work");
+        let error = refused(
+            move_tree(&app, &old, &new).await,
+            ErrorKind::Busy,
+            "a turn is running",
+        );
         assert!(error.message.contains(&second.to_string()));
         app.call("conversation/cancel", json!({"conversationId": second}))
             .await

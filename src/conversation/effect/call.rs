@@ -95,6 +95,10 @@ pub enum Call {
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },
+    /// Take nothing more on: together with others it is to go to another folder.
+    Hold,
+    /// That is over.
+    Release,
     /// Answer a question.
     Respond {
         /// Which.

@@ -139,6 +139,11 @@ impl<R> Model<R> {
             } => {
                 self.respond(&interrupt_id, outcome, by, turn_id, request, reply, now, effects);
             }
+            Call::Hold => self.hold(reply, effects),
+            Call::Release => {
+                self.held = false;
+                effects.push(Effect::Answer(reply, Ok(Answer::Done)));
+            }
             Call::Close => self.close(reply, effects),
             Call::Reset => self.close_then(AfterClose::Reset(reply, request), false, now, effects),
             Call::Delete { transcripts } => {
@@ -161,8 +166,9 @@ impl<R> Model<R> {
                 "the conversation is being deleted".to_owned(),
             ));
         }
-        let ends_something = matches!(call, Call::Cancel { .. } | Call::Respond { .. });
-        if self.moving && !ends_something {
+        let ends_something = matches!(call, Call::Cancel { .. } | Call::Respond { .. } | Call::Release);
+        let is_on_its_way = self.moving || self.held && !matches!(call, Call::Move { .. });
+        if is_on_its_way && !ends_something {
             return Some(ConversationError::Busy(
                 "the conversation is on its way to another folder; try again when it is there".to_owned(),
             ));

@@ -13,8 +13,16 @@ use crate::store::ConversationRecord;
 use super::Changed;
 
 impl<R> Model<R> {
-    /// Begins a move, unless something else has to end first.
-    pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
+    /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
+    pub(super) fn hold(&mut self, reply: R, effects: &mut Effects<R>) {
+        let refusal = self.refuses_to_go();
+        self.held = refusal.is_none();
+        let answer = refusal.map_or(Ok(Answer::Done), Err);
+        effects.push(Effect::Answer(reply, answer));
+    }
+
+    /// What has to end before it can go to another folder.
+    fn refuses_to_go(&self) -> Option<ConversationError> {
         let is_going_on = self.turn.is_some() || !self.queue.is_empty() || self.due.is_some();
         let refusal = if is_going_on {
             Some("a turn is running; wait for its end, or cancel it")
@@ -27,15 +35,19 @@ impl<R> Model<R> {
         };
         let refusal = refusal.map(|why| ConversationError::Busy(why.to_owned()));
         let would_lose = self.session != Session::Closed && self.close_would_lose();
-        let refusal = refusal.or_else(|| {
+        refusal.or_else(|| {
             would_lose.then(|| {
                 ConversationError::Conflict(format!(
                     "the agent {} can neither resume nor load a session, so that this one cannot go on elsewhere",
                     self.record.agent
                 ))
             })
-        });
-        if let Some(refusal) = refusal {
+        })
+    }
+
+    /// Begins a move, unless something else has to end first.
+    pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
+        if let Some(refusal) = self.refuses_to_go() {
             self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
             return;
         }

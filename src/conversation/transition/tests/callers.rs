@@ -216,6 +216,14 @@ impl World {
         self.call(call, key)
     }
 
+    pub(super) fn hold(&mut self) -> u32 {
+        self.call(Call::Hold, None)
+    }
+
+    pub(super) fn release(&mut self) -> u32 {
+        self.call(Call::Release, None)
+    }
+
     pub(super) fn allow(&mut self, question: &str) -> u32 {
         self.respond(question, json!({"outcome": "selected", "optionId": "yes"}))
     }

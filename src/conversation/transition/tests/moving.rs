@@ -147,3 +147,39 @@ fn of_where_it_is_already_nothing_is_taken_back() {
     world.release_writes();
     assert_eq!(world.disk.record.as_ref().unwrap().chain, reset);
 }
+
+#[test]
+fn what_is_held_moves_and_takes_nothing_else_on_until_it_is_released() {
+    let mut world = World::running();
+    let reply = world.hold();
+    world.expect(&[&format!("answer {reply} error busy")]);
+    assert_ne!(world.model.state(), ConversationState::Moving);
+
+    let mut world = World::live();
+    world.hold();
+    assert_eq!(world.model.state(), ConversationState::Moving);
+    let calls: [fn(&mut World) -> u32; 4] = [
+        |world| world.prompt("now"),
+        |world| world.fork(false),
+        World::reset,
+        World::hold,
+    ];
+    for is_moved in [false, true] {
+        if is_moved {
+            world.move_to("/new", None);
+            world.closes();
+            world.moved(Ok(1));
+            assert_eq!(world.model.record.cwd, "/new");
+        }
+        assert_eq!(world.model.state(), ConversationState::Moving);
+        assert!(!world.model.is_at_rest());
+        world.forget_log();
+        for call in calls {
+            let reply = call(&mut world);
+            world.expect(&[&format!("answer {reply} error busy")]);
+        }
+    }
+    world.release();
+    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert!(world.model.is_at_rest());
+}

@@ -1,0 +1,268 @@
+//! What a move of a folder takes along: which conversations, and which transcripts that are nobody's. Blocks.
+//!
+//! A session belongs to the folder that it began in, as its agent sees it: by the name of the folder that its transcript lies in.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bridge_protocol::conversation::PlannedMove;
+use uuid::Uuid;
+
+use super::super::super::climbing::{check_folder, store_error};
+use super::super::super::destination::{Destination, Tree};
+use super::super::super::error::ConversationError;
+use super::super::super::moving::{self, move_error};
+use super::super::super::services::Services;
+use super::super::super::trees::{Part, State, TreeMove};
+use super::{of_conversation, store_failed};
+use crate::store::ConversationRecord;
+use crate::transcript::fields::Fields;
+use crate::transcript::locate::{own_folder, project_folder};
+use crate::transcript::moving::{self as files, Kind, Neighbours, SessionPlan, Step};
+use crate::transcript::shelf::ShelfEntry;
+
+/// How much of a transcript is looked at for the folder that it began in, in bytes.
+const BEGINNING_BYTES: u64 = 1024 * 1024;
+
+/// What a move of a folder does.
+#[derive(Default)]
+pub(super) struct Planned {
+    /// The conversations that it takes along.
+    pub(super) parts: Vec<Part>,
+    /// The files that are no conversation's.
+    pub(super) rest: Vec<Step>,
+    /// All of it, as it is told.
+    pub(super) told: Vec<PlannedMove>,
+    pub(super) left_out: Vec<String>,
+}
+
+/// Which transcripts there are, each root's.
+pub(super) type Shelved = Vec<(PathBuf, Vec<Arc<ShelfEntry>>)>;
+
+/// What a move of this folder does. Blocks.
+pub(super) fn plan(
+    services: &Services,
+    tree: &Tree,
+    with_settings: bool,
+    shelved: &Shelved,
+) -> Result<Planned, ConversationError> {
+    let destination = Destination::Tree(tree.clone());
+    let mut planned = Planned::default();
+    let mut held = HashSet::new();
+    for found in services.store.recent(None) {
+        let (_, record) = found.map_err(|error| store_error(&error))?;
+        held.extend(sessions(&record));
+        if !destination.is_here(&record) {
+            planned.take(services, &record, Part::of(tree, &record))?;
+        }
+    }
+    let leaving = leaving(tree, shelved, &held, &mut planned.left_out);
+    let mut neighbours = Neighbours::of(leaving.iter().map(|(_, path, _)| path.to_path_buf()).collect());
+    let mut targets = BTreeSet::new();
+    for (root, path, cwd) in &leaving {
+        let Some(to) = tree.real_target(cwd) else { continue };
+        let folder = own_folder(root, Path::new(&to));
+        let session = files::plan(path, &folder, &tree.folders(), &mut neighbours).map_err(move_error)?;
+        planned.add(session, &mut targets);
+    }
+    if with_settings {
+        for (root, _) in shelved {
+            let (steps, left_out) = files::plan_settings(root, &tree.folders()).map_err(move_error)?;
+            planned.add(SessionPlan { steps, left_out }, &mut targets);
+        }
+    }
+    files::check_free(&planned.rest).map_err(move_error)?;
+    Ok(planned)
+}
+
+/// The sessions that a conversation can be resumed from.
+fn sessions(record: &ConversationRecord) -> impl Iterator<Item = String> {
+    let links = record.chain.links().iter();
+    links.map(|link| link.upstream_id.as_str().to_owned())
+}
+
+/// The transcripts that go and are no conversation's, each with the folder of its agent and the one that it began in.
+fn leaving<'a>(
+    tree: &Tree,
+    shelved: &'a Shelved,
+    held: &HashSet<String>,
+    left_out: &mut Vec<String>,
+) -> Vec<(&'a Path, &'a Path, String)> {
+    let mut leaving = Vec::new();
+    let prefixes: Vec<String> = tree
+        .from
+        .iter()
+        .map(|from| project_folder(Path::new(from)))
+        .collect();
+    for (root, entries) in shelved {
+        for entry in entries {
+            if held.contains(&entry.upstream_id) {
+                continue;
+            }
+            let folder = entry.path.parent().and_then(Path::file_name).unwrap_or_default();
+            let folder = folder.to_string_lossy();
+            let began = began_in(tree, entry, &folder).or_else(|| {
+                // Of a long path the name of the folder is cut.
+                let may_be = prefixes
+                    .iter()
+                    .any(|prefix| folder.starts_with(&prefix[..prefix.len().min(200)]));
+                let first = first_folder(&entry.path).filter(|_| may_be)?;
+                is_of(tree, &first, &folder).then_some(first)
+            });
+            match began {
+                Some(cwd) => leaving.push((root.as_path(), &*entry.path, cwd)),
+                None if tree.target(&entry.cwd).is_some() => left_out.push(format!(
+                    "{} ended in {}, but lies with the sessions of another folder, and stays",
+                    entry.path.display(),
+                    entry.cwd
+                )),
+                None => {}
+            }
+        }
+    }
+    leaving
+}
+
+/// The folder below the tree in which a session began, as far as the one that it ended in tells: that one or one above it.
+fn began_in(tree: &Tree, entry: &ShelfEntry, folder: &str) -> Option<String> {
+    let mut above = Path::new(&entry.cwd).ancestors().filter_map(Path::to_str);
+    above.find(|cwd| is_of(tree, cwd, folder)).map(str::to_owned)
+}
+
+/// Whether agents keep in this folder what began in that one below the tree.
+fn is_of(tree: &Tree, cwd: &str, folder: &str) -> bool {
+    tree.target(cwd).is_some() && project_folder(Path::new(cwd)) == folder
+}
+
+/// The folder that the first record of a transcript names.
+fn first_folder(path: &Path) -> Option<String> {
+    let reader = BufReader::new(File::open(path).ok()?.take(BEGINNING_BYTES));
+    let mut lines = reader.split(b'\n').map_while(Result::ok);
+    lines.find_map(|line| Fields::parse(std::str::from_utf8(&line).ok()?)?.text("cwd"))
+}
+
+/// What taking a move back does, and where that leads. Blocks.
+pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned), ConversationError> {
+    let known = TreeMove::read(&services.data, id).map_err(|error| store_failed(&error))?;
+    let known = known.filter(|known| known.begun.undoes.is_none());
+    let known = known.ok_or_else(|| ConversationError::NotFound {
+        what: format!("there is no move \"{id}\" that could be undone; they are known for 30 days"),
+    })?;
+    if known.state == State::Undone {
+        return Err(ConversationError::Conflict(format!(
+            "the move {id} was undone already"
+        )));
+    }
+    let named = known.begun.tree.from.first().map_or("/", String::as_str);
+    check_folder(named)?;
+    let back = known.begun.tree.back_to(named);
+    let mut planned = Planned::default();
+    for part in &known.begun.parts {
+        let Ok(Some(record)) = services.store.conversation(part.conversation_id) else {
+            continue;
+        };
+        if record.deleted_at.is_some() || part.is_back(&record) {
+            continue;
+        }
+        if part.way_back(&record).is_none() {
+            return Err(ConversationError::Conflict(format!(
+                "conversation {} has gone to {} since; have it come back first",
+                record.id, record.cwd
+            )));
+        }
+        planned.take(services, &record, part.reversed())?;
+    }
+    plan_rest_back(services, &known, &back, &mut planned)?;
+    Ok((back, planned))
+}
+
+/// The files that were no conversation's when they went, back to where they were.
+fn plan_rest_back(
+    services: &Services,
+    known: &TreeMove,
+    back: &Tree,
+    planned: &mut Planned,
+) -> Result<(), ConversationError> {
+    let went = files::finished(&services.data, &TreeMove::name(known.id)).map_err(move_error)?;
+    let Some(went) = went else { return Ok(()) };
+    let mut held = HashSet::new();
+    for found in services.store.recent(None) {
+        let (_, record) = found.map_err(|error| store_error(&error))?;
+        held.extend(sessions(&record));
+    }
+    let is_there = |step: &&Step| step.to.exists();
+    let transcripts = went.steps.iter().filter(|step| step.kind == Kind::Transcript);
+    let mut neighbours = Neighbours::of(transcripts.clone().map(|step| step.to.clone()).collect());
+    let (mut targets, first) = (BTreeSet::new(), planned.rest.len());
+    for step in transcripts.filter(is_there) {
+        if held.contains(&step.session) {
+            planned.left_out.push(format!(
+                "the session {} is a conversation's by now, and stays",
+                step.session
+            ));
+            continue;
+        }
+        let folder = step.from.parent().unwrap_or(Path::new("/"));
+        let session = files::plan(&step.to, folder, &back.folders(), &mut neighbours).map_err(move_error)?;
+        planned.add(session, &mut targets);
+    }
+    let settings = went.steps.iter().filter(|step| step.kind == Kind::Settings);
+    let settings = settings.filter(is_there).cloned().map(|step| Step {
+        folders: step
+            .folders
+            .iter()
+            .map(|(from, to)| (to.clone(), from.clone()))
+            .collect(),
+        ..step
+    });
+    let steps = settings.collect();
+    planned.add(
+        SessionPlan {
+            steps,
+            left_out: Vec::new(),
+        },
+        &mut targets,
+    );
+    went.restore(&mut planned.rest[first..]);
+    files::check_free(&planned.rest).map_err(move_error)
+}
+
+impl Planned {
+    /// Has a conversation go along, unless nobody knows how its agent keeps its sessions.
+    fn take(
+        &mut self,
+        services: &Services,
+        record: &ConversationRecord,
+        part: Part,
+    ) -> Result<(), ConversationError> {
+        match moving::dry_run(services, record, &Destination::Tree(part.forth.clone())) {
+            Ok(answer) => {
+                self.told.extend(answer.plan);
+                self.left_out.extend(answer.left_out);
+                self.parts.push(part);
+                Ok(())
+            }
+            Err(ConversationError::Unsupported(why) | ConversationError::NotFound { what: why }) => {
+                self.left_out
+                    .push(format!("conversation {} stays: {why}", record.id));
+                Ok(())
+            }
+            Err(error) => Err(of_conversation(record.id, error)),
+        }
+    }
+
+    /// Has files go along that are no conversation's.
+    fn add(&mut self, session: SessionPlan, targets: &mut BTreeSet<PathBuf>) {
+        for step in session.steps {
+            // What one session borrows from another goes once.
+            if targets.insert(step.to.clone()) {
+                self.told.push(moving::told_step(&step));
+                self.rest.push(step);
+            }
+        }
+        self.left_out.extend(session.left_out);
+    }
+}
