@@ -58,7 +58,8 @@ const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
 const CHAIN: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
 
 /// Cuts the branch that ends with the record `last_uuid` into `folder`, which is made when it is missing, and gives the new
-/// transcript's path. `index` says where the records of `source` stand. Where a parent is not there the copy names the record
+/// transcript's path. What the agent wrote behind that record for itself, before the next prompt, comes along: the model would
+/// else be told it anew, and in other words than the source's next request. `index` says where the records of `source` stand. Where a parent is not there the copy names the record
 /// that takes its place.
 ///
 /// # Errors
@@ -72,12 +73,13 @@ pub fn cut(
     new_id: &str,
     last_uuid: &str,
 ) -> Result<PathBuf, TranscriptError> {
-    let branch = index
-        .select(Some(last_uuid), true)
-        .ok_or_else(|| TranscriptError::RecordNotFound {
-            path: source.to_owned(),
-            uuid: last_uuid.to_owned(),
-        })?;
+    let branch =
+        index
+            .select_up_to_next_prompt(last_uuid)
+            .ok_or_else(|| TranscriptError::RecordNotFound {
+                path: source.to_owned(),
+                uuid: last_uuid.to_owned(),
+            })?;
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
     let lines = Source::new(file, index.bytes(), HELD_LINE_BYTES);
     copy::make_folder(folder)?;

@@ -300,7 +300,7 @@ impl Entries {
     }
 
     /// A record, its parent and so on; no more than there are, as the parents may go round in a circle.
-    fn way_back(&self, position: usize) -> impl Iterator<Item = usize> {
+    pub(super) fn way_back(&self, position: usize) -> impl Iterator<Item = usize> {
         let parent = |position: &usize| match self.parent(*position) {
             Parent::Found(parent) => Some(parent),
             _ => None,

@@ -360,6 +360,15 @@ impl Index {
         Some(Selection::of(&self.entries, &walk))
     }
 
+    /// The records that a session which ends with `until` is sent before its next prompt: those of the branch, also those before
+    /// a compaction, and what the agent wrote behind the end for itself. None when there is no such record.
+    #[must_use]
+    pub fn select_up_to_next_prompt(&self, until: &str) -> Option<Selection> {
+        let mut walk = self.walk(Some(until), true)?;
+        walk.go_on_to_next_prompt(&self.entries);
+        Some(Selection::of(&self.entries, &walk))
+    }
+
     /// The records of the branch that ends with the newest message, where a parent is not there with the record that stands
     /// before. None without a message, and where the live branch is not a part of it: then another one was left, not damaged.
     #[must_use]

@@ -68,6 +68,39 @@ impl Walk {
         walk
     }
 
+    /// Goes on from the end, over what the agent wrote behind it for itself, up to the next prompt: such as what it tells the
+    /// model anew behind a compaction. Not within a turn: what stands there, as words that came meanwhile, is of what follows.
+    pub(super) fn go_on_to_next_prompt(&mut self, entries: &Entries) {
+        let behind = self.leaf + 1..entries.len();
+        let mut hangs = vec![true];
+        let mut end = self.leaf;
+        for position in behind {
+            let hangs_on = |parent: usize| {
+                let behind = parent.checked_sub(self.leaf);
+                behind.is_some_and(|behind| hangs.get(behind).copied().unwrap_or(false))
+            };
+            let parent = match entries.parent(position) {
+                Parent::Found(parent) if !entries.is_sidechain(position) && hangs_on(parent) => Some(parent),
+                _ => None,
+            };
+            match (parent, entries.role(position)) {
+                (Some(_), Role::Other) => end = position,
+                (Some(_), Role::Assistant | Role::ToolResult) => return,
+                (Some(parent), _) => {
+                    end = parent;
+                    break;
+                }
+                (None, _) => {}
+            }
+            hangs.push(parent.is_some());
+        }
+        let leaf = self.leaf;
+        // No more steps than there are records: the parents may go round in a circle.
+        let way_back = entries.way_back(end).take_while(|position| *position != leaf);
+        way_back.for_each(|position| self.on_branch[position] = true);
+        self.leaf = end;
+    }
+
     /// Goes from `leaf` as far as there are parents.
     pub(super) fn unjoined(entries: &Entries, leaf: usize) -> Self {
         let mut walk = Self::at(entries, leaf);

@@ -175,6 +175,62 @@ fn a_parent_that_was_written_late_comes_along() {
     assert_eq!(kinds, ["user", "user", "tools-used", "assistant", "atis-latch"]);
 }
 
+/// What stands between the end and the next prompt on the way there; nothing of what follows within a turn.
+#[test]
+fn what_the_agent_wrote_for_itself_before_the_next_prompt_comes_along() {
+    let note = |uuid: &str, parent: &str| chain(uuid, parent, "attachment", "told anew");
+    let prompt = |parent: &str| chain("u2", parent, "user", "two");
+    let aside = format!(
+        r#"{{"parentUuid":"n2","type":"user","uuid":"c1","sessionId":"{OLD}","message":{{"content":"<command-name>/cost</command-name>"}}}}"#
+    );
+    let of_subagent = format!(
+        r#"{{"parentUuid":"a1","isSidechain":true,"type":"attachment","uuid":"s1","sessionId":"{OLD}"}}"#
+    );
+    let result = format!(
+        r#"{{"parentUuid":"n1","type":"user","uuid":"r1","sessionId":"{OLD}","toolUseResult":"r","message":{{"content":[]}}}}"#
+    );
+    let table: [(Vec<String>, &[&str]); 9] = [
+        (
+            vec![note("n1", "a1"), note("n2", "n1"), prompt("n2")],
+            &["n1", "n2"],
+        ),
+        (
+            vec![note("n1", "a1"), note("n2", "n1"), aside, note("n3", "c1")],
+            &["n1", "n2"],
+        ),
+        (
+            vec![note("n1", "a1"), note("n2", "n1"), of_subagent],
+            &["n1", "n2"],
+        ),
+        (
+            vec![note("n1", "a1"), chain("a2", "n1", "assistant", "and on")],
+            &[],
+        ),
+        (vec![note("n1", "a1"), result], &[]),
+        (vec![note("n1", "a1"), prompt("a1")], &[]),
+        (vec![prompt("a1"), note("n1", "a1")], &[]),
+        (vec![note("n1", "u1"), prompt("n1"), note("n2", "a1")], &["n2"]),
+        (vec![note("n1", "n2"), note("n2", "n1")], &[]),
+    ];
+    for (behind, expected) in table {
+        let before = [
+            chain("u1", "", "user", "one"),
+            chain("a1", "u1", "assistant", "first"),
+        ];
+        let (_folder, source) = transcript(&[&before[..], &behind].concat());
+        let copied = records(&cut_at(&source, NEW, "a1"));
+        let origins = copied
+            .iter()
+            .map(|record| record["forkedFrom"]["messageUuid"].as_str().expect("a uuid"));
+        let expected = ["u1", "a1"].iter().chain(expected);
+        assert!(origins.eq(expected.copied()), "{behind:#?}: {copied:#?}");
+        let branch = reading::index(&source)
+            .expect("an index")
+            .select(Some("a1"), true);
+        assert_eq!(branch.expect("a branch").offsets().len(), 2);
+    }
+}
+
 #[test]
 fn what_refers_to_records_refers_to_the_copies() {
     let compaction = json!({"type": "system", "subtype": "compact_boundary", "uuid": "c1", "parentUuid": null,
