@@ -100,8 +100,12 @@ pub fn read_meta(mut reader: impl BufRead) -> io::Result<Option<Meta>> {
 pub struct CompletedItem {
     /// The turn.
     pub turn: String,
+    /// The line's own number, where it has one.
+    pub ordinal: Option<u64>,
     /// The item's own id.
     pub id: String,
+    /// What it is: `UserMessage`, `AgentMessage`, `ContextCompaction` and others.
+    pub kind: String,
 }
 
 /// The item that a line says was completed; none when it says something else.
@@ -112,9 +116,14 @@ pub fn item_completed(line: &[u8]) -> Option<CompletedItem> {
     let payload = record.object("payload")?;
     let is_it = payload.text("type").as_deref() == Some("item_completed");
     is_it.then_some(())?;
+    let item = payload.object("item")?;
     Some(CompletedItem {
         turn: payload.text("turn_id")?,
-        id: payload.object("item")?.text("id")?,
+        ordinal: record
+            .raw("ordinal")
+            .and_then(|ordinal| ordinal.get().parse().ok()),
+        id: item.text("id")?,
+        kind: item.text("type").unwrap_or_default(),
     })
 }
 

@@ -247,7 +247,8 @@ fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, C
     let (Format::Codex, Some(until)) = (format, until) else {
         return Ok(None);
     };
-    let item = rollouts::item_of_turn(root, &until.upstream_id, &until.record_uuid);
+    let session = end.session.as_str();
+    let item = rollouts::item_of_turn(root, session, &until.upstream_id, &until.record_uuid);
     item.map_err(|error| ConversationError::TranscriptDamaged(chain_text(&error)))
 }
 

@@ -32,7 +32,7 @@ pub struct Cut {
 
 impl Cut {
     /// Whether the record that begins at `offset` lies behind it.
-    fn excludes(&self, ordinal: Option<u64>, offset: u64) -> bool {
+    pub(in crate::transcript) fn excludes(&self, ordinal: Option<u64>, offset: u64) -> bool {
         match (ordinal, self.ordinal) {
             (Some(ordinal), Some(end)) => ordinal >= end,
             _ => self.offset.is_some_and(|end| offset >= end),

@@ -1,35 +1,64 @@
 //! The agent's own names of what a turn is made of: its fork is told a place by one of them.
 
+use std::io;
 use std::path::Path;
 
 use memchr::memmem;
 
-use super::find;
 use super::text::Text;
+use super::{Lineage, Source};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::item_completed;
 use crate::transcript::lines::Lines;
 
-/// The id of an item of a turn in the file of the session `owner`; none where the agent wrote down no items, as older versions
-/// did not, or there is no such turn.
+/// What an item is that tells of a compaction.
+const COMPACTION: &str = "ContextCompaction";
+
+/// The id of an item of a turn in the history of the session `upstream_id`; the turn stands in the file of the session `owner`.
+/// Of the last item before the next prompt, so that a compaction behind the turn, which the agent has as one of its own, is not
+/// left out. None where the agent wrote down no items, as older versions did not, or there is no such turn.
 ///
 /// # Errors
 /// As [`find`], and [`TranscriptError::Io`].
-pub fn item_of_turn(root: &Path, owner: &str, turn: &str) -> Result<Option<String>, TranscriptError> {
-    let path = find(root, owner)?;
-    let (text, _) = Text::open(&path)?;
-    let named = memmem::Finder::new(turn.as_bytes());
-    let mut lines = Lines::new(text, 0);
-    while let Some(line) = lines.next_line().map_err(TranscriptError::io("read", &path))? {
-        if named.find(line.bytes).is_none() {
-            continue;
-        }
-        let item = item_completed(line.bytes).filter(|item| item.turn == turn);
-        if let Some(item) = item {
-            return Ok(Some(item.id));
+pub fn item_of_turn(
+    root: &Path,
+    upstream_id: &str,
+    owner: &str,
+    turn: &str,
+) -> Result<Option<String>, TranscriptError> {
+    let lineage = Lineage::read(root, upstream_id)?;
+    let is_before = |source: &&Source| source.upstream_id != owner;
+    let mut found = None;
+    for source in lineage.sources.iter().skip_while(is_before) {
+        if !search(source, turn, &mut found).map_err(TranscriptError::io("read", &source.path))? {
+            break;
         }
     }
-    Ok(None)
+    Ok(found)
+}
+
+/// Looks for it in one file. Whether what follows may be in the next one.
+fn search(source: &Source, turn: &str, found: &mut Option<String>) -> io::Result<bool> {
+    let text = Text::open(&source.path).map_err(io::Error::other)?.0;
+    let is_item = memmem::Finder::new(b"item_completed");
+    let mut lines = Lines::new(text, 0);
+    while let Some(line) = lines.next_line()? {
+        if is_item.find(line.bytes).is_none() {
+            continue;
+        }
+        let Some(item) = item_completed(line.bytes) else {
+            continue;
+        };
+        if source.cut.excludes(item.ordinal, line.offset) {
+            break;
+        }
+        if item.turn == turn || (found.is_some() && item.kind == COMPACTION) {
+            *found = Some(item.id);
+        } else if found.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -37,25 +66,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_found_by_its_turn_alone() {
+    fn the_last_item_before_the_next_prompt_is_found_by_its_turn() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("sessions/2026/11/03");
         std::fs::create_dir_all(&folder).unwrap();
         let id = "01a20272-0000-7000-8000-000000000001";
+        let line = |ordinal: u64, turn: &str, kind: &str, id: &str| {
+            format!(
+                r#"{{"ordinal":{ordinal},"type":"event_msg","payload":{{"type":"item_completed","turn_id":"{turn}","item":{{"type":"{kind}","id":"{id}"}}}}}}"#
+            )
+        };
         let lines = [
             format!(r#"{{"ordinal":0,"type":"session_meta","payload":{{"id":"{id}"}}}}"#),
             r#"{"ordinal":1,"type":"event_msg","payload":{"type":"task_started","turn_id":"t-1"}}"#.to_owned(),
             r#"{"ordinal":2,"type":"event_msg","payload":{"type":"item_completed","turn_id":"t-1","item":{"type":"UserMessage","id":"i-1","content":[{"type":"text","text":"t-2"}]}}}"#.to_owned(),
-            r#"{"ordinal":3,"type":"event_msg","payload":{"type":"item_completed","turn_id":"t-2","item":{"type":"AgentMessage","id":"i-2"}}}"#.to_owned(),
-            r#"{"ordinal":4,"type":"event_msg","payload":{"type":"task_complete","turn_id":"t-3"}}"#.to_owned(),
+            line(3, "t-1", "AgentMessage", "i-2"),
+            line(4, "c-1", "ContextCompaction", "i-3"),
+            line(5, "t-2", "AgentMessage", "i-4"),
+            r#"{"ordinal":6,"type":"event_msg","payload":{"type":"task_complete","turn_id":"t-3"}}"#.to_owned(),
+            line(7, "c-2", "ContextCompaction", "i-5"),
+            line(8, "c-3", "ContextCompaction", "i-6"),
+            line(9, "t-4", "UserMessage", "i-7"),
+            line(10, "c-4", "ContextCompaction", "i-8"),
         ];
         let path = folder.join(format!("rollout-2026-11-03T10-00-00-{id}.jsonl"));
         std::fs::write(path, lines.join("\n") + "\n").unwrap();
-        let item = |turn| item_of_turn(root.path(), id, turn).unwrap();
-        assert_eq!(item("t-1").as_deref(), Some("i-1"));
-        assert_eq!(item("t-2").as_deref(), Some("i-2"));
-        assert_eq!((item("t-3"), item("t-4")), (None, None));
-        let unknown = "01a20272-0000-7000-8000-000000000002";
-        assert!(item_of_turn(root.path(), unknown, "t-1").is_err());
+        let item = |turn| item_of_turn(root.path(), id, id, turn).unwrap();
+        // With the compactions behind it, before which nobody asked anything.
+        assert_eq!(item("t-1").as_deref(), Some("i-3"));
+        assert_eq!(item("t-2").as_deref(), Some("i-6"));
+        assert_eq!((item("t-3"), item("t-5")), (None, None));
+        assert_eq!(item("t-4").as_deref(), Some("i-8"));
+        // Of a fork nothing of what its source went through later, but what it began with itself.
+        let fork = "01a20272-0000-7000-8000-000000000002";
+        let lines = [
+            format!(
+                r#"{{"ordinal":4,"type":"session_meta","payload":{{"id":"{fork}","history_base":{{"thread_id":"{id}","end_ordinal_exclusive":4}}}}}}"#
+            ),
+            line(5, "c-5", "ContextCompaction", "i-9"),
+            line(6, "t-5", "UserMessage", "i-10"),
+        ];
+        let path = folder.join(format!("rollout-2026-11-03T11-00-00-{fork}.jsonl"));
+        std::fs::write(path, lines.join("\n") + "\n").unwrap();
+        let of_fork = |owner, turn| item_of_turn(root.path(), fork, owner, turn).unwrap();
+        assert_eq!(of_fork(id, "t-1").as_deref(), Some("i-9"));
+        assert_eq!(of_fork(fork, "t-5").as_deref(), Some("i-10"));
+        assert_eq!((of_fork(id, "t-2"), of_fork(fork, "t-1")), (None, None));
+        let unknown = "01a20272-0000-7000-8000-000000000003";
+        assert!(item_of_turn(root.path(), unknown, id, "t-1").is_err());
     }
 }
