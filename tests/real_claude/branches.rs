@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
-use serde_json::Value;
 
 use crate::bridge::Bridge;
 use crate::carrying::{LONG, PARALLEL, with_names};
-use crate::going_back::{branches_behind_each, edits_of_each};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 
@@ -101,30 +99,6 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
     }
 }
 
-/// What the model is sent behind each checkpoint is what it would have been sent there: tools that ran side by side, thinking
-/// and a turn that was broken off stand in it as they were, and nothing of what came later. The same before each prompt.
-#[test]
-#[ignore = "installs the real adapter"]
-fn d7_branches_and_edits_have_exactly_what_stands_before_their_place() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    let prompts = ["first", PARALLEL, "broken off [[err 500]]", "last"];
-    for prompt in prompts {
-        bridge.prompt(id, prompt).expect("a turn");
-    }
-    let source = bridge.head(id);
-    bridge.prompted(id, "at the end");
-    let path = bridge.lab.transcript(&source).expect("the source");
-    let before = fs::read(&path).expect("the source");
-    let asked = |bridge: &Bridge, text: &str| bridge.lab.model.asked(text);
-    branches_behind_each(&bridge, id, &prompts, "at the end", BranchedVia::Cut, asked);
-    assert_eq!(fs::read(&path).expect("the source"), before);
-    edits_of_each(&bridge, id, &prompts, "at the end", BranchedVia::Cut, asked);
-    assert!(fs::read(&path).expect("the source").starts_with(&before));
-}
-
 /// Within a turn with tools: no call without its result, and nothing that the agent has to fill in.
 #[test]
 #[ignore = "installs the real adapter"]
@@ -160,38 +134,6 @@ fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
     }
     assert!(ends.is_sorted(), "{ends:?}");
     assert_eq!((ends.first(), ends.last()), (Some(&1), Some(&whole.len())));
-}
-
-/// So that what the model's server has kept of the source serves the branch too.
-#[test]
-#[ignore = "installs the real adapter"]
-fn a_branch_at_a_checkpoint_asks_the_model_as_its_source_would() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let source = bridge.conversation(Settings::default());
-    for prompt in ["first", PARALLEL] {
-        bridge.prompt(source, prompt).expect("a turn");
-    }
-    let place = bridge.checkpoints(source).pop().expect("a checkpoint").id;
-    let fork = bridge.fork_at(source, false, Some(place.as_str().to_owned()));
-    let branch = fork.expect("conversation/fork").conversation.id;
-    let asked = |id| {
-        bridge.prompted(id, "the same words");
-        let mut asked = bridge.lab.model.requests();
-        // The agent may ask more behind a turn.
-        let is_last = |said: &Value| said.to_string().contains("the same words");
-        asked.retain(|request| {
-            request["messages"]
-                .as_array()
-                .and_then(|said| said.last())
-                .is_some_and(is_last)
-        });
-        let asked = asked.pop().expect("a request");
-        ["model", "system", "tools", "messages"].map(|name| asked[name].clone())
-    };
-    let (of_branch, of_source) = (asked(branch), asked(source));
-    assert_eq!(of_branch, of_source);
 }
 
 /// The file into which a long result was put, and what a subagent said, come along.

@@ -50,5 +50,7 @@ mod survival;
 mod transcripts;
 mod turns;
 mod watching;
+#[cfg(target_os = "linux")]
+mod whole;
 mod words;
 mod worktrees;

@@ -1,14 +1,17 @@
 // What the vendor's own library makes of the transcripts below CLAUDE_CONFIG_DIR, as one JSON object on standard output.
 // node sdk.mjs LIBRARY all              -> {sessions, messages: {id: [...]}, subagents: {id: [...]}}
 // node sdk.mjs LIBRARY rename ID TITLE  -> {}, the session has this title
+// node sdk.mjs LIBRARY fork ID UUID     -> {sessionId}, a fork of the session that ends with this record
 
 import { pathToFileURL } from "node:url";
 
-const [library, command, id, title] = process.argv.slice(2);
+const [library, command, id, what] = process.argv.slice(2);
 const sdk = await import(pathToFileURL(library).href);
 const told = {};
 if (command === "rename") {
-  await sdk.renameSession(id, title);
+  await sdk.renameSession(id, what);
+} else if (command === "fork") {
+  told.sessionId = (await sdk.forkSession(id, { upToMessageId: what })).sessionId;
 } else {
   told.sessions = await sdk.listSessions();
   told.messages = {};

@@ -66,6 +66,12 @@ pub(crate) fn rename(lab: &ClaudeLab, id: &str, title: &str) {
     run(lab, &["rename", id, title]);
 }
 
+/// Forks a session up to a record, with it, as the library does; the fork's id.
+pub(crate) fn fork(lab: &ClaudeLab, id: &str, record_uuid: &str) -> String {
+    let told = run(lab, &["fork", id, record_uuid]);
+    told["sessionId"].as_str().expect("an id").to_owned()
+}
+
 fn run(lab: &ClaudeLab, arguments: &[&str]) -> Value {
     let (node, adapter) = lab.command();
     let output = Command::new(node)

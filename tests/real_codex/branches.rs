@@ -2,10 +2,11 @@
 
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::Fidelity;
 
 use crate::bridge::Bridge;
-use crate::going_back::{branches_behind_each, edits_of_each};
-use crate::transcripts::{WITH_TOOL, asked};
+use crate::going_back::{asked_before, branches_behind_each, edits_of_each};
+use crate::transcripts::{BROKEN_OFF, WITH_TOOL, asked};
 
 /// Each by a fork that is told the place; the turn that was broken off too.
 #[test]
@@ -15,13 +16,19 @@ fn d7_branches_and_edits_have_exactly_what_stands_before_their_place() {
         return;
     };
     let id = bridge.conversation(Settings::default());
-    let prompts = ["first words", WITH_TOOL, "third"];
-    for prompt in prompts {
+    let prompts = ["first words", WITH_TOOL, "third", BROKEN_OFF, "fifth"];
+    for prompt in ["first words", WITH_TOOL, "/compact", "third"] {
         bridge.prompted(id, prompt);
     }
+    let running = bridge.begin_prompt(id, BROKEN_OFF, None);
+    bridge.wait_written(id, BROKEN_OFF);
+    bridge.lab.model.wait_for(BROKEN_OFF);
+    assert!(bridge.cancel(id));
+    running.wait().expect("a turn");
+    bridge.prompted(id, "fifth");
     bridge.prompted(id, "at the end");
-    branches_behind_each(&bridge, id, &prompts, "at the end", BranchedVia::Native, asked);
-    edits_of_each(&bridge, id, &prompts, "at the end", BranchedVia::Native, asked);
+    branches_behind_each(&bridge, id, &prompts, "at the end", BranchedVia::Native);
+    edits_of_each(&bridge, id, &prompts, "at the end", BranchedVia::Native);
 
     // A branch of a branch, at a place that stands in the first one's file, after a restart.
     let first = bridge.checkpoints(id)[0].id.clone();
@@ -34,9 +41,46 @@ fn d7_branches_and_edits_have_exactly_what_stands_before_their_place() {
     let deeper = bridge.fork_at(branch, false, Some(first.as_str().to_owned()));
     let deeper = deeper.expect("a branch of a branch").conversation.id;
     bridge.prompted(deeper, "deeper");
-    let whole = asked(&bridge, "at the end");
-    assert_eq!(asked(&bridge, "deeper")[..2], whole[..2]);
     assert_eq!(asked(&bridge, "deeper").len(), 3);
+    asked_before(&bridge, "deeper").check_is(&asked_before(&bridge, WITH_TOOL), "deeper");
+}
+
+/// A compaction is a turn of Codex' own behind the one that somebody asked for. It is of the session that made it.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first words");
+    bridge.prompted(id, WITH_TOOL);
+    let place = bridge.checkpoints(id).pop().expect("a checkpoint").id;
+    let branch = || {
+        let fork = bridge.fork_at(id, false, Some(place.as_str().to_owned()));
+        fork.expect("conversation/fork").conversation.id
+    };
+    let [compacted, plain] = [branch(), branch()];
+    bridge.prompted(plain, "on a branch");
+    for id in [id, compacted] {
+        bridge.prompted(id, "/compact");
+    }
+    bridge.prompted(compacted, "on a compacted branch");
+    bridge.prompted(id, "compacted");
+    for (source, text, same) in [
+        (id, "behind the source", "compacted"),
+        (plain, "behind a branch", "on a branch"),
+        (compacted, "behind a compacted branch", "on a compacted branch"),
+    ] {
+        let fork = bridge.fork_at(source, false, Some(place.as_str().to_owned()));
+        let fork = fork.expect("conversation/fork");
+        assert_eq!(
+            (fork.fidelity, fork.via),
+            (Fidelity::Full, Some(BranchedVia::Native))
+        );
+        bridge.prompted(fork.conversation.id, text);
+        asked_before(&bridge, text).check_is(&asked_before(&bridge, same), text);
+    }
 }
 
 #[test]

@@ -5,28 +5,23 @@ use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Fidelity, LinkReason};
 
 use crate::bridge::Bridge;
-use crate::support::model_server::{Said, user};
+use crate::support::model_server::user;
+use crate::support::prefix::Prefix;
 
-/// What the model was sent before this prompt.
-fn before(whole: &[Said], prompt: &str) -> Vec<Said> {
-    whole
-        .iter()
-        .take_while(|said| **said != user(prompt))
-        .cloned()
-        .collect()
+/// The first request of a prompt's turn, but for the prompt.
+pub(crate) fn asked_before(bridge: &Bridge, prompt: &str) -> Prefix {
+    Prefix::with(&bridge.lab.model.first_asked(prompt), prompt)
 }
 
-/// Branches behind each of these turns, which `whole` was sent behind, and prompts there: the model is sent exactly what stands up
-/// to the place. `whole` ends with the prompt `last`.
+/// Branches behind each of these turns, which were had in one session one after the other, and prompts there: the model is sent
+/// what it was sent with the next prompt, to the letter. `last` is the prompt behind them.
 pub(crate) fn branches_behind_each(
     bridge: &Bridge,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
     via: BranchedVia,
-    asked: impl Fn(&Bridge, &str) -> Vec<Said>,
 ) {
-    let whole = asked(bridge, last);
     let checkpoints = bridge.checkpoints(id);
     for (index, checkpoint) in checkpoints.iter().take(prompts.len()).enumerate() {
         let at = Some(checkpoint.id.as_str().to_owned());
@@ -35,23 +30,20 @@ pub(crate) fn branches_behind_each(
         let text = format!("behind {index}");
         bridge.prompted(fork.conversation.id, &text);
         let next = prompts.get(index + 1).copied().unwrap_or(last);
-        let expected = [&before(&whole, next)[..], &[user(&text)]].concat();
-        assert_eq!(asked(bridge, &text), expected, "{index}");
+        asked_before(bridge, &text).check_is(&asked_before(bridge, next), &text);
     }
     assert_eq!(checkpoints.len(), prompts.len() + 1);
 }
 
-/// Replaces each of these prompts, and takes that back: the model is sent what stood before the prompt and the new one, and
-/// after the undo all that it was sent at first.
+/// Replaces each of these prompts, and takes that back: the model is sent what it was sent with the prompt itself, to the letter,
+/// and after the undo all that it was sent at first.
 pub(crate) fn edits_of_each(
     bridge: &Bridge,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
     via: BranchedVia,
-    asked: impl Fn(&Bridge, &str) -> Vec<Said>,
 ) {
-    let whole = asked(bridge, last);
     let source = bridge.head(id);
     let checkpoints = bridge.checkpoints(id);
     for (index, prompt) in prompts.iter().enumerate() {
@@ -67,8 +59,11 @@ pub(crate) fn edits_of_each(
         assert_eq!(edited.dropped, (checkpoints.len() - index) as u64, "{index}");
         let link = edited.link.expect("a link");
         assert_eq!((link.reason, link.turns), (LinkReason::Edited, 1));
-        let expected = [&before(&whole, prompt)[..], &[user(&text)]].concat();
-        assert_eq!(asked(bridge, &text), expected, "{index}");
+        let [said, expected] = [asked_before(bridge, &text), asked_before(bridge, prompt)];
+        match index {
+            0 => said.of_any_session().check_is(&expected.of_any_session(), &text),
+            _ => said.check_is(&expected, &text),
+        }
         let undone = bridge.undo(id);
         assert_eq!(
             (undone.link.upstream_id.as_str(), undone.dropped),
@@ -78,7 +73,7 @@ pub(crate) fn edits_of_each(
     let text = "after all";
     let turn = bridge.prompted(id, text);
     assert_eq!(turn.upstream_id.as_str(), source);
-    let said = asked(bridge, text);
-    assert_eq!(said[..whole.len()], whole);
-    assert_eq!(said.last(), Some(&user(text)));
+    let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
+    whole.check_begins(&said, text);
+    assert_eq!(bridge.lab.model.asked(text).last(), Some(&user(text)));
 }

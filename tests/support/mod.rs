@@ -15,6 +15,7 @@ pub(crate) mod entry;
 pub(crate) mod http;
 pub(crate) mod model_server;
 pub(crate) mod npm;
+pub(crate) mod prefix;
 pub(crate) mod responses;
 pub(crate) mod script;
 #[cfg(target_os = "linux")]

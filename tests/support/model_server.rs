@@ -115,6 +115,14 @@ impl ModelServer {
         found.unwrap_or_else(|| panic!("the model was never asked {text:?}"))
     }
 
+    /// The first request of the turn of a prompt.
+    pub(crate) fn first_asked(&self, prompt: &str) -> Value {
+        let mut requests = self.requests().into_iter();
+        let is_it = |body: &Value| self.shared.wire.conversation_of(body).last() == Some(&user(prompt));
+        let found = requests.find(is_it);
+        found.unwrap_or_else(|| panic!("the model was never asked {prompt:?}"))
+    }
+
     /// How often the model was asked a prompt that holds `text`, as the newest one: once a step of its turn, and once more for
     /// each try of the agent's own.
     pub(crate) fn times_asked(&self, text: &str) -> usize {

@@ -117,7 +117,10 @@ pub(crate) fn human_texts(content: &Value) -> Vec<&str> {
 
 /// Whether a text is context that the agent adds to a person's words.
 pub(crate) fn is_reminder(text: &str) -> bool {
-    text.trim_start().starts_with("<system-reminder>")
+    /// How it begins; the second says where Claude Code has put a picture.
+    const BEGINNINGS: [&str; 2] = ["<system-reminder>", "[Image: source: "];
+    let text = text.trim_start();
+    BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
 }
 
 /// The newest text of a person, and how many times the model has answered since.
