@@ -5,7 +5,7 @@ use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, 
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
-use bridge_protocol::raw::PromptContent;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
@@ -100,6 +100,49 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
     }
     assert_eq!(app.remembered(id).await, PROMPTS);
     refused(undo(&app, id).await, ErrorKind::Conflict, "nothing to undo");
+}
+
+/// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way again.
+#[tokio::test]
+async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let picture = json!({"type": "image", "mimeType": "image/png", "data": "QQ=="});
+    let with_words = vec![picture.clone(), json!({"type": "text", "text": "look"})];
+    for blocks in [with_words, vec![picture]] {
+        let id = app.begun(&home.project(), &PROMPTS).await;
+        let at = places(&app, id).await[1][0].clone();
+        let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
+        let prompt = PromptContent::blocks(blocks.iter().cloned().map(RawJson::from).collect());
+        let edited = within(app.client.edit(id.into(), at, prompt, None, None))
+            .await
+            .unwrap();
+        assert_eq!((edited.fidelity, edited.dropped), (Fidelity::Full, 2));
+        let history = within(app.client.history(id.into(), None, None, None))
+            .await
+            .unwrap();
+        let parts = &history.messages[2].content;
+        assert!(parts.iter().map(|part| part.kind.as_str()).eq(kinds));
+        assert_eq!(
+            (parts[0].mime_type.as_deref(), parts[0].data.as_deref()),
+            (Some("image/png"), Some("QQ=="))
+        );
+        // The turn behind it, and then it itself, with the picture in its place and gone.
+        app.send(id, "on").await;
+        let behind = places(&app, id).await[2][1].clone();
+        edit(&app, id, &behind, "on again").await.unwrap();
+        let transcript = || async { std::fs::read_to_string(home.transcript_of(&app, id).await).unwrap() };
+        assert!(transcript().await.contains("QQ=="));
+        let own = places(&app, id).await[1][1].clone();
+        edit(&app, id, &own, "in words").await.unwrap();
+        assert!(!transcript().await.contains("QQ=="));
+        assert_eq!(app.remembered(id).await, ["one", "in words"]);
+        for _ in 0..3 {
+            undo(&app, id).await.unwrap();
+        }
+        assert_eq!(app.remembered(id).await, PROMPTS);
+    }
 }
 
 /// What is left stays reachable, and the last is taken back first.
