@@ -106,9 +106,12 @@ fn count(
         }
     };
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
-    let lacking = match head.filter(|_| is_restored && format == Format::Codex) {
-        Some(head) => (head.turns + head.carried_turns).saturating_sub(own.turns() as u64),
-        None => 0,
+    let lacking = match (&own, head.filter(|_| is_restored)) {
+        // A compaction that was asked for counted as a turn, and is none there.
+        (Opened::Codex(own), Some(head)) => {
+            (head.turns + head.carried_turns).saturating_sub(own.book.turns_recorded_at_most())
+        }
+        _ => 0,
     };
     let lost = match lacking {
         0 => lost,
