@@ -7,6 +7,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::bridge::Bridge;
 use crate::carrying::{LONG, PARALLEL, with_names};
+use crate::sdk::Told;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 
@@ -160,6 +161,12 @@ fn a_branch_at_a_checkpoint_stands_when_its_source_is_deleted() {
     for folder in ["tool-results", "subagents"] {
         assert!(beside.join(folder).is_dir(), "{folder}");
     }
+    let told = Told::of(&bridge.lab);
+    let subagents = told.subagents(&source);
+    assert_eq!(
+        (subagents.len(), told.subagents(&bridge.head(branch))),
+        (1, subagents)
+    );
     fs::remove_file(&path).expect("the source");
     fs::remove_dir_all(&beside).expect("its files");
 

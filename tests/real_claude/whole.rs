@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::bridge::Bridge;
 use crate::carrying::PARALLEL;
-use crate::going_back::{branches_behind_each, edits_of_each};
+use crate::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::reading::said;
 use crate::sdk;
 use crate::support::claude::Account;
@@ -176,30 +176,7 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
     };
     let id = whole(&bridge);
     let head = bridge.head(id);
-    let native = bridge.fork(id, false);
-    assert_eq!(native.via, Some(BranchedVia::Native));
-    bridge.prompted(id, "live");
-    bridge.prompted(native.conversation.id, "on a fork");
-    let with = |prompt: &str| Prefix::with(&bridge.lab.model.first_asked(prompt), prompt);
-    with("on a fork").check_is(&with("live"), "a native fork");
-
-    let goes_on = |bridge: &Bridge, before: &str, text: &str| {
-        let turn = bridge.prompted(id, text);
-        assert_eq!(turn.upstream_id.as_str(), head);
-        let resumed = turn.resumed.expect("it was brought back");
-        assert_eq!(resumed.fidelity, Fidelity::Full);
-        asked(bridge, before).check_begins(&asked(bridge, text), text);
-        resumed.via
-    };
-    bridge.close(id);
-    assert_eq!(goes_on(&bridge, "live", "resumed"), Via::Resume);
-    bridge.stop_daemon();
-    bridge.start_daemon();
-    assert_eq!(goes_on(&bridge, "resumed", "restarted"), Via::Resume);
-    let folder = bridge.lab.scratch().join("Größe & more");
-    fs::create_dir_all(&folder).expect("a folder");
-    bridge.move_to(id, &folder).expect("conversation/move");
-    assert_eq!(goes_on(&bridge, "restarted", "moved"), Via::Resume);
+    let last = goes_through(&mut bridge, id);
 
     // Deleted with all that stands beside it, and restored from what was kept.
     bridge.close(id);
@@ -208,7 +185,7 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
     let kept = fs::read(&path).expect("the transcript");
     fs::remove_file(&path).expect("removed");
     fs::remove_dir_all(path.with_extension("")).expect("removed");
-    assert_eq!(goes_on(&bridge, "moved", "restored"), Via::Archive);
+    goes_on(&bridge, id, [last, "restored"], Via::Archive);
     let restored = bridge.lab.transcript(&head).expect("the transcript");
     assert!(fs::read(restored).expect("the transcript").starts_with(&kept));
     // And a branch of it is whole.

@@ -1,8 +1,11 @@
-//! Branches at each place of a history, and edits of each prompt, in the same words for every real agent.
+//! Branches at each place of a history, edits of each prompt, and what else a conversation goes through, in the same words for
+//! every real agent.
+
+use std::fs;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::link::{Fidelity, LinkReason};
+use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
 use crate::bridge::Bridge;
 use crate::support::model_server::user;
@@ -76,4 +79,35 @@ pub(crate) fn edits_of_each(
     let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
     whole.check_begins(&said, text);
     assert_eq!(bridge.lab.model.asked(text).last(), Some(&user(text)));
+}
+
+/// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another folder, and prompts
+/// each time: the model is sent the whole of the request before, and what came of it. The last prompt.
+pub(crate) fn goes_through(bridge: &mut Bridge, id: ConversationId) -> &'static str {
+    let native = bridge.fork(id, false);
+    assert_eq!(native.via, Some(BranchedVia::Native));
+    bridge.prompted(id, "live");
+    bridge.prompted(native.conversation.id, "on a fork");
+    asked_before(bridge, "on a fork").check_is(&asked_before(bridge, "live"), "a fork by the agent");
+    bridge.close(id);
+    goes_on(bridge, id, ["live", "resumed"], Via::Resume);
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    goes_on(bridge, id, ["resumed", "by another process"], Via::Resume);
+    let folder = bridge.lab.scratch().join("Größe & more");
+    fs::create_dir_all(&folder).expect("a folder");
+    bridge.move_to(id, &folder).expect("conversation/move");
+    goes_on(bridge, id, ["by another process", "moved"], Via::Resume);
+    "moved"
+}
+
+/// Goes on with the second prompt: the model is sent the whole of the request of the first, and what came of it.
+pub(crate) fn goes_on(bridge: &Bridge, id: ConversationId, prompts: [&str; 2], via: Via) {
+    let head = bridge.head(id);
+    let turn = bridge.prompted(id, prompts[1]);
+    assert_eq!(turn.upstream_id.as_str(), head);
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (via, Fidelity::Full));
+    let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
+    before.check_begins(&now, prompts[1]);
 }
