@@ -6,6 +6,7 @@
 
 pub mod book;
 pub mod check;
+mod cut;
 mod ending;
 mod item;
 mod line;
@@ -13,6 +14,7 @@ mod noted;
 pub mod rename;
 pub mod unpacked;
 
+pub use cut::record_number;
 pub use ending::{LastTurn, last_turn};
 pub use line::{HistoryBase, Meta};
 use noted::{LineNoted, What};

@@ -4,6 +4,7 @@
 //! conversations nor who asks.
 
 mod beginning;
+mod branch;
 mod item;
 mod kept;
 mod place;
@@ -29,6 +30,7 @@ use text::Text;
 use tree::Tree;
 
 pub use beginning::{begin_alike, counted_bytes};
+pub use branch::branch_at;
 pub use item::item_of_turn;
 pub use kept::{KEPT_BYTES, RolloutBooks};
 pub use place::{bring_back, missed_place, place_of};

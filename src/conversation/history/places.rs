@@ -8,6 +8,7 @@ use super::telling::checkpoint_id;
 use super::{History, Session};
 use crate::conversation::error::ConversationError;
 use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::codex::record_number;
 use crate::transcript::message::Part;
 use crate::transcript::opened::Opened;
 
@@ -179,17 +180,20 @@ impl History {
                 turns: turns as u64,
             });
         }
-        if let (Opened::Codex(_), Some(turn)) = (&session.open, turn) {
+        let start = messages.map_or(spot.message, |messages| messages.start);
+        let last = self.last_whole(spot.session, start..=spot.message)?;
+        let session = self.sessions.get(spot.session);
+        if let (Some(session), Some(turn)) = (session, turn)
+            && matches!(session.open, Opened::Codex(_))
+            && record_number(&session.open.record_id(last)).is_none()
+        {
             return Err(ConversationError::Unsupported(format!(
-                "the agent {} branches behind whole turns, and the message is within one: branch behind that turn, which is \
-                 {}, or behind the one before it",
+                "the version of {} that wrote this session branches behind whole turns, and the message is within one: branch \
+                 behind that turn, which is {}, or behind the one before it",
                 session.agent,
                 session.checkpoint_id(turn)
             )));
         }
-        let start = messages.map_or(spot.message, |messages| messages.start);
-        let last = self.last_whole(spot.session, start..=spot.message)?;
-        let session = self.sessions.get(spot.session);
         let end = session.map(|session| KeptEnd {
             session: session.upstream_id.clone(),
             until: checkpoint_id(

@@ -13,6 +13,8 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::{ControlFlow, Range};
 
+pub use super::cut::Cut;
+use super::cut::record_number;
 use super::item;
 use super::line::{Meta, RolloutLine};
 use super::noted::{LineNoted, RolloutNote, What};
@@ -20,25 +22,6 @@ use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::record::line_text;
 use crate::transcript::scan::{Scanned, Scanner};
-
-/// Where a part of a history ends, in the file of a session that another one continues.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// The ordinal of the first record that does not count.
-    pub ordinal: Option<u64>,
-    /// The offset of that record, uncompressed; counts where there are no ordinals.
-    pub offset: Option<u64>,
-}
-
-impl Cut {
-    /// Whether the record that begins at `offset` lies behind it.
-    pub(in crate::transcript) fn excludes(&self, ordinal: Option<u64>, offset: u64) -> bool {
-        match (ordinal, self.ordinal) {
-            (Some(ordinal), Some(end)) => ordinal >= end,
-            _ => self.offset.is_some_and(|end| offset >= end),
-        }
-    }
-}
 
 /// Where one message stands.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +121,8 @@ pub enum Growth {
 }
 
 impl BookBuilder {
-    /// A history that ends with the turn `until` of its last part, which is the part of that number, or goes on to its end.
+    /// A history that ends with the turn or the record `until` of its last part, which is the part of that number, or goes on to
+    /// its end.
     #[must_use]
     pub fn new(until: Option<(u16, &str)>) -> Self {
         Self {
@@ -164,6 +148,11 @@ impl BookBuilder {
     pub fn part(&mut self, reader: impl BufRead, upstream_id: &str, cut: Cut) -> io::Result<PartEnd> {
         self.book.parts.push(upstream_id.to_owned());
         self.book.meta = Meta::default();
+        let last = self.mark.until.as_ref().and_then(|(part, name)| {
+            let is_in_part = *part == self.part_number();
+            record_number(name).filter(|_| is_in_part)
+        });
+        let cut = cut.up_to(last);
         self.mark = Bookmark {
             until: self.mark.until.take(),
             reached: self.mark.reached,
@@ -171,7 +160,18 @@ impl BookBuilder {
             ..Bookmark::default()
         };
         self.open_turn();
-        self.go_on(reader)
+        if last.is_none() && self.mark.reached && self.ends_with_record() {
+            return Ok(self.part_end(Growth::Ignored));
+        }
+        let end = self.go_on(reader)?;
+        self.mark.reached |= last.is_some() && self.mark.last_ordinal == last;
+        Ok(end)
+    }
+
+    /// Whether the history is to end with a record, not with a turn.
+    fn ends_with_record(&self) -> bool {
+        let until = self.mark.until.as_ref();
+        until.is_some_and(|(_, name)| record_number(name).is_some())
     }
 
     /// Reads what was appended to the last part, when its growth is [taken](Growth::Taken); the reader's next byte is the one

@@ -1,0 +1,37 @@
+//! Where a part of a history ends before its file does.
+
+/// Where a part of a history ends, in the file of a session that another one continues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// The ordinal of the first record that does not count.
+    pub ordinal: Option<u64>,
+    /// The offset of that record, uncompressed; counts where there are no ordinals.
+    pub offset: Option<u64>,
+}
+
+impl Cut {
+    /// Whether the record that begins at `offset` lies behind it.
+    #[must_use]
+    pub fn excludes(&self, ordinal: Option<u64>, offset: u64) -> bool {
+        match (ordinal, self.ordinal) {
+            (Some(ordinal), Some(end)) => ordinal >= end,
+            _ => self.offset.is_some_and(|end| offset >= end),
+        }
+    }
+
+    /// The same that ends behind the record of this number at the latest.
+    #[must_use]
+    pub fn up_to(self, last: Option<u64>) -> Self {
+        let end = last.map(|last| last.saturating_add(1));
+        Self {
+            ordinal: [self.ordinal, end].into_iter().flatten().min(),
+            ..self
+        }
+    }
+}
+
+/// The number of a record by its name, of versions that number them.
+#[must_use]
+pub fn record_number(name: &str) -> Option<u64> {
+    name.strip_prefix('o')?.parse().ok()
+}
