@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod connect;
 mod demo;
+mod editor;
 mod exit;
 mod follow;
 mod output;

@@ -1,8 +1,10 @@
 //! `edit`, `undo` and `fork --at` with a real daemon and the built-in agent.
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::home::Home;
 use super::text;
@@ -108,6 +110,88 @@ fn without_a_text_the_old_prompt_is_opened_in_an_editor() {
         text(&nobody.stderr)
     );
     assert_eq!(prompts(&home, &id), ["one", "two and more"]);
+}
+
+/// What somebody has written is there still when nothing came of it, and they are told where.
+#[test]
+fn what_was_written_for_an_edit_that_is_refused_is_kept() {
+    let home = Home::new();
+    let temporary = home.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let remove = format!("'{}' rm \"$CONVERSATION\" >&2", env!("CARGO_BIN_EXE_sessionctl"));
+    let cases = [
+        ("mine, and the editor fails", "exit 1", "", 1),
+        // Meanwhile somebody else deletes the conversation.
+        ("mine", &remove, "", 4),
+        ("mine, for a program", &remove, "--json", 4),
+        // The editor takes the name of its file away.
+        (
+            "mine without a name",
+            &format!("{remove}; exec 3<\"$1\"; rm \"$1\""),
+            "",
+            4,
+        ),
+    ];
+    for (wrote, then, json, code) in cases {
+        let id = begun(&home);
+        let editor = format!("write() {{ printf '{wrote}' > \"$1\"; {then}; }}; write");
+        let arguments = ["edit", &id, "--at", "2", json];
+        let arguments: Vec<&str> = arguments.into_iter().filter(|it| !it.is_empty()).collect();
+        let edited = home
+            .command(&arguments)
+            .env("EDITOR", editor)
+            .env("TMPDIR", &temporary)
+            .env("CONVERSATION", &id)
+            .output()
+            .unwrap();
+        let told = text(&edited.stderr);
+        assert_eq!(edited.status.code(), Some(code), "{wrote}: {told}");
+        let files: Vec<_> = std::fs::read_dir(&temporary).unwrap().collect();
+        assert_eq!(files.len(), 1, "{wrote}: {files:?}");
+        let path = files[0].as_ref().unwrap().path();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), wrote);
+        let kept = format!("what you wrote is in {}", path.display());
+        assert!(told.contains(&kept), "{wrote}: {told}");
+        std::fs::remove_file(path).unwrap();
+    }
+    // What was accepted stands in the transcript.
+    let id = begun(&home);
+    let edited = home
+        .command(&["edit", &id])
+        .env("EDITOR", "write() { printf taken > \"$1\"; }; write")
+        .env("TMPDIR", &temporary)
+        .output()
+        .unwrap();
+    assert!(edited.status.success(), "{edited:?}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+}
+
+/// A picture cannot be edited as text, and does not go without a word.
+#[test]
+fn what_an_old_prompt_has_beside_its_text_is_told() {
+    let home = Home::new();
+    let id = begun(&home);
+    let picture = json!({"type": "image", "mimeType": "image/png", "data": "QUJD"});
+    let words = json!({"type": "text", "text": "look"});
+    let prompt = json!({"conversationId": id, "prompt": [words, picture, picture]});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "conversation/prompt", "params": prompt});
+    let mut socket = UnixStream::connect(home.path().join("run/sessiond.sock")).unwrap();
+    writeln!(socket, "{request}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(socket).read_line(&mut answer).unwrap();
+    assert!(answer.contains("end_turn"), "{answer}");
+    let edit = |at: &str| {
+        let editor = "more() { printf ' again' >> \"$1\"; }; more";
+        let mut command = home.command(&["edit", &id, "--at", at]);
+        let edited = command.env("EDITOR", editor).output().unwrap();
+        assert!(edited.status.success(), "{edited:?}");
+        text(&edited.stderr)
+    };
+    let told = edit("4");
+    assert!(told.contains("has 2 pictures beside its text"), "{told}");
+    assert_eq!(prompts(&home, &id), ["one", "two", "three", "look again"]);
+    let told = edit("1");
+    assert!(!told.contains("beside its text"), "{told}");
 }
 
 #[test]

@@ -1,19 +1,18 @@
 //! Going back in a conversation: `edit` and `undo`, and the places that `--at` names.
 
 use std::cell::RefCell;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::process::Command;
 
-use bridge_protocol::ConversationRef;
 use bridge_protocol::conversation::EditAnswer;
-use bridge_protocol::history::Role;
+use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient};
+use bridge_protocol::{ConversationRef, ErrorKind};
 
 use super::send::{Following, follow, prompt_of};
 use super::{Context, conversation_ref};
 use crate::cli::args::{Edit, One};
 use crate::cli::connect::Daemon;
+use crate::cli::editor::{self, Written};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM};
 use crate::cli::problem::{Outcome, Problem};
@@ -27,9 +26,17 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let at = place(&daemon, &conversation, options.at.as_deref().unwrap_or("-1")).await?;
+    let mut written = None;
     let words = match options.text.is_empty() {
         false => options.text,
-        true => vec![in_editor(&old_prompt(&daemon, &at).await?)?],
+        true => {
+            let old = old_prompt(&daemon, &at).await?;
+            if let Some(without) = &old.without {
+                let look = context.output.note_look;
+                context.output.note(&look.paint(ATTENTION, without))?;
+            }
+            vec![written.insert(editor::edited(&old.text)?).text.clone()]
+        }
     };
     let reads_stdin = words == ["-"];
     let prompt = prompt_of(&words)?;
@@ -48,12 +55,39 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
         method: "conversation/edit",
     };
     let followed = follow(context, &daemon, conversation.clone(), &prompt, following, call).await;
-    if let Some(answer) = edited.into_inner()
+    let answer = edited.into_inner();
+    if let Some(answer) = &answer
         && !context.output.json
     {
-        told(context, &options.conversation, &answer)?;
+        told(context, &options.conversation, answer)?;
     }
-    followed
+    // From the moment in which it was accepted it stands in the transcript.
+    let is_taken = answer.is_some_and(|answer| answer.link.is_some());
+    match written {
+        Some(written) if !is_taken => not_lost(context, written, followed),
+        _ => followed,
+    }
+}
+
+/// Keeps what somebody has written for an edit that came to nothing, and says where.
+fn not_lost(context: &mut Context<'_>, written: Written, followed: Outcome<Exit>) -> Outcome<Exit> {
+    let path = written.keep()?;
+    let kept = format!("what you wrote is in {}", path.display());
+    match followed {
+        // Programs are told of problems only, and it would be lost on them.
+        Ok(exit) if context.output.json => Err(Problem::new(exit, kept)),
+        Ok(exit) => {
+            context.output.note(&kept)?;
+            Ok(exit)
+        }
+        Err(problem) => {
+            let hint = match &problem.hint {
+                Some(hint) => format!("{kept}; {hint}"),
+                None => kept,
+            };
+            Err(problem.hint(hint))
+        }
+    }
 }
 
 /// Tells what an edit has changed.
@@ -80,7 +114,13 @@ fn told(context: &mut Context<'_>, conversation: &str, answer: &EditAnswer) -> O
 pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &one.conversation).await?;
-    let answer = daemon.undo(conversation, None).await?;
+    let undone = daemon.undo(conversation, None).await.map_err(Problem::from);
+    let answer = undone.map_err(|problem| match problem.kind() {
+        Some(ErrorKind::NotResumable) => {
+            problem.hint("the conversation is as it was; put the transcript back to where its agent looks for it and undo then")
+        }
+        _ => problem,
+    })?;
     if context.output.json {
         context.answer(&daemon, "conversation/undo")?;
         return Ok(Exit::Done);
@@ -129,8 +169,15 @@ pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word:
     )
 }
 
-/// The text of the prompt of the turn at a place.
-async fn old_prompt(daemon: &Daemon, at: &str) -> Outcome<String> {
+/// A prompt as it can be opened in an editor.
+struct OldPrompt {
+    text: String,
+    /// What of it the text does not hold, as a sentence.
+    without: Option<String>,
+}
+
+/// The prompt of the turn at a place.
+async fn old_prompt(daemon: &Daemon, at: &str) -> Outcome<OldPrompt> {
     if !at.starts_with("cp.") {
         return Err(Problem::new(Exit::Usage, "the new prompt is missing").hint(
             "give it behind --at, or name a step or a checkpoint to have the old prompt opened in an editor",
@@ -139,58 +186,40 @@ async fn old_prompt(daemon: &Daemon, at: &str) -> Outcome<String> {
     let turn = daemon.get_checkpoint(at.into(), None).await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
-    let parts = prompt.into_iter().flat_map(|prompt| prompt.content);
-    let texts: Vec<String> = parts
-        .filter(|part| part.kind == "text")
-        .filter_map(|part| part.text)
-        .collect();
-    Ok(texts.join("\n\n"))
+    Ok(as_text(prompt.map(|prompt| prompt.content).unwrap_or_default()))
 }
 
-/// The text as a person leaves it in `$VISUAL` or `$EDITOR`.
-fn in_editor(text: &str) -> Outcome<String> {
-    let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| {
-        let editor = std::env::var(name).ok()?;
-        Some(editor).filter(|editor| !editor.trim().is_empty())
-    });
-    let Some(editor) = editor else {
-        return Err(
-            Problem::new(Exit::Usage, "the new prompt is missing, and no editor is named")
-                .hint("give the prompt on the command line, - for standard input, or set EDITOR"),
-        );
-    };
-    let failed = |what: &str, error: std::io::Error| Problem::new(Exit::Failed, format!("{what}: {error}"));
-    let mut file = tempfile::Builder::new()
-        .prefix("prompt-")
-        .suffix(".md")
-        .tempfile()
-        .map_err(|error| failed("no file can be made for the editor", error))?;
-    file.write_all(text.as_bytes())
-        .map_err(|error| failed("the old prompt cannot be written down", error))?;
-    // As a shell does, so that EDITOR may have arguments; the file is one of them and never read as code.
-    let status = Command::new("sh")
-        .args(["-c", &format!("{editor} \"$1\""), "sh"])
-        .arg(file.path())
-        .status()
-        .map_err(|error| failed("the editor could not be started", error))?;
-    if !status.success() {
-        return Err(
-            Problem::new(Exit::Failed, format!("the editor ended with {status}"))
-                .hint("nothing was sent; the conversation is as it was"),
-        );
+/// The words of a prompt, and what it has beside them.
+fn as_text(parts: Vec<MessagePart>) -> OldPrompt {
+    let is_cut = |part: &MessagePart| part.kind == "text" && part.cut_bytes.is_some();
+    let is_cut = parts.iter().any(is_cut);
+    let (mut texts, mut pictures, mut others) = (Vec::new(), 0, 0);
+    for part in parts {
+        match (part.kind.as_str(), part.text) {
+            ("text", Some(text)) => texts.push(text),
+            ("text", None) => {}
+            ("image", _) => pictures += 1,
+            _ => others += 1,
+        }
     }
-    // Some editors put a new file in its place.
-    let mut read = std::fs::File::open(file.path())
-        .or_else(|_| file.reopen())
-        .map_err(|error| failed("the new prompt cannot be read", error))?;
-    let mut edited = String::new();
-    read.seek(SeekFrom::Start(0))
-        .and_then(|_| read.read_to_string(&mut edited))
-        .map_err(|error| failed("the new prompt cannot be read", error))?;
-    let edited = edited.trim_end_matches('\n').to_owned();
-    if edited == text.trim_end_matches('\n') {
-        return Err(Problem::new(Exit::Failed, "the prompt was left as it was")
-            .hint("nothing was sent; the conversation is as it was"));
+    let beside: Vec<String> = [
+        (pictures, "picture", "pictures"),
+        (others, "other part", "other parts"),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, many)| words::count(count, one, many))
+    .collect();
+    let said = [
+        (!beside.is_empty()).then(|| {
+            let beside = beside.join(" and ");
+            format!("the old prompt has {beside} beside its text, which the new one will not have")
+        }),
+        is_cut.then(|| "the old prompt is too long to be opened whole: its end is missing".to_owned()),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    OldPrompt {
+        text: texts.join("\n\n"),
+        without: (!said.is_empty()).then(|| said.join("; ")),
     }
-    Ok(edited)
 }

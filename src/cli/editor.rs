@@ -1,0 +1,101 @@
+//! A text that a person writes in the editor of their choice, in a file that goes with it unless it is kept.
+//!
+//! It must not know what becomes of the text.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::NamedTempFile;
+
+use super::exit::Exit;
+use super::problem::{Outcome, Problem};
+
+/// What to do about an edit that came to nothing.
+const NOTHING_SENT: &str = "nothing was sent; the conversation is as it was";
+
+/// What a person has written.
+pub(super) struct Written {
+    /// The text.
+    pub(super) text: String,
+    file: NamedTempFile,
+}
+
+impl Written {
+    /// Leaves the text where it is, for whoever wants it again.
+    ///
+    /// # Errors
+    /// That it could not be kept.
+    pub(super) fn keep(self) -> Outcome<PathBuf> {
+        let Self { text, file } = self;
+        let (_, path) = file.keep().map_err(|error| {
+            let path = error.file.path().to_owned();
+            Problem::file("keep what you wrote in", &path, &error.error)
+        })?;
+        // An editor may have taken the name away.
+        if !path.exists() {
+            fs::write(&path, text).map_err(|error| Problem::file("keep what you wrote in", &path, &error))?;
+        }
+        Ok(path)
+    }
+}
+
+/// This text as a person leaves it in `$VISUAL` or `$EDITOR`.
+///
+/// # Errors
+/// That there is no editor, that it failed, or that the text was left as it was.
+pub(super) fn edited(text: &str) -> Outcome<Written> {
+    let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| {
+        let editor = std::env::var(name).ok()?;
+        Some(editor).filter(|editor| !editor.trim().is_empty())
+    });
+    let Some(editor) = editor else {
+        return Err(
+            Problem::new(Exit::Usage, "the new prompt is missing, and no editor is named")
+                .hint("give the prompt on the command line, - for standard input, or set EDITOR"),
+        );
+    };
+    let failed = |what: &str, error: io::Error| Problem::new(Exit::Failed, format!("{what}: {error}"));
+    let mut file = tempfile::Builder::new()
+        .prefix("prompt-")
+        .suffix(".md")
+        .tempfile()
+        .map_err(|error| failed("no file can be made for the editor", error))?;
+    file.write_all(text.as_bytes())
+        .map_err(|error| failed("the old prompt cannot be written down", error))?;
+    // As a shell does, so that EDITOR may have arguments; the file is one of them and never read as code.
+    let status = Command::new("sh")
+        .args(["-c", &format!("{editor} \"$1\""), "sh"])
+        .arg(file.path())
+        .status()
+        .map_err(|error| failed("the editor could not be started", error))?;
+    let left = read_back(&mut file);
+    let is_as_it_was = |left: &str| left == text.trim_end_matches('\n');
+    if !status.success() {
+        let problem = Problem::new(Exit::Failed, format!("the editor ended with {status}"));
+        return Err(match left {
+            Ok(left) if !is_as_it_was(&left) && !left.is_empty() => {
+                let path = Written { text: left, file }.keep()?;
+                problem.hint(format!("{NOTHING_SENT}; what you wrote is in {}", path.display()))
+            }
+            _ => problem.hint(NOTHING_SENT),
+        });
+    }
+    let left = left.map_err(|error| failed("the new prompt cannot be read", error))?;
+    if is_as_it_was(&left) {
+        return Err(Problem::new(Exit::Failed, "the prompt was left as it was").hint(NOTHING_SENT));
+    }
+    Ok(Written { text: left, file })
+}
+
+/// What stands in the file now, without the end of its last line.
+fn read_back(file: &mut NamedTempFile) -> io::Result<String> {
+    // Some editors put a new file in its place, and one that has taken the name away has left ours.
+    let mut named = File::open(file.path());
+    let read = named.as_mut().unwrap_or_else(|_| file.as_file_mut());
+    let mut left = String::new();
+    read.seek(SeekFrom::Start(0))?;
+    read.read_to_string(&mut left)?;
+    Ok(left.trim_end_matches('\n').to_owned())
+}
