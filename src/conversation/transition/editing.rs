@@ -303,20 +303,23 @@ impl<R> Model<R> {
         effects: &mut Effects<R>,
     ) {
         let EarlierHead { link, dropped } = earlier;
-        self.lose_session(effects);
-        let before = Box::new(self.record.clone());
-        let mut events = self.leave_history("undo", now);
-        self.record.cwd.clone_from(&link.cwd);
-        let held = link.upstream_id.clone();
-        let appended = self.record.chain.append(link, Fidelity::Full, now);
-        self.rest(Resting::Idle);
-        self.record.failure = None;
-        self.touch(now);
-        let Some(link) = self.record.chain.head().cloned() else {
+        let mut chain = self.record.chain.clone();
+        let (cwd, held) = (link.cwd.clone(), link.upstream_id.clone());
+        let appended = chain.append(link, Fidelity::Full, now);
+        let head = chain.head().filter(|_| !appended.entries.is_empty()).cloned();
+        let Some(link) = head else {
             let error = ConversationError::Conflict("the earlier session has no id".to_owned());
             self.answer(reply, request.as_ref(), Err(error), effects);
             return;
         };
+        self.lose_session(effects);
+        let before = Box::new(self.record.clone());
+        let mut events = self.leave_history("undo", now);
+        self.record.cwd = cwd;
+        self.record.chain = chain;
+        self.rest(Resting::Idle);
+        self.record.failure = None;
+        self.touch(now);
         events.push(Event::Undone {
             link: link.clone(),
             dropped,

@@ -309,6 +309,28 @@ fn an_undo_that_cannot_be_written_changes_nothing() {
     assert!(world.is_armed(Deadline::Rewrite));
 }
 
+/// An id that no chain takes is refused before anything has changed.
+#[test]
+fn an_undo_to_a_session_without_an_id_changes_nothing() {
+    let mut world = sent();
+    world.ends("end_turn");
+    for head in ["", " "] {
+        let before = world.model.record.clone();
+        world.forget_log();
+        let reply = world.undo();
+        world.looks_back_to(head);
+        let refused = format!("answer {reply} error conflict");
+        assert_eq!(world.log(), ["look back", &refused], "{head:?}");
+        assert_eq!(world.model.record, before, "{head:?}");
+        assert_eq!(world.model.view().head, Some("s2".into()));
+    }
+    world.prompt("and on");
+    assert!(
+        world.log().contains(&"send and on".to_owned()),
+        "it is open still"
+    );
+}
+
 /// What was to follow the edit is not said on the history that the edit would have left.
 #[test]
 fn a_prompt_that_waits_behind_an_edit_goes_with_it() {

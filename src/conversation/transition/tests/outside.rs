@@ -8,7 +8,7 @@ use bridge_protocol::turn::{FailureKind, InterruptKind};
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::chain::{NewLink, undoing};
+use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part};
 use crate::conversation::error::ConversationError;
@@ -110,6 +110,20 @@ impl World {
         let job = self.job.take().expect("nobody wants to undo");
         let result = Ok(undoing(&self.disk.lineage, self.model.record.chain.links()));
         self.apply(Input::LookedBack { job, result });
+    }
+
+    /// The same, with this id for the head that is to be taken up again.
+    pub(super) fn looks_back_to(&mut self, id: &str) {
+        let job = self.job.take().expect("nobody wants to undo");
+        let mut found = undoing(&self.disk.lineage, self.model.record.chain.links());
+        match &mut found {
+            Some(Undoing::Branch(earlier)) => earlier.link.upstream_id = id.into(),
+            other => panic!("no branch is undone: {other:?}"),
+        }
+        self.apply(Input::LookedBack {
+            job,
+            result: Ok(found),
+        });
     }
 
     /// The session that was being closed is.
