@@ -205,6 +205,12 @@ pub(super) fn is_kept(services: &Services, root: &Path, id: &UpstreamId) -> bool
     })
 }
 
+/// Whether a session's transcript is kept, or may be: where what is kept cannot be read nobody knows.
+pub(super) fn may_be_kept(services: &Services, root: &Path, id: &UpstreamId) -> bool {
+    let kept = services.keeper.archive.has_transcript(&key(root, id));
+    kept.unwrap_or(true)
+}
+
 /// Puts what is kept of a session back to where its agent looks for it; from which folder that is done, where it is known.
 /// Gives what was put there.
 ///

@@ -26,6 +26,7 @@ pub mod history;
 pub mod importing;
 pub mod keeping;
 pub mod line;
+mod looking_back;
 mod moving;
 pub mod naming;
 pub mod old_bytes;

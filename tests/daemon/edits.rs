@@ -430,6 +430,94 @@ async fn a_move_is_undone() {
     }
 }
 
+/// Where nothing is left of the session to go back to, the head stays, and it is said at once.
+#[tokio::test]
+async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let old = home.transcript_of(&app, id).await;
+    let at = places(&app, id).await[1][0].clone();
+    edit(&app, id, &at, "better").await.unwrap();
+    let before = (app.get(id).await, app.lineage(id).await);
+    let aside = home.path().join("aside");
+    std::fs::rename(&old, &aside).unwrap();
+    refused(
+        undo(&app, id).await,
+        ErrorKind::NotResumable,
+        "has no transcript any more",
+    );
+    assert_eq!((app.get(id).await, app.lineage(id).await), before);
+    assert_eq!(app.remembered(id).await, ["one", "better"]);
+    std::fs::rename(&aside, &old).unwrap();
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+/// A kept copy is enough, and so is a branch's source where the branch was never prompted.
+#[tokio::test]
+async fn an_undo_goes_back_to_what_can_be_had_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let old = home.transcript_of(&app, id).await;
+    app.call("transcript/keep", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let at = places(&app, id).await[1][0].clone();
+    edit(&app, id, &at, "better").await.unwrap();
+    std::fs::remove_file(&old).unwrap();
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await, PROMPTS);
+
+    app.call(
+        "conversation/fork",
+        json!({"conversationId": id, "inPlace": true}),
+    )
+    .await
+    .unwrap();
+    let unprompted = home.transcript_of(&app, id).await;
+    let at = places(&app, id).await[2][0].clone();
+    edit(&app, id, &at, "another").await.unwrap();
+    std::fs::remove_file(&unprompted).unwrap();
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await[..3], PROMPTS);
+}
+
+/// Of transcripts that nobody here can read, none is missed.
+#[tokio::test]
+async fn an_undo_to_what_only_its_agent_can_read_is_done() {
+    let home = Home::new();
+    let agent = format!(
+        "[agents.opaque]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
+        env!("CARGO_BIN_EXE_sessiond"),
+        home.data().display()
+    );
+    home.configure(&agent);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let made = app.call(
+        "conversation/new",
+        json!({"agent": "opaque", "cwd": home.project()}),
+    );
+    let made = made.await.unwrap();
+    let id: ConversationId = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
+    app.send(id, "one").await;
+    let head = app.get(id).await.head;
+    app.call(
+        "conversation/fork",
+        json!({"conversationId": id, "inPlace": true}),
+    )
+    .await
+    .unwrap();
+    app.send(id, "two").await;
+    std::fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.get(id).await.head, head);
+}
+
 /// A session that follows one whose transcript is gone does not begin anew in silence.
 #[tokio::test]
 async fn what_stood_before_and_is_gone_is_no_fresh_start() {

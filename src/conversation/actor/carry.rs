@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
-use crate::chain::{Undoing, undoing};
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
@@ -23,10 +22,10 @@ use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
+use crate::conversation::looking_back;
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::trees;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
 use crate::conversation::work::Progress;
 use crate::store::{Change, ConversationRecord, CutPrompt};
@@ -286,20 +285,7 @@ impl Actor {
     /// Reads what there is to take back.
     fn look_back(&mut self, job: u64) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
-        let look = move || {
-            let lineage = services.store.lineage_all(record.id);
-            let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
-            let undoing = undoing(&lineage, record.chain.links());
-            if let Some(Undoing::Move { cwd }) = &undoing {
-                if let Some(id) = trees::took_along(&services.data, &record, cwd) {
-                    return Err(ConversationError::PartOfTree {
-                        undo_id: id.to_string(),
-                    });
-                }
-                climbing::check_folder(cwd)?;
-            }
-            Ok(undoing)
-        };
+        let look = move || looking_back::look_back(&services, &record);
         self.job = Some(Box::pin(async move {
             let looked = tokio::task::spawn_blocking(look).await;
             let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));

@@ -1,0 +1,73 @@
+//! What an undo would take back, as the lineage and the disk have it. Blocking; called from threads that may.
+
+use bridge_protocol::link::{Attempt, Fidelity, Via};
+
+use super::error::ConversationError;
+use super::services::Services;
+use super::{climbing, disk, keeping, trees};
+use crate::chain::{EarlierHead, Undoing, undoing};
+use crate::store::ConversationRecord;
+
+/// What the next undo of a conversation takes back; none where nothing is left to take back.
+///
+/// # Errors
+/// That the store cannot be read, that the folder to go back to cannot be used, or that nothing is left of the session to
+/// go back to.
+pub(super) fn look_back(
+    services: &Services,
+    record: &ConversationRecord,
+) -> Result<Option<Undoing>, ConversationError> {
+    let lineage = services.store.lineage_all(record.id);
+    let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
+    let undoing = undoing(&lineage, record.chain.links());
+    match &undoing {
+        Some(Undoing::Move { cwd }) => {
+            if let Some(id) = trees::took_along(&services.data, record, cwd) {
+                return Err(ConversationError::PartOfTree {
+                    undo_id: id.to_string(),
+                });
+            }
+            climbing::check_folder(cwd)?;
+        }
+        Some(Undoing::Branch(earlier)) => check_that_it_is_there(services, earlier)?,
+        None => {}
+    }
+    Ok(undoing)
+}
+
+/// Refuses to go back to a session of which nothing is left: the next prompt would find that out, when what there is now
+/// is the head no longer. An agent whose transcripts nobody here can read is trusted to have it.
+fn check_that_it_is_there(services: &Services, earlier: &EarlierHead) -> Result<(), ConversationError> {
+    let link = &earlier.link;
+    let entry = services.agent(&link.agent)?;
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(());
+    };
+    let is_gone = |id| {
+        let found = disk::transcript(&services.library, root, format, &link.cwd, id);
+        // What cannot be looked at may be there.
+        found.is_err_and(|error| disk::is_absence(&error)) && !keeping::may_be_kept(services, root, id)
+    };
+    // Agents write a session down with its first turn: a branch without one is made again from where it comes from, and a
+    // session that held nothing is begun again.
+    let is_lost = match (&link.from_upstream_id, link.turns) {
+        (Some(from), 0) => is_gone(&link.upstream_id) && is_gone(from),
+        (None, 0) => link.carried_turns > 0 && is_gone(&link.upstream_id),
+        _ => is_gone(&link.upstream_id),
+    };
+    if !is_lost {
+        return Ok(());
+    }
+    let error = format!(
+        "the session {} that it would go back to has no transcript any more, and no copy of it is kept; nothing was changed",
+        link.upstream_id
+    );
+    Err(ConversationError::NotResumable {
+        wanted: Fidelity::Partial,
+        attempts: vec![Attempt {
+            upstream_id: Some(link.upstream_id.clone()),
+            via: Via::Archive,
+            error: Some(error),
+        }],
+    })
+}
