@@ -475,7 +475,8 @@ async fn cut(
                 }
                 _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
             };
-            let (new_id, path) = disk::copy_session(library, root, &cwd, &from, Some(&until))?;
+            let noting = |id: &_, path: &_| services.note_copy(id, path);
+            let (new_id, path) = disk::copy_session(library, root, &cwd, &from, Some(&until), noting)?;
             services.old_bytes.note_copied(&new_id, &path);
             let file = disk::on_disk(library, root, &cwd, &new_id, None);
             Ok((new_id, path, Look::at(file, owed)))

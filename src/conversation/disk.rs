@@ -382,23 +382,38 @@ fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
 /// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, into the folder where the agent looks
 /// first: it may well not look where the source is (a folder that has become a link, say).
 ///
+/// The id and the place are told before anything is there.
+///
 /// # Errors
-/// When the transcript is not there, cannot be read, or the copy cannot be written.
+/// When the transcript is not there, cannot be read, or the copy cannot be written. And what is answered by who is told.
 pub(super) fn copy_session(
     library: &Library,
     root: &Path,
     cwd: &str,
     id: &UpstreamId,
     until: Option<&CheckpointId>,
+    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf), TranscriptError> {
     let source = find(library, root, cwd, id)?;
-    let new_id = Uuid::new_v4().to_string();
-    let folder = own_folder(root, Path::new(cwd));
+    let (new_id, folder) = new_place(root, cwd, note)?;
+    let name = new_id.as_str();
     let path = match until.and_then(record_uuid) {
-        Some(uuid) => cut::cut(&source, &*library.index(&source)?, &folder, &new_id, &uuid)?,
-        None => copy::copy_as(&source, &folder, &new_id)?,
+        Some(uuid) => cut::cut(&source, &*library.index(&source)?, &folder, name, &uuid)?,
+        None => copy::copy_as(&source, &folder, name)?,
     };
-    Ok((new_id.into(), path))
+    Ok((new_id, path))
+}
+
+/// An id for a copy, and the folder where it goes.
+fn new_place(
+    root: &Path,
+    cwd: &str,
+    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
+) -> Result<(UpstreamId, PathBuf), TranscriptError> {
+    let new_id = UpstreamId::from(Uuid::new_v4().to_string());
+    let folder = own_folder(root, Path::new(cwd));
+    note(&new_id, &folder.join(file_name(new_id.as_str())?))?;
+    Ok((new_id, folder))
 }
 
 /// As [`copy_session`], with what stands behind a place where records are missing joined to what stands before it. Gives the
@@ -412,17 +427,17 @@ pub(super) fn rebuild_session(
     cwd: &str,
     agent: &str,
     id: &UpstreamId,
+    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf, CheckpointId), TranscriptError> {
     let source = find(library, root, cwd, id)?;
-    let new_id = Uuid::new_v4().to_string();
-    let folder = own_folder(root, Path::new(cwd));
     let branch = library.index(&source)?.select_joined();
     let branch = branch.ok_or_else(|| TranscriptError::NotFound {
         upstream_id: id.as_str().to_owned(),
         root: root.to_path_buf(),
     })?;
-    let path = copy::copy_branch(&source, &branch, &folder, &new_id)?;
-    Ok((new_id.into(), path, checkpoint(agent, id, branch.leaf_uuid())))
+    let (new_id, folder) = new_place(root, cwd, note)?;
+    let path = copy::copy_branch(&source, &branch, &folder, new_id.as_str())?;
+    Ok((new_id, path, checkpoint(agent, id, branch.leaf_uuid())))
 }
 
 /// As much of a session's history as is asked for. What was read of its transcript for another stays in the library.
@@ -510,7 +525,7 @@ mod tests {
         };
         let cut = || {
             let place = checkpoint("claude", &id, "a1");
-            let (new_id, path) = copy_session(&library, root, CWD, &id, Some(&place)).unwrap();
+            let (new_id, path) = copy_session(&library, root, CWD, &id, Some(&place), |_, _| Ok(())).unwrap();
             let copied = std::fs::read_to_string(path).unwrap();
             let origins = copied
                 .lines()

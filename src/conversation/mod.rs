@@ -38,7 +38,7 @@ pub mod services;
 pub mod state;
 pub mod transition;
 mod trees;
-mod untold;
+pub mod untold;
 pub mod upstream;
 pub mod wakings;
 pub mod work;

@@ -1,13 +1,13 @@
 //! What every conversation needs from the rest of the daemon. Shared, and without state of any one conversation.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_protocol::AgentName;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
+use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
@@ -15,6 +15,7 @@ use crate::agent::failure::plain;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::Store;
+use crate::transcript::TranscriptError;
 use crate::transcript::library::Library;
 
 use super::error::ConversationError;
@@ -23,6 +24,7 @@ use super::growth::TurnEnds;
 use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
 use super::state::Rules;
+use super::untold::CopyNotes;
 use super::wakings::Wakings;
 
 /// The rest of the daemon, as a conversation sees it.
@@ -49,6 +51,8 @@ pub struct Services {
     pub turn_ends: TurnEnds,
     /// How much of transcripts is not new, for the same.
     pub old_bytes: OldBytes,
+    /// Copies of transcripts that are being made.
+    pub copies: CopyNotes,
     /// When conversations go on by themselves.
     pub wakings: Wakings,
     /// Copies of transcripts.
@@ -56,6 +60,14 @@ pub struct Services {
 }
 
 impl Services {
+    /// Notes a copy of a transcript before it is made.
+    ///
+    /// # Errors
+    /// As [`CopyNotes::note`].
+    pub(super) fn note_copy(&self, id: &UpstreamId, transcript: &Path) -> Result<(), TranscriptError> {
+        self.copies.note(&self.store, id, transcript)
+    }
+
     /// The agent of this name.
     ///
     /// # Errors

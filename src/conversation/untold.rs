@@ -1,6 +1,29 @@
-//! A copy of a transcript until somebody is told of it.
+//! Copies of transcripts until somebody is told of them.
+//!
+//! Owns what is noted of each copy before it is made, in a folder of its own: a daemon that finds the note and no conversation
+//! that has the session removes what a killed one left. Blocks.
 
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bridge_protocol::UpstreamId;
+use serde::{Deserialize, Serialize};
+
+use super::services::chain_text;
+use crate::store::Store;
+use crate::transcript::TranscriptError;
+use crate::transcript::copy::remove_copy;
+
+/// The folder below the daemon's own in which notes are.
+const FOLDER: &str = "copies";
+
+/// How many notes are remembered that may be of no use any more: more than copies are made at a time. Those of copies that came
+/// to nothing are among them; what is forgotten the next start clears away.
+const REMEMBERED: usize = 64;
 
 /// A copy of a transcript that nobody was told of. Dropped before it is taken into use, it is of no use, and goes.
 #[derive(Debug)]
@@ -22,10 +45,218 @@ impl UntoldCopy {
 impl Drop for UntoldCopy {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
-        if let Err(error) = std::fs::remove_file(path) {
-            tracing::warn!(path = %path.display(), %error, "a copy that is of no use could not be removed");
+        if let Err(error) = remove_copy(path) {
+            tracing::warn!(path = %path.display(), error = chain_text(&error), "a copy that is of no use could not be removed");
         }
-        // What came along with it, where there was anything.
-        let _none = std::fs::remove_dir_all(path.with_extension(""));
+    }
+}
+
+/// A copy that is about to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Note {
+    upstream_id: UpstreamId,
+    transcript: PathBuf,
+}
+
+/// The notes of all copies.
+#[derive(Debug)]
+pub struct CopyNotes {
+    folder: PathBuf,
+    /// Those of daemons before this one.
+    earlier: Vec<PathBuf>,
+    /// Those of this one that may be of no use any more.
+    noted: Mutex<VecDeque<Note>>,
+}
+
+impl CopyNotes {
+    /// Those in the data folder. What is there already is from before.
+    #[must_use]
+    pub fn below(data: &Path) -> Self {
+        let folder = data.join(FOLDER);
+        let earlier = match fs::read_dir(&folder) {
+            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!(path = %folder.display(), %error, "which copies were begun cannot be looked at");
+                }
+                Vec::new()
+            }
+        };
+        Self {
+            folder,
+            earlier,
+            noted: Mutex::default(),
+        }
+    }
+
+    /// Notes a copy that is about to be made as the transcript of this session.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`]; then it must not be made.
+    pub fn note(
+        &self,
+        store: &Store,
+        upstream_id: &UpstreamId,
+        transcript: &Path,
+    ) -> Result<(), TranscriptError> {
+        let note = Note {
+            upstream_id: upstream_id.clone(),
+            transcript: transcript.to_owned(),
+        };
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.retain(|note| match is_somebodys(store, note) {
+            Some(true) => remove(&self.path(note)).is_err(),
+            Some(false) | None => true,
+        });
+        if noted.len() >= REMEMBERED {
+            noted.pop_front();
+        }
+        noted.push_back(note.clone());
+        drop(noted);
+        let path = self.path(&note);
+        self.write(&path, &note)
+            .map_err(TranscriptError::io("write", &path))
+    }
+
+    /// Ends what daemons before this one have begun: a copy whose session no conversation has goes. To be called when all that
+    /// they have left of turns has its end.
+    pub fn settle(&self, store: &Store) {
+        for path in &self.earlier {
+            let note: Note = match fs::read(path).map(|bytes| serde_json::from_slice(&bytes)) {
+                Ok(Ok(note)) => note,
+                // The copy was not begun before its note was whole.
+                Ok(Err(_)) => {
+                    let _is_told = remove(path);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "the note of a copy cannot be read; what was made of it stays, and the note too");
+                    continue;
+                }
+            };
+            match is_somebodys(store, &note) {
+                Some(true) => {}
+                Some(false) => {
+                    if let Err(error) = remove_copy(&note.transcript) {
+                        tracing::warn!(path = %note.transcript.display(), error = chain_text(&error), "a copy that nobody was told of could not be removed; the next start tries again");
+                        continue;
+                    }
+                    tracing::info!(upstream_id = %note.upstream_id, "a copy that nobody was told of was removed");
+                }
+                None => continue,
+            }
+            let _is_told = remove(path);
+        }
+    }
+
+    fn path(&self, note: &Note) -> PathBuf {
+        self.folder.join(note.upstream_id.as_str())
+    }
+
+    fn write(&self, path: &Path, note: &Note) -> io::Result<()> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.folder)?;
+        let mut file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(&serde_json::to_vec(note)?)?;
+        file.sync_all()?;
+        File::open(&self.folder)?.sync_all()
+    }
+}
+
+/// Whether a conversation has the session; nothing where that cannot be read.
+fn is_somebodys(store: &Store, note: &Note) -> Option<bool> {
+    match store.owners(&note.upstream_id, None) {
+        Ok(owners) => Some(!owners.is_empty()),
+        Err(error) => {
+            tracing::warn!(upstream_id = %note.upstream_id, error = chain_text(&error), "whose a copy is cannot be read");
+            None
+        }
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = fs::remove_file(path);
+    if let Err(error) = &removed {
+        tracing::warn!(path = %path.display(), %error, "the note of a copy could not be removed");
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::ConversationId;
+    use uuid::Uuid;
+
+    use crate::store::{Change, TranscriptRoot};
+
+    use super::*;
+
+    /// Everything that a copy may have left, by its id: the names and whether they are folders.
+    fn leave(folder: &Path, id: &str) -> PathBuf {
+        for name in [format!("{id}/subagents"), format!(".{id}.files.tmp")] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        for name in [
+            format!("{id}.jsonl"),
+            format!(".{id}.copy.tmp"),
+            format!("{id}/subagents/agent-1.jsonl"),
+        ] {
+            fs::write(folder.join(name), "{}\n").unwrap();
+        }
+        folder.join(format!("{id}.jsonl"))
+    }
+
+    #[tokio::test]
+    async fn what_no_conversation_has_goes_at_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, project) = (folder.path().join("data"), folder.path().join("project"));
+        fs::create_dir_all(&project).unwrap();
+        let store = Store::ephemeral().unwrap();
+        let notes = CopyNotes::below(&data);
+        let stranger = leave(&project, "strange");
+        let mine = leave(&project, "mine");
+        for (id, path) in [("nobodys", leave(&project, "nobodys")), ("mine", mine.clone())] {
+            notes.note(&store, &id.into(), &path).unwrap();
+        }
+        let held = Change {
+            upstream: vec![(
+                Uuid::new_v4().to_string().parse::<ConversationId>().unwrap(),
+                TranscriptRoot::new("/root"),
+                "mine".into(),
+            )],
+            ..Change::default()
+        };
+        store.commit(held).await.unwrap();
+        fs::write(data.join(FOLDER).join("torn"), "{\"upstr").unwrap();
+
+        let next = CopyNotes::below(&data);
+        // What is begun in the meantime is none of an earlier daemon's.
+        let running = leave(&project, "running");
+        next.note(&store, &"running".into(), &running).unwrap();
+        next.settle(&store);
+        let left: Vec<String> = names(&project);
+        for id in ["mine", "running", "strange"] {
+            assert!(
+                left.iter().any(|name| name == &format!("{id}.jsonl")),
+                "{id}: {left:?}"
+            );
+        }
+        assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
+        assert!(stranger.exists() && mine.exists());
+        assert_eq!(names(&data.join(FOLDER)), ["running"]);
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
     }
 }

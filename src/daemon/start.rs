@@ -29,6 +29,7 @@ use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
@@ -267,14 +268,16 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
+        copies: CopyNotes::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
         keeper: Keeper::new(paths.data.join("kept"), keep_rules(&config, arguments)),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
     let prepared = async {
-        // Nothing to do unless the last life was ended within an import or a move. Nobody is served before it is done, who may import.
+        // Nothing to do unless the last life was ended within an import, a copy or a move. Nobody is served before it is done, who may import.
         registry.take_back_imports().await;
+        registry.settle_copies().await;
         registry.settle_moves().await;
         registry.settle_trees().await;
         registry.watch_transcripts().await;

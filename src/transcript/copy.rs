@@ -82,7 +82,49 @@ pub fn create_beside(
     new_id: &str,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
 ) -> Result<PathBuf, TranscriptError> {
-    create_in(source.parent().unwrap_or(Path::new(".")), new_id, fill)
+    let folder = source.parent().unwrap_or(Path::new("."));
+    create_under(folder, new_id, &format!(".{new_id}.fork.tmp"), fill)
+}
+
+/// Removes the copy of this name, whether or not it was finished, with what came along with it. For whoever noted it before it
+/// was made and was ended meanwhile.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
+    let folder = transcript.parent().unwrap_or(Path::new("."));
+    let id = transcript
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    let removed = [
+        (
+            transcript.to_owned(),
+            fs::remove_file as fn(PathBuf) -> io::Result<()>,
+        ),
+        (folder.join(unfinished(id)), fs::remove_file),
+        (transcript.with_extension(""), fs::remove_dir_all),
+        (folder.join(unfinished_files(id)), fs::remove_dir_all),
+    ];
+    for (path, remove) in removed {
+        match remove(path.clone()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(TranscriptError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a copy is called until it is whole.
+fn unfinished(new_id: &str) -> String {
+    format!(".{new_id}.copy.tmp")
+}
+
+/// What the folder of the files is called that come along with a copy, until they are all there.
+pub(super) fn unfinished_files(new_id: &str) -> String {
+    format!(".{new_id}.files.tmp")
 }
 
 /// Writes a file that only its owner may read, whole or not at all, and never over one that is there: `fill` writes its
@@ -172,11 +214,21 @@ pub(super) fn create_in(
     new_id: &str,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
 ) -> Result<PathBuf, TranscriptError> {
+    create_under(folder, new_id, &unfinished(new_id), fill)
+}
+
+fn create_under(
+    folder: &Path,
+    new_id: &str,
+    until_whole: &str,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
+) -> Result<PathBuf, TranscriptError> {
     let target = folder.join(locate::file_name(new_id)?);
     if target.symlink_metadata().is_ok() {
         return Err(TranscriptError::AlreadyExists { path: target });
     }
-    create(&target, fill)?;
+    let (temporary, ()) = fill_temporary(&folder.join(until_whole), fill)?;
+    settle(&temporary, &target)?;
     Ok(target)
 }
 

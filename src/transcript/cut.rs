@@ -83,7 +83,7 @@ pub fn cut(
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
     let lines = Source::new(file, index.bytes(), HELD_LINE_BYTES);
     copy::make_folder(folder)?;
-    let mut files = Beside::new(source, folder, new_id);
+    let mut files = Beside::new(source, folder, new_id).called(copy::unfinished_files(new_id));
     let made = copy::create_in(folder, new_id, |writer| {
         let mut cutter = Cutter::new(index, &branch, old_id(source), new_id, &mut files);
         let cut = cutter.write(lines, writer);

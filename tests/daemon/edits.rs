@@ -10,6 +10,8 @@ use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
+use crate::carrying::files_below;
+use crate::gate::Gate;
 use crate::home::Home;
 use crate::support::{App, refused, told, within};
 
@@ -338,6 +340,36 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     assert_eq!(app.get(id).await.head, source);
     assert!(!app.get(id).await.cut_short);
     assert_eq!(app.remembered(id).await, PROMPTS);
+}
+
+/// What was made for an edit whose daemon was killed before anybody was told of it is nobody's, and goes.
+#[tokio::test]
+async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let transcripts = || files_below(&home.data().join("loopback/projects"));
+    let before = transcripts();
+    let at = places(&app, id).await[1][0].clone();
+    gate.hold("session/resume");
+    let mut raw = daemon.raw().await;
+    let params = json!({"conversationId": id, "at": at, "prompt": "better"});
+    raw.send("conversation/edit", params).await;
+    gate.wait_until_held();
+    assert_eq!(transcripts().len(), before.len() + 1, "the branch was cut");
+    daemon.kill();
+    let daemon = home.start();
+    assert_eq!(transcripts(), before);
+    assert!(files_below(&home.data().join("copies")).is_empty());
+    let app = daemon.app().await;
+    assert_eq!(app.remembered(id).await, PROMPTS);
+    edit(&app, id, &at, "better").await.unwrap();
+    // What a conversation has by now stays.
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(app.remembered(id).await, ["one", "better"]);
 }
 
 #[tokio::test]

@@ -155,13 +155,15 @@ impl Climber {
         let copied = tokio::task::spawn_blocking(move || {
             let library = &services.library;
             let agent = agent.as_str();
+            let noting = |id: &_, path: &_| services.note_copy(id, path);
             let (new_id, path, place) = match via {
                 Via::Rebuilt => {
-                    let (new_id, path, end) = disk::rebuild_session(library, &root, &cwd, agent, &id)?;
+                    let (new_id, path, end) =
+                        disk::rebuild_session(library, &root, &cwd, agent, &id, noting)?;
                     (new_id, path, Some(end))
                 }
                 _ => {
-                    let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref())?;
+                    let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref(), noting)?;
                     let end = || disk::last_checkpoint(library, &root, &cwd, agent, &id);
                     (new_id, path, cut.or_else(end))
                 }

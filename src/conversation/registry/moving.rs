@@ -79,6 +79,19 @@ impl Registry {
             .await
     }
 
+    /// Removes the copies of transcripts that a daemon before this one has made and told nobody of.
+    pub async fn settle_copies(&self) {
+        let services = Arc::clone(&self.services);
+        // A store that is not kept does not know whose they are.
+        if services.store.status().is_ephemeral {
+            return;
+        }
+        let work = move || services.copies.settle(&services.store);
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::warn!(%error, "what copies have left could not be looked at");
+        }
+    }
+
     /// Ends the moves that a daemon before this one did not bring to their end.
     pub async fn settle_moves(&self) {
         let services = Arc::clone(&self.services);

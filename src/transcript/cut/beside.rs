@@ -43,6 +43,8 @@ pub(super) struct Beside<'a> {
     said: Vec<Part>,
     /// Where the files are.
     made: Option<Made>,
+    /// What their folder is called until all of them are there.
+    until_whole: String,
 }
 
 /// A folder that is removed unless it stays.
@@ -63,7 +65,13 @@ impl<'a> Beside<'a> {
             relocation: Relocation::default(),
             said: Vec::new(),
             made: None,
+            until_whole: format!(".{}.tmp", Uuid::new_v4()),
         }
+    }
+
+    /// The same, with this name for the folder of the files until all of them are there.
+    pub(super) fn called(self, until_whole: String) -> Self {
+        Self { until_whole, ..self }
     }
 
     /// Takes the files that a record names, and says what is to stand in its line instead.
@@ -208,7 +216,7 @@ impl<'a> Beside<'a> {
         let made = match &mut self.made {
             Some(made) => made,
             none => none.insert(Made {
-                folder: self.folder.join(format!(".{}.tmp", Uuid::new_v4())),
+                folder: self.folder.join(&self.until_whole),
                 stays: false,
             }),
         };

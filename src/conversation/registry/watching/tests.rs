@@ -29,6 +29,7 @@ use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
+use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
 use crate::store::{Change, ConversationRecord, Store};
 use crate::transcript::library::Library;
@@ -207,6 +208,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
+        copies: CopyNotes::below(data),
         wakings: Wakings::new(1),
         keeper: Keeper::new(data.join("kept"), KeepRules::default()),
     }))
