@@ -202,8 +202,11 @@ impl Finished {
                 step.stays = !self.is_ours.get(number).copied().unwrap_or_default();
                 continue;
             }
+            // Two folders may have one name at the agent: to the other one it is no way back.
+            let is_from = |to: &String| then.folders.iter().any(|(from, _)| from == to);
+            let leads_back = step.folders.iter().all(|(_, to)| is_from(to));
             let original = kept(&self.folder, number);
-            if original.exists() {
+            if leads_back && original.exists() {
                 let folders = then.folders.iter().rev();
                 step.folders = folders.map(|(from, to)| (to.clone(), from.clone())).collect();
                 step.content = Content::Restored { original };

@@ -113,7 +113,12 @@ impl Stage {
 
     /// The steps of the way back.
     fn back(&self, id: &str) -> Vec<Step> {
-        let folders = [(NEW.to_owned(), OLD.to_owned())];
+        self.back_to(OLD, id)
+    }
+
+    /// The same, to a folder that the agent calls by the same name.
+    fn back_to(&self, to: &str, id: &str) -> Vec<Step> {
+        let folders = [(NEW.to_owned(), to.to_owned())];
         let mut steps = Vec::new();
         for session in ["s1", "s2"] {
             let transcript = self.at(&format!("-home-u-other/{session}.jsonl"));
@@ -227,6 +232,25 @@ fn what_was_said_in_the_new_place_comes_back_too() {
     );
     assert_eq!(stage.read("-home-u-my-app/s2.jsonl"), record("6", OLD));
     assert!(!stage.at("-home-u-other").exists());
+}
+
+/// Agents call two folders by one name: what goes from elsewhere to the second does not find in its records the first one, which
+/// it came from.
+#[test]
+fn the_way_to_another_folder_of_the_same_name_is_no_way_back() {
+    let stage = Stage::new();
+    let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+    let there = stage.read("-home-u-other/s1.jsonl");
+    let (_, mut on) = stage.begin(stage.back_to("/home/u/my-app", &id));
+    carry_out(&mut on).unwrap();
+    on.keep().unwrap();
+    let cwd = |folder: &str| format!(r#""cwd":"{folder}"#);
+    assert_eq!(
+        stage.read("-home-u-my-app/s1.jsonl"),
+        there.replace(&cwd(NEW), &cwd("/home/u/my-app"))
+    );
 }
 
 /// Breaks moves off behind each change on disk; the next start takes them back, or finds them done.
