@@ -334,11 +334,19 @@ fn copy_lines<'a>(
     })
 }
 
+/// The folders that have to be made for one to be there, the outermost first.
+#[must_use]
+pub fn missing_folders(folder: &Path) -> Vec<&Path> {
+    let mut missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    missing.reverse();
+    missing
+}
+
 /// Makes a folder for transcripts, where it is missing.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
-pub(super) fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
+pub fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
     // As the agent makes it: nobody else may look into its transcripts.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(TranscriptError::io("make the folder", folder))

@@ -33,6 +33,8 @@ pub mod rollouts;
 mod scan;
 pub mod shelf;
 pub mod summary;
+#[cfg(test)]
+mod tests;
 pub mod watch;
 pub mod worktrees;
 

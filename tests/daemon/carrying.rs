@@ -63,7 +63,7 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The cwd of every record of a transcript that has one.
-fn folders_in(transcript: &Path) -> Vec<String> {
+pub(crate) fn folders_in(transcript: &Path) -> Vec<String> {
     let text = fs::read_to_string(transcript).unwrap();
     let records = text
         .lines()

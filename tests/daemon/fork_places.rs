@@ -1,5 +1,7 @@
 //! Forks at a checkpoint or a message: the branch has what stands up to it and no more, and the source stays as it was.
 
+use std::path::PathBuf;
+
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, ForkAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
@@ -7,7 +9,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
-use crate::home::Home;
+use crate::home::{Daemon, Home};
 use crate::support::{App, told, within};
 
 async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Result<ForkAnswer, BridgeError> {
@@ -25,13 +27,19 @@ async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Res
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
 
+/// A conversation of these prompts, with its transcript.
+async fn with_a_past(daemon: &Daemon<'_>, home: &Home) -> (App, ConversationId, PathBuf) {
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let source = home.transcript_of(&app, id).await;
+    (app, id, source)
+}
+
 #[tokio::test]
 async fn a_branch_has_the_turns_up_to_its_checkpoint() {
     let home = Home::new();
     let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
-    let source = home.transcript_of(&app, id).await;
+    let (app, id, source) = with_a_past(&daemon, &home).await;
     let before = std::fs::read(&source).unwrap();
     for (index, checkpoint) in app.checkpoints(id).await.into_iter().enumerate() {
         let fork = fork_at(&app, id, false, checkpoint.id.as_str()).await.unwrap();
@@ -54,9 +62,7 @@ async fn a_branch_has_the_turns_up_to_its_checkpoint() {
 async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
     let home = Home::new();
     let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
-    let source = home.transcript_of(&app, id).await;
+    let (app, id, source) = with_a_past(&daemon, &home).await;
     let before = std::fs::read(&source).unwrap();
     let messages = app.messages(id).await;
     let kinds: Vec<&str> = messages.iter().map(|(_, kind)| kind.as_str()).collect();

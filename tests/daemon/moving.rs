@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, MoveAnswer, MovedKind};
@@ -11,7 +11,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
 use serde_json::{Value, json};
 
-use crate::carrying::files_below;
+use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
 use crate::support::{App, refused};
 
@@ -32,17 +32,6 @@ pub(crate) fn agents_files(home: &Home) -> BTreeMap<PathBuf, String> {
             let text = fs::read_to_string(&path).unwrap();
             (path, text)
         })
-        .collect()
-}
-
-/// The cwd of every record of a transcript that has one.
-fn folders_in(transcript: &Path) -> Vec<String> {
-    let text = fs::read_to_string(transcript).unwrap();
-    let records = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records
-        .filter_map(|record| record["cwd"].as_str().map(str::to_owned))
         .collect()
 }
 

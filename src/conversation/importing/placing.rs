@@ -3,9 +3,8 @@
 //! Owns what was put there, and takes it away again unless somebody keeps it. Blocks.
 
 use std::error::Error;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
@@ -79,16 +78,10 @@ impl Placed {
     }
 
     fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
-        let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
-        for folder in missing.iter().rev() {
-            self.plan.folder(folder)?;
+        for missing in copy::missing_folders(folder) {
+            self.plan.folder(missing)?;
         }
-        // As the agents make them: nobody else may look in.
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(TranscriptError::io("make the folder", folder))
+        copy::make_folder(folder)
     }
 }
 

@@ -6,18 +6,14 @@ use serde_json::json;
 
 use super::*;
 use crate::transcript::reading::{self, turns};
+use crate::transcript::tests::{self, NEW, OLD};
 
 mod files;
 
-const OLD: &str = "11111111-1111-4111-8111-111111111111";
-const NEW: &str = "22222222-2222-4222-8222-222222222222";
 const NEWER: &str = "33333333-3333-4333-8333-333333333333";
 
 fn transcript(lines: &[String]) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join(format!("{OLD}.jsonl"));
-    fs::write(&path, lines.join("\n") + "\n").expect("a file");
-    (folder, path)
+    tests::transcript((lines.join("\n") + "\n").as_bytes())
 }
 
 fn cut_at(source: &Path, new_id: &str, last_uuid: &str) -> PathBuf {
@@ -33,18 +29,8 @@ fn records(path: &Path) -> Vec<Value> {
 }
 
 fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
-    let origin = if kind == "user" {
-        r#","origin":{"kind":"human"}"#
-    } else {
-        ""
-    };
-    let parent = match parent {
-        "" => "null".to_owned(),
-        parent => format!("\"{parent}\""),
-    };
-    format!(
-        r#"{{"parentUuid":{parent},"type":"{kind}","slug":"a-plan","uuid":"{uuid}","sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}},"turnAttributionKey":"{uuid}"}}"#
-    )
+    let own = format!(r#","slug":"a-plan","turnAttributionKey":"{uuid}""#);
+    tests::chain(uuid, parent, kind, text, &own)
 }
 
 fn uuids(records: &[Value]) -> HashMap<String, String> {

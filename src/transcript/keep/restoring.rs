@@ -14,7 +14,7 @@ use super::{Archive, Key};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{HistoryBase, read_meta};
-use crate::transcript::copy::{fill_temporary, settle};
+use crate::transcript::copy::{fill_temporary, missing_folders, settle};
 use crate::transcript::locate::{is_absence, located, own_folder};
 use crate::transcript::rollouts::{self, LINEAGE_LIMIT, place_of};
 
@@ -215,7 +215,7 @@ fn write(folder: &Folder, name: &str, path: &Path, root: &Path) -> Result<bool, 
         return Ok(false);
     };
     let parent = path.parent().unwrap_or(root);
-    let missing: Vec<&Path> = parent.ancestors().take_while(|folder| !folder.exists()).collect();
+    let missing = missing_folders(parent);
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -246,7 +246,7 @@ fn write(folder: &Folder, name: &str, path: &Path, root: &Path) -> Result<bool, 
         Err(TranscriptError::AlreadyExists { .. }) if name.contains('/') => return Ok(false),
         Err(error) => return Err(error),
     }
-    for made in missing {
+    for made in missing.into_iter().rev() {
         let above = made.parent().unwrap_or(root);
         let synced = File::open(above).and_then(|folder| folder.sync_all());
         synced.map_err(TranscriptError::io("sync the folder", above))?;

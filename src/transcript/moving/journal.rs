@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::TranscriptError;
-use super::super::copy::rename_if_free;
+use super::super::copy::{missing_folders, rename_if_free};
 use super::comparing::is_same;
 use super::{Content, Kind, Step, settings};
 
@@ -110,9 +110,7 @@ impl Journal {
         let mut folders = Vec::new();
         for step in &steps {
             let target = step.to.parent().unwrap_or(Path::new("/"));
-            let mut missing: Vec<_> = target.ancestors().take_while(|folder| !folder.exists()).collect();
-            missing.reverse();
-            for folder in missing {
+            for folder in missing_folders(target) {
                 if !folders.iter().any(|known| known == folder) {
                     folders.push(folder.to_owned());
                 }
