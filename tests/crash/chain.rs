@@ -61,6 +61,15 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
         ledger.id,
         entries.len()
     );
+    let is_news = |entry: &&Value| !ledger.lineage.contains_key(&entry["seq"].as_u64().unwrap());
+    let news: Vec<&Value> = entries.iter().filter(is_news).collect();
+    if news.iter().any(|entry| entry["reason"] == "edited") {
+        ledger.history_was_edited();
+    }
+    // A move is undone for each session that it took along, the head last.
+    if let Some(head) = news.iter().rfind(|entry| entry["reason"] == "undone") {
+        ledger.history_was_undone(head);
+    }
     for entry in entries {
         let is_news = !ledger.lineage.contains_key(&entry["seq"].as_u64().unwrap());
         let lost_something = entry["fidelity"] != "full" && entry["reason"] != "reset";

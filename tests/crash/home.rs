@@ -65,6 +65,13 @@ impl Home {
         lines[lines.len().saturating_sub(120)..].join("\n")
     }
 
+    /// What they said of this; for the same.
+    pub(crate) fn words_about(&self, what: &str) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(what)).collect();
+        lines.join("\n")
+    }
+
     /// The daemon as a command of its own environment.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));

@@ -21,6 +21,22 @@ pub(crate) struct Unanswered {
     pub(crate) text: Option<String>,
 }
 
+/// What a conversation had when its head was left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    pub(crate) history: Vec<String>,
+    pub(crate) missing: usize,
+}
+
+/// What is about to become of a history.
+#[derive(Clone, Debug)]
+pub(crate) enum Changing {
+    /// Only what stands before the turn that is replaced is left.
+    Edit { kept: Vec<String> },
+    /// What it was before the last change, or, by this head, where it was before the last move.
+    Undo { head: String },
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
@@ -61,6 +77,12 @@ pub(crate) struct Ledger {
     /// Whether a session was lost with its transcript since the last new beginning, so that nothing may be left.
     pub(crate) may_be_lost: bool,
     pub(crate) deleted: bool,
+    /// The folders that it may be in; one when the last move was acknowledged.
+    pub(crate) folders: BTreeSet<String>,
+    /// What it had when these sessions were left.
+    pub(crate) left: BTreeMap<String, Past>,
+    /// What may have become of the history although nobody was told.
+    pub(crate) changing: Option<Changing>,
 }
 
 impl Ledger {
@@ -69,6 +91,7 @@ impl Ledger {
         let mut ledger = Self {
             id: text(conversation, "id"),
             titles: vec![text(conversation, "title")],
+            folders: [text(conversation, "cwd")].into(),
             ..Self::default()
         };
         ledger.saw_conversation(conversation);
@@ -134,6 +157,10 @@ impl Ledger {
             .entry(self::text(turn, "turnId"))
             .or_insert_with(|| turn.clone());
         assert_eq!(known, turn, "{}: a turn ended in two ways", self.id);
+        if turn["stopReason"] == "failed" && turn["resumed"]["fidelity"] == "text" {
+            // What is recalled leaves out a turn that failed at the model, and with it the words that stood before its prompt.
+            self.history.clear();
+        }
         if turn["stopReason"] == "end_turn" && !self.history.iter().any(|known| known == text) {
             self.history.push(text.to_owned());
         }
@@ -148,6 +175,11 @@ impl Ledger {
                 self.saw_upstream(&event["from"]);
                 self.saw_upstream(&event["to"]);
             }
+            "edited" => {
+                self.saw_link(&event["link"]);
+                self.history_was_edited();
+            }
+            "undone" => self.history_was_undone(&event["link"]),
             "forked" if event["conversationId"] == self.id.as_str() => self.saw_link(&event["link"]),
             "promptAccepted" => self.saw_accepted(event),
             "turnEnded" => {
@@ -181,8 +213,38 @@ impl Ledger {
         self.accepted.insert(text(event, "turnId"), prompt);
     }
 
+    /// The edit that is on its way is done: what it replaces is no part of the history any more.
+    pub(crate) fn history_was_edited(&mut self) {
+        if let Some(Changing::Edit { kept }) = &self.changing {
+            self.history.clone_from(kept);
+            self.changing = None;
+            // What was asked in the turns that are left is asked no more.
+            self.open_questions.clear();
+        }
+    }
+
+    /// The undo that is on its way is done: this is the head again.
+    pub(crate) fn history_was_undone(&mut self, link: &Value) {
+        let Some(Changing::Undo { head }) = self.changing.take() else {
+            return;
+        };
+        self.saw_link(link);
+        self.folders = [text(link, "cwd")].into();
+        let id = text(link, "upstreamId");
+        if id == head {
+            return;
+        }
+        self.open_questions.clear();
+        // One that was left before this ledger began is not known.
+        let past = self.left.get(&id).cloned().unwrap_or_default();
+        self.history = past.history;
+        self.missing = past.missing.max(self.missing);
+    }
+
     /// The chain was emptied.
     pub(crate) fn begin_anew(&mut self) {
+        self.left.clear();
+        self.changing = None;
         self.resets += 1;
         self.history.clear();
         self.missing = 0;

@@ -13,10 +13,12 @@
 
 mod chain;
 mod client;
+mod going_back;
 mod home;
 #[path = "../support/in_order.rs"]
 mod in_order;
 mod ledger;
+mod places;
 mod processes;
 mod random;
 mod room;

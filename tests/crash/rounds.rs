@@ -10,7 +10,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::client::Client;
+use crate::going_back::FOLDERS;
 use crate::home::{Daemon, Home, PATIENCE, signal};
+use crate::places::verify_places;
 use crate::random::Random;
 use crate::signs::Watched;
 use crate::verify::Ending;
@@ -123,8 +125,12 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     eprintln!("CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
     let home = Home::new(CONFIG);
     let mut random = Random::new(seed);
+    let folders = FOLDERS.map(|below| home.project() + below).to_vec();
+    for folder in &folders {
+        std::fs::create_dir_all(folder).unwrap();
+    }
     let mut workers: Vec<Worker> = (0..CLIENTS)
-        .map(|number| Worker::new(number, seed, home.socket(), home.project()))
+        .map(|number| Worker::new(number, seed, home.socket(), folders.clone()))
         .collect();
     let mut daemon = home.start();
     for round in 0..rounds {
@@ -159,6 +165,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
         }
         daemon = home.start();
         home.assert_only_those_of(&daemon);
+        verify_places(&home, &workers, &told);
         verify_list(&home, &workers);
         let ending = match blow {
             Blow::Daemon | Blow::WithAgents { .. } => Ending::Killed,
@@ -167,6 +174,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
         workers = each(workers, &told, move |worker| worker.verify(ending));
         workers = each(workers, &told, Worker::verify_histories);
     }
+    verify_places(&home, &workers, "after the last round");
     daemon.stop();
     home.assert_at_rest();
     tell(&workers);
@@ -266,11 +274,14 @@ fn tell(workers: &[Worker]) {
         all.repeated += figures.repeated;
         all.cut_short += figures.cut_short;
         all.held += figures.held;
+        all.edits += figures.edits;
+        all.undos += figures.undos;
+        all.moves += figures.moves;
         conversations += worker.active.len() + worker.retired.len();
     }
     eprintln!("{conversations} conversations, {all:?}");
     assert!(
-        all.turns > 0 && all.repeated > 0 && all.recalled > 0,
+        all.turns > 0 && all.repeated > 0 && all.recalled > 0 && all.edits > 0 && all.moves > 0,
         "nothing was tried: {all:?}"
     );
 }

@@ -128,6 +128,9 @@ impl Worker {
         if queue {
             params["onBusy"] = json!("queue");
         }
+        if text.contains("[[limit") && self.random.chance(50) {
+            params["onLimit"] = json!("wait");
+        }
         if let Some(key) = self.key() {
             params["requestId"] = json!(key);
         }

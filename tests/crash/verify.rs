@@ -56,6 +56,7 @@ impl Worker {
         let params = json!({"conversationId": ledger.id});
         self.ask(client, "conversation/subscribe", &params)?.unwrap();
         self.repeat_unanswered(client, index)?;
+        self.active[index].changing = None;
         self.repeat_answered(client, index)?;
         self.look_at_line(client, index)
     }
@@ -83,6 +84,12 @@ impl Worker {
             let Some(text) = call.text else {
                 let first = self.ask(client, call.method, &call.params)?;
                 if let Ok(first) = &first {
+                    match call.method {
+                        "conversation/edit" => self.edited(index, &call.params, first),
+                        "conversation/undo" => self.active[index].history_was_undone(&first["link"]),
+                        "conversation/move" => self.moved(index, &call.params, first),
+                        _ => {}
+                    }
                     let again = self.ask(client, call.method, &call.params)?;
                     assert_eq!(again.as_ref(), Ok(first), "{} {}", call.method, call.params);
                     self.keep_answer(index, call.method, call.params, first);
@@ -259,6 +266,14 @@ fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
         ledger.titles
     );
     ledger.titles = vec![title];
+    let folder = text(view, "cwd");
+    assert!(
+        ledger.folders.contains(&folder),
+        "{}: {folder} is none of {:?}",
+        ledger.id,
+        ledger.folders
+    );
+    ledger.folders = [folder].into();
     let revision = view["revision"].as_u64().unwrap();
     assert!(
         revision >= ledger.revision,

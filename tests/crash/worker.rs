@@ -14,8 +14,8 @@ use crate::rounds::Clock;
 const ACTIVE: usize = 3;
 
 /// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error, limited,
-/// not resumable, conflict (nothing to branch from), question resolved.
-const EXPECTED_ERRORS: [i64; 7] = [1003, 1006, 1007, 1009, 1011, 1012, 1013];
+/// not resumable, conflict (nothing to branch from), question resolved, transcript damaged (an edit where a session was lost).
+const EXPECTED_ERRORS: [i64; 8] = [1003, 1006, 1007, 1009, 1011, 1012, 1013, 1016];
 
 /// See the module.
 pub(crate) struct Worker {
@@ -25,7 +25,8 @@ pub(crate) struct Worker {
     pub(crate) retired: Vec<Ledger>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) socket: PathBuf,
-    pub(crate) project: String,
+    /// The folders that conversations work in; they begin in the first.
+    pub(crate) folders: Vec<String>,
     /// What was asked for by a `new` that was not answered.
     making: Option<Value>,
     prompts: u64,
@@ -45,10 +46,14 @@ pub(crate) struct Figures {
     pub(crate) repeated: u64,
     pub(crate) cut_short: u64,
     pub(crate) held: u64,
+    pub(crate) edits: u64,
+    pub(crate) undos: u64,
+    /// Moves that took files along.
+    pub(crate) moves: u64,
 }
 
 impl Worker {
-    pub(crate) fn new(number: usize, seed: u64, socket: PathBuf, project: String) -> Self {
+    pub(crate) fn new(number: usize, seed: u64, socket: PathBuf, folders: Vec<String>) -> Self {
         Self {
             number,
             random: Random::new(seed ^ (number as u64 + 1).wrapping_mul(0x1234_5678_9abc_def1)),
@@ -56,7 +61,7 @@ impl Worker {
             retired: Vec::new(),
             clock: Arc::new(Clock::default()),
             socket,
-            project,
+            folders,
             making: None,
             prompts: 0,
             keys: 0,
@@ -98,7 +103,10 @@ impl Worker {
         }
         let index = self.random.below(self.active.len());
         match self.random.below(100) {
-            0..=61 => self.prompt(client, index),
+            0..=49 => self.prompt(client, index),
+            50..=53 => self.edit(client, index),
+            54..=56 => self.undo(client, index),
+            57..=61 => self.move_to(client, index),
             62..=66 => self.fork(client, index, true),
             67..=71 => self.fork(client, index, false),
             72..=73 => self.reset(client, index),
@@ -121,8 +129,8 @@ impl Worker {
     }
 
     fn make(&mut self, client: &mut Client) -> Result<(), Gone> {
-        let mut params =
-            json!({"agent": "loopback", "cwd": self.project, "title": format!("made by {}", self.number)});
+        let title = format!("made by {}", self.number);
+        let mut params = json!({"agent": "loopback", "cwd": self.folders[0], "title": title});
         // Without a key a conversation whose answer was lost would be nobody's.
         self.keys += 1;
         params["requestId"] = json!(format!("new-{}-{}", self.number, self.keys));
@@ -166,6 +174,9 @@ impl Worker {
     }
 
     fn fork(&mut self, client: &mut Client, index: usize, in_place: bool) -> Result<(), Gone> {
+        if in_place {
+            self.note_past(client, index)?;
+        }
         let mut params = json!({"conversationId": self.active[index].id, "inPlace": in_place});
         if let Some(key) = self.key() {
             params["requestId"] = json!(key);

@@ -1,0 +1,129 @@
+//! Where the transcripts are after a start: each in one place, whole, where its conversation says, and nothing half done.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::home::Home;
+use crate::ledger::text;
+use crate::worker::Worker;
+
+/// Fails where a move, a fork or an edit has left a transcript twice, in a place where it is not looked for, or in parts.
+pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
+    verify_moves(&home.data().join("moves"), told);
+    let mut client = Client::connect(&home.socket()).unwrap();
+    for note in fs::read_dir(home.data().join("copies"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        // Of those that nobody has nothing is left.
+        let id = note.file_name().into_string().unwrap();
+        let answer = client
+            .ask("conversation/get", &json!({"conversationId": id}))
+            .unwrap();
+        let is_somebodys = answer.map_or_else(|error| error["data"]["deletedAt"].is_string(), |_| true);
+        assert!(is_somebodys, "{told}: nobody has {id}");
+    }
+    let transcripts = transcripts(&home.data().join("loopback/projects"), told);
+    for ledger in workers
+        .iter()
+        .flat_map(|worker| worker.active.iter().chain(&worker.retired))
+    {
+        let params = json!({"conversationId": ledger.id});
+        let Ok(view) = client.ask("conversation/get", &params).unwrap() else {
+            // It was deleted, be it that nobody was told.
+            continue;
+        };
+        let view = &view["conversation"];
+        let chain = client.call("conversation/chain", &params);
+        let links = chain["links"].as_array().unwrap();
+        for (number, link) in links.iter().enumerate() {
+            let (id, folder) = (text(link, "upstreamId"), text(link, "cwd"));
+            let is_head = number + 1 == links.len();
+            assert!(!is_head || folder == view["cwd"], "{told}: {link}\n{view}");
+            let Some(path) = transcripts.get(&id) else {
+                continue;
+            };
+            assert_eq!(
+                path.parent().unwrap().file_name().unwrap().to_str().unwrap(),
+                name_of(&folder),
+                "{told}: {} is not where {link} says",
+                path.display()
+            );
+            // What is put back from a kept copy names the folder in which it was kept.
+            let folder = Some(folder).filter(|_| !ledger.may_be_lost);
+            if let Err(why) = is_whole(path, folder.as_deref()) {
+                let words = home.words_about(&ledger.id);
+                panic!("{told}: {}: {why}\n{links:#?}\n{words}", path.display());
+            }
+        }
+    }
+}
+
+/// How Claude, and who does as it does, calls a folder.
+fn name_of(folder: &str) -> String {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric();
+    folder
+        .chars()
+        .map(|sign| if is_plain(sign) { sign } else { '-' })
+        .collect()
+}
+
+/// All transcripts by their ids.
+fn transcripts(projects: &Path, told: &str) -> BTreeMap<String, PathBuf> {
+    let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let folders = fs::read_dir(projects).into_iter().flatten().flatten();
+    for path in folders.flat_map(|folder| fs::read_dir(folder.path()).unwrap().flatten()) {
+        let path = path.path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        // What an agent leaves that was killed within its own fork is for it to clear away, and what a restore leaves goes
+        // when the same is restored again.
+        let is_left = [".fork.tmp", ".restored.tmp"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        assert!(
+            is_left || !name.starts_with('.'),
+            "{told}: {} was left",
+            path.display()
+        );
+        let Some(id) = name.strip_suffix(".jsonl") else {
+            continue;
+        };
+        if let Some(other) = found.insert(id.to_owned(), path.clone()) {
+            panic!("{told}: {} and {}", path.display(), other.display());
+        }
+    }
+    found
+}
+
+/// Whether each record can be read, and one that is no copy of another session's names this folder.
+fn is_whole(path: &Path, folder: Option<&str>) -> Result<(), String> {
+    for line in fs::read_to_string(path).unwrap().lines() {
+        let record: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        let cwd = record["cwd"].as_str().filter(|_| record["forkedFrom"].is_null());
+        if cwd.is_some() && folder.is_some() && cwd != folder {
+            return Err(format!("not {folder:?}: {record}"));
+        }
+    }
+    Ok(())
+}
+
+/// No move is half done.
+fn verify_moves(moves: &Path, told: &str) {
+    for folder in fs::read_dir(moves).into_iter().flatten().flatten() {
+        let journal = fs::read_to_string(folder.path().join("journal")).unwrap();
+        let notes: Vec<Value> = journal
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        assert_eq!(notes.last(), Some(&json!("done")), "{told}: {journal}");
+        for temporary in notes[0]["begun"]["temporary"].as_array().unwrap() {
+            let path = temporary.as_str().unwrap();
+            assert!(!Path::new(path).exists(), "{told}: {path} was left");
+        }
+    }
+}
