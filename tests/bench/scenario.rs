@@ -3,10 +3,12 @@
 mod calls;
 pub(crate) mod cut;
 mod envelope;
+mod fork;
 mod herd;
 pub(crate) mod index;
 mod latency;
 mod lists;
+mod moving;
 mod rebuild;
 mod recovery;
 mod shelf;
@@ -27,7 +29,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 13] = [
+pub(crate) const ALL: [Scenario; 15] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -59,6 +61,14 @@ pub(crate) const ALL: [Scenario; 13] = [
     Scenario {
         name: "cut",
         run: cut::run,
+    },
+    Scenario {
+        name: "fork",
+        run: fork::run,
+    },
+    Scenario {
+        name: "move",
+        run: moving::run,
     },
     Scenario {
         name: "watch",
