@@ -1,5 +1,6 @@
 //! Where a move leads: one conversation into another folder, or everything of a folder that has another name now. Pure.
 
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Link;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +84,18 @@ impl Destination {
         match self {
             Self::Folder(to) => (is_head || link.cwd == cwd).then(|| to.clone()),
             Self::Tree(tree) => tree.target(&link.cwd),
+        }
+    }
+
+    /// Whether a conversation that goes along takes this session with it too.
+    #[must_use]
+    pub fn takes(&self, other: &ConversationRecord, session: &UpstreamId) -> bool {
+        let mut links = other.chain.links().iter();
+        match self {
+            Self::Folder(_) => false,
+            Self::Tree(tree) => {
+                links.any(|link| link.upstream_id == *session && tree.target(&link.cwd).is_some())
+            }
         }
     }
 

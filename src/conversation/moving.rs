@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
+use bridge_protocol::link::LineageReason;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -61,7 +62,8 @@ enum Subject {
     #[serde(rename_all = "camelCase")]
     Conversation {
         conversation_id: ConversationId,
-        destination: Destination,
+        /// The last entry of its lineage before.
+        after: u64,
     },
     /// That of what is no conversation's, in this move of a folder.
     Tree(Uuid),
@@ -142,7 +144,7 @@ fn carry_out_now(
     }
     let subject = Subject::Conversation {
         conversation_id: record.id,
-        destination: destination.clone(),
+        after: record.chain.last_lineage_seq(),
     };
     let name = moving::name(&record.id.to_string(), Uuid::new_v4());
     let files = carry_steps(services, &name, &subject, plan.steps.clone(), progress)?;
@@ -209,14 +211,20 @@ pub(super) fn settle_unfinished(services: &Services) {
         match serde_json::from_str(subject).ok()? {
             Subject::Conversation {
                 conversation_id,
-                destination,
+                after,
             } => {
-                let record = services.store.conversation(conversation_id).ok()?;
-                Some(record.is_some_and(|record| destination.is_here(&record)))
+                // While the files go nothing else is written of its chain.
+                let entries = services.store.lineage(conversation_id, after, 1).ok()?;
+                let reason = entries.first().map(|entry| entry.reason);
+                Some(matches!(
+                    reason,
+                    Some(LineageReason::Moved | LineageReason::Undone)
+                ))
             }
             Subject::Tree(id) => {
-                let known = TreeMove::read(&services.data, id).ok()?;
-                Some(known.is_some_and(|known| known.state == State::Done))
+                // One that nobody knows of any more waits.
+                let known = TreeMove::read(&services.data, id).ok()??;
+                Some(known.state != State::Underway)
             }
         }
     });
@@ -256,7 +264,13 @@ fn plan(
             .store
             .owners(&link.upstream_id, Some(&entry.transcript_root()))
             .map_err(|error| store_error(&error))?;
-        if let Some(other) = owners.iter().find(|owner| **owner != record.id) {
+        let is_anothers = |owner: &&ConversationId| {
+            let other = services.store.conversation(**owner).ok().flatten();
+            // A deleted one has no say any more, and one that goes along goes with it.
+            let stays = other.filter(|other| other.deleted_at.is_none());
+            **owner != record.id && stays.is_some_and(|other| !destination.takes(&other, &link.upstream_id))
+        };
+        if let Some(other) = owners.iter().find(is_anothers) {
             plan.left_out.push(format!(
                 "the session {} is one of conversation {other} too, and stays",
                 link.upstream_id
@@ -274,7 +288,12 @@ fn plan(
                 let folders = folders(services, &link.cwd, &target, &transcript);
                 (target, folders)
             }
-            Destination::Tree(tree) => (tree.real_target(&link.cwd).unwrap_or(target), tree.folders()),
+            Destination::Tree(tree) => {
+                let real = tree.real_target(&link.cwd).unwrap_or(target);
+                let mut folders = folders(services, &link.cwd, &real, &transcript);
+                folders.extend(tree.folders());
+                (real, folders)
+            }
         };
         let folder = own_folder(root, Path::new(&target));
         let session = moving::plan(&transcript, &folder, &folders, &mut neighbours).map_err(move_error)?;

@@ -131,7 +131,7 @@ impl<R> Model<R> {
 
     /// Starts what has been waiting for its turn, when nothing is in its way.
     fn advance(&mut self, now: Now, effects: &mut Effects<R>) {
-        if self.job.is_some() || self.closing.is_some() {
+        if self.job.is_some() || self.closing.is_some() || self.held {
             return;
         }
         self.give_up_on_the_dying(now, effects);

@@ -10,9 +10,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::transcript::TreeMoveAnswer;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::store::ConversationRecord;
 
@@ -32,6 +34,25 @@ pub(super) struct Begun {
     pub(super) parts: Vec<Part>,
     /// The move that this one takes back.
     pub(super) undoes: Option<Uuid>,
+    /// The idempotency key of the call.
+    pub(super) asked: Option<Asked>,
+}
+
+/// The idempotency key of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Asked {
+    pub(super) id: String,
+    pub(super) fingerprint: String,
+}
+
+impl From<&Request> for Asked {
+    fn from(request: &Request) -> Self {
+        Self {
+            id: request.id.as_str().to_owned(),
+            fingerprint: request.fingerprint.clone(),
+        }
+    }
 }
 
 /// A conversation that goes along.
@@ -61,8 +82,9 @@ pub(super) enum State {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Note {
-    Begun(Begun),
+    Begun(Box<Begun>),
     State(State),
+    Answer(TreeMoveAnswer),
 }
 
 /// A move of a folder that was written down.
@@ -71,6 +93,8 @@ pub(super) struct TreeMove {
     pub(super) id: Uuid,
     pub(super) begun: Begun,
     pub(super) state: State,
+    /// What it was answered with; none before it was done.
+    pub(super) answer: Option<TreeMoveAnswer>,
     path: PathBuf,
 }
 
@@ -138,15 +162,23 @@ impl TreeMove {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        append(&path, &Note::Begun(begun.clone()))?;
+        append(&path, &Note::Begun(Box::new(begun.clone())))?;
         sync(&folder)?;
         sync(data)?;
         Ok(Self {
             id,
             begun,
             state: State::Underway,
+            answer: None,
             path,
         })
+    }
+
+    /// Writes down that all of it has gone, and what that is answered with.
+    pub(super) fn finish(&mut self, answer: TreeMoveAnswer) -> io::Result<()> {
+        append(&self.path, &Note::Answer(answer.clone()))?;
+        self.answer = Some(answer);
+        self.note(State::Done)
     }
 
     /// Writes down how far it has come.
@@ -183,14 +215,19 @@ impl TreeMove {
             fs::remove_file(&path)?;
             return Ok(None);
         };
-        let mut states = notes.filter_map(|note| match note {
-            Note::State(state) => Some(state),
-            Note::Begun(_) => None,
-        });
+        let (mut state, mut answer) = (State::Underway, None);
+        for note in notes {
+            match note {
+                Note::State(noted) => state = noted,
+                Note::Answer(noted) => answer = Some(noted),
+                Note::Begun(_) => {}
+            }
+        }
         Ok(Some(Self {
-            state: states.next_back().unwrap_or(State::Underway),
+            begun: *begun,
             id,
-            begun,
+            state,
+            answer,
             path,
         }))
     }
@@ -244,7 +281,7 @@ fn append(path: &Path, note: &Note) -> io::Result<()> {
     let mut file = OpenOptions::new().append(true).open(path)?;
     let mut line = serde_json::to_vec(note).map_err(io::Error::other)?;
     line.push(b'\n');
-    if matches!(note, Note::State(_)) {
+    if !matches!(note, Note::Begun(_)) {
         // What stands before may be torn.
         line.insert(0, b'\n');
     }
@@ -278,6 +315,7 @@ mod tests {
             tree: tree(),
             parts: vec![Part::of(&tree(), record)],
             undoes: None,
+            asked: None,
         }
     }
 

@@ -28,11 +28,14 @@ use super::relocate::Relocation;
 use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
-pub use journal::{Finished, KEPT_FOR, finished, name, newest, settle};
+pub use journal::{Finished, KEPT_FOR, finish, finished, name, newest, settle, take_back};
 pub use settings::plan_settings;
 
 /// What each message of a fork says of where it came from.
 const FORKED: &str = "\"forkedFrom\"";
+
+/// The folder beside a project's transcripts in which Claude Code keeps what it remembers of the project.
+const MEMORY: &str = "memory";
 
 /// How much of a transcript is looked at to see whether it is a fork, in bytes: its first message stands in it.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
@@ -177,6 +180,43 @@ pub fn plan(
         steps,
         left_out: parts.left_out,
     })
+}
+
+/// What takes along what the agent remembers of a project, from one of its folders into another: files that belong to no
+/// session. They stay too where sessions do. What is there and differs is left.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when something cannot be read.
+pub fn plan_memory(project: &Path, folder: &Path, stays: bool) -> Result<SessionPlan, TranscriptError> {
+    let parts = parts::beside(project, MEMORY);
+    let mut plan = SessionPlan {
+        steps: Vec::new(),
+        left_out: parts.left_out,
+    };
+    for part in parts.files {
+        let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
+        let step = Step {
+            session: String::new(),
+            to: folder.join(&part.name),
+            from: part.path,
+            kind: Kind::SideFile,
+            bytes: metadata.len(),
+            stays,
+            folders: Vec::new(),
+            content: Content::Relocated,
+        };
+        let is_in_place = step
+            .is_in_place()
+            .map_err(TranscriptError::io("read", &step.to))?;
+        match step.to.exists() && !is_in_place && !comparing::is_made_of(&step)? {
+            true => plan
+                .left_out
+                .push(format!("{} is there already and differs", step.to.display())),
+            false if is_in_place => {}
+            false => plan.steps.push(step),
+        }
+    }
+    Ok(plan)
 }
 
 /// The transcripts that stay in the folders that others leave: a fork finds what it borrows in its own folder alone.

@@ -121,6 +121,18 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     Ok(parts)
 }
 
+/// The files of a folder beside the transcripts of a project that belongs to none of their sessions; none where there is no
+/// such folder.
+pub(super) fn beside(project: &Path, name: &str) -> Parts {
+    let mut parts = Parts::default();
+    let folder = project.join(name);
+    if folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        gather(&folder, name, DEPTH_LIMIT, &mut parts);
+    }
+    parts.files.sort_by(|left, right| left.name.cmp(&right.name));
+    parts
+}
+
 fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -11,6 +11,7 @@ use bridge_protocol::link::{LineageReason, LinkReason};
 use bridge_protocol::transcript::TreeMoveAnswer;
 use serde_json::{Value, json};
 
+use crate::carrying::files_below;
 use crate::home::Home;
 use crate::moving::{agents_files, move_to};
 use crate::support::{App, refused};
@@ -431,4 +432,198 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
         moved.left_out
     );
     assert_eq!((app.get(stays).await.cwd, app.get(goes).await.cwd), (old, new));
+}
+
+/// A link that leads to another project by now does not take that along, and none hides that one folder lies in the other.
+#[tokio::test]
+async fn links_do_not_drag_other_folders_along() {
+    let home = Home::new();
+    let (first, second) = (home.folder_named("p-v1"), home.folder_named("p-v2"));
+    let inner = home.folder_named("p-v2/inner");
+    let link = format!("{}/p", home.path().display());
+    symlink(&second, &link).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&second, &["one"]).await;
+    let before = agents_files(&home);
+    for to in [&first, &inner] {
+        refused(
+            move_tree(&app, &link, to).await,
+            ErrorKind::InvalidParams,
+            "is a link to",
+        );
+    }
+    // Above the last name links are followed.
+    let above = home.folder_named("above");
+    symlink(&second, format!("{above}/q")).unwrap();
+    let through = format!("{above}/q/inner");
+    refused(
+        move_tree(&app, &through, &second).await,
+        ErrorKind::InvalidParams,
+        "lies in",
+    );
+    assert_eq!((agents_files(&home), app.get(id).await.cwd), (before, second));
+}
+
+/// Whoever was deleted has no say in where a session goes.
+#[tokio::test]
+async fn the_session_of_a_deleted_conversation_goes_along() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let deleted = app.begun(&old, &["one"]).await;
+    let head = app.get(deleted).await.head.unwrap();
+    app.call("conversation/delete", json!({"conversationId": deleted}))
+        .await
+        .unwrap();
+    let adopted = app
+        .call("conversation/adopt", json!({"upstreamId": head}))
+        .await
+        .unwrap();
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!((moved.moved, moved.left_out), (1, Vec::new()));
+    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    assert_eq!(app.get(id).await.cwd, new);
+    assert!(
+        agents_files(&home)
+            .values()
+            .all(|text| !text.contains(&format!("\"{old}\"")))
+    );
+    assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+/// What the agent remembers of the project goes along, and what is there already and differs is left, and told.
+#[tokio::test]
+async fn what_the_agent_remembers_of_a_project_goes_along() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = stray(&home, STRAY, &old, &old);
+    let projects = path.parent().unwrap().parent().unwrap();
+    let memory = |cwd: &str| projects.join(folder_of(cwd)).join("memory");
+    for (cwd, name, text) in [
+        (&old, "MEMORY.md", "of the project"),
+        (&old, "topics/build.md", "how it is built"),
+        (&old, "mine.md", "old"),
+        (&new, "mine.md", "new"),
+    ] {
+        let file = memory(cwd).join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    let before = agents_files(&home);
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!(moved.moved, 3);
+    assert!(
+        moved.left_out.len() == 1 && moved.left_out[0].contains("mine.md"),
+        "{:?}",
+        moved.left_out
+    );
+    let read = |cwd: &str, name: &str| fs::read_to_string(memory(cwd).join(name)).unwrap();
+    assert_eq!(read(&new, "MEMORY.md"), "of the project");
+    assert_eq!(read(&new, "topics/build.md"), "how it is built");
+    assert_eq!(
+        (read(&old, "mine.md"), read(&new, "mine.md")),
+        ("old".to_owned(), "new".to_owned())
+    );
+    assert!(!memory(&old).join("MEMORY.md").exists());
+    undo_tree(&app, &moved.undo_id.unwrap()).await.unwrap();
+    assert_eq!(agents_files(&home), before);
+}
+
+/// What went further since is not what went with the move, and an undo that would do nothing says so.
+#[tokio::test]
+async fn an_undo_of_what_went_further_is_refused() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let newer = home.folder_named("newer");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    stray(&home, STRAY, &old, &old);
+    let first = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+    let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
+    refused(undo_tree(&app, &first).await, ErrorKind::Conflict, "went further");
+    undo_tree(&app, &second).await.unwrap();
+    assert_eq!(undo_tree(&app, &first).await.unwrap().moved, 1);
+    assert_eq!(listed_in(&app, &old).await, [STRAY]);
+}
+
+/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that one later.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let id = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.begun(&old, &["one"]).await;
+        move_tree(&app, &old, &new).await.unwrap();
+        id
+    };
+    // As a kill before its end leaves it.
+    let trees = files_below(&home.data().join("trees"));
+    let text = fs::read_to_string(&trees[0]).unwrap();
+    fs::write(&trees[0], text.lines().next().unwrap().to_owned() + "\n").unwrap();
+    let there = agents_files(&home).keys().next().unwrap().clone();
+    let mut holder = std::process::Command::new("sleep")
+        .arg("600")
+        .stdin(fs::File::open(there).unwrap())
+        .spawn()
+        .unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let answer = move_tree(&app, &new, &home.folder_named("other")).await;
+    let cwd = app.get(id).await.cwd;
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    refused(answer, ErrorKind::Busy, "earlier move");
+    assert_eq!(cwd, new);
+    // It comes back first, and then all of it goes.
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!((moved.moved, app.get(id).await.cwd), (1, new.clone()));
+    let reasons: Vec<_> = app
+        .lineage(id)
+        .await
+        .into_iter()
+        .map(|entry| entry.reason)
+        .collect();
+    let moved = LineageReason::Moved;
+    assert!(
+        reasons.ends_with(&[moved, LineageReason::Undone, moved]),
+        "{reasons:?}"
+    );
+    assert_eq!(files_below(&home.data().join("trees")).len(), 1);
+    assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+/// A kill between the end of a move and the noting of its answer: the same call is answered from what the move has written down.
+#[tokio::test]
+async fn an_answer_that_was_not_noted_is_found_with_the_move() {
+    let (home, other) = (Home::new(), Home::new());
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let params = json!({"from": old, "to": new, "requestId": "t1"});
+    let answer = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        app.begun(&old, &["one"]).await;
+        call(&app, "transcript/move", params.clone()).await.unwrap()
+    };
+    // A daemon that knows the move and not the call.
+    let trees = other.data().join("trees");
+    fs::create_dir_all(&trees).unwrap();
+    for file in files_below(&home.data().join("trees")) {
+        fs::copy(&file, trees.join(file.file_name().unwrap())).unwrap();
+    }
+    let daemon = other.start();
+    let app = daemon.app().await;
+    assert_eq!(call(&app, "transcript/move", params).await.unwrap(), answer);
+    let different = json!({"from": old, "to": new, "settings": true, "requestId": "t1"});
+    refused(
+        call(&app, "transcript/move", different).await,
+        ErrorKind::Conflict,
+        "request id",
+    );
 }

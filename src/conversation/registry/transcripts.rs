@@ -22,6 +22,7 @@ use super::super::growth::TurnEnds;
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
 use super::Registry;
+use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
 use crate::store::{Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
@@ -97,13 +98,9 @@ impl Registry {
         made.await
     }
 
-    /// All transcripts of Claude's form, as they are now, each with the folder of its agent. A problem with one folder is told
-    /// in the log.
-    pub(super) async fn movable_transcripts(
-        &self,
-    ) -> Result<Vec<(PathBuf, Vec<Arc<ShelfEntry>>)>, ConversationError> {
-        let mut roots = self.listed_roots(None)?;
-        roots.retain(|root| root.format == Format::Claude);
+    /// All transcripts as they are now. A problem with one folder is told in the log.
+    pub(super) async fn shelved(&self) -> Result<Vec<ShelvedRoot>, ConversationError> {
+        let roots = self.listed_roots(None)?;
         let services = Arc::clone(&self.services);
         let is_watching = self.is_watching.load(Ordering::Acquire);
         let watch = is_watching.then(|| Arc::clone(&self.watch));
@@ -115,8 +112,12 @@ impl Registry {
                 for path in shelf.unreadable() {
                     tracing::warn!(path = %path.display(), "cannot be read, and is not looked at for a move");
                 }
-                let entries = shelf.behind(None).cloned().collect();
-                (root.folder, entries)
+                ShelvedRoot {
+                    entries: shelf.behind(None).cloned().collect(),
+                    agent: root.agent,
+                    folder: root.folder,
+                    format: root.format,
+                }
             });
             all.collect()
         });

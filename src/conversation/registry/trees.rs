@@ -4,6 +4,7 @@
 //! Owns the order, and that all of it goes or nothing does: what has gone before something cannot comes back, and a start ends
 //! what a kill has left half way. How the files of one conversation move is that conversation's.
 
+mod holding;
 mod planning;
 
 use std::fs;
@@ -27,18 +28,28 @@ use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, wanted_folder};
 use super::super::moving;
-use super::super::trees::{Begun, Part, State, TreeMove};
+use super::super::trees::{Asked, Begun, Part, State, TreeMove};
 use super::super::work::Progress;
 use super::Registry;
 use crate::chain::{Undoing, undoing};
 use crate::transcript::moving::{self as files, Moving, Step};
+use holding::Held;
+pub(super) use planning::ShelvedRoot;
 use planning::{Planned, plan, plan_back};
-
-/// After what time a conversation that could not be told is told again.
-const RELEASE_AGAIN: Duration = Duration::from_millis(20);
 
 /// For how long such a move can be undone: as long as the files are kept that it took from their places.
 const KNOWN_FOR: Duration = files::KEPT_FOR;
+
+/// What every refusal says that changes nothing.
+const NOTHING_MOVED: &str = "; nothing was moved";
+
+/// What is to move.
+enum Wanted {
+    /// All that ran in a folder, and the agents' own notes of it where that is asked for.
+    Forth { tree: Tree, with_settings: bool },
+    /// What went with a move, back.
+    Back(Uuid),
+}
 
 /// The move of the folder `from` to the folder `to`, which is there.
 ///
@@ -46,10 +57,8 @@ const KNOWN_FOR: Duration = files::KEPT_FOR;
 /// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant.
 pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let (from, to) = (wanted_folder(from)?, usable_folder(to)?);
-    let real = fs::canonicalize(&to)
-        .ok()
-        .and_then(|real| real.into_os_string().into_string().ok());
-    let real = real.ok_or_else(|| {
+    let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
+    let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
         ConversationError::InvalidCwd(format!(
             "the path behind {to} is not UTF-8 and cannot be sent to agents"
         ))
@@ -59,17 +68,36 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
             "{from} is where it is already; name the folder that it was, and the one that it is now"
         )));
     }
-    for (inner, outer) in [(&from, &to), (&from, &real), (&to, &from), (&real, &from)] {
-        if Path::new(inner).starts_with(outer) {
-            return Err(ConversationError::InvalidParams(format!(
-                "{inner} lies in {outer}, and what ran in the one cannot be told from what ran in the other; move \
-                 conversations one by one, with conversation/move"
-            )));
-        }
+    let is_link = fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_symlink());
+    if let Some(leads_to) = fs::canonicalize(&from).ok().filter(|_| is_link)
+        && leads_to != Path::new(&real)
+    {
+        // What ran there may be another project's by now.
+        return Err(ConversationError::InvalidParams(format!(
+            "{from} is a link to {}; name that if what ran there is meant",
+            leads_to.display()
+        )));
     }
     let mut known = vec![from.clone()];
-    // A link that was left at the old place leads to the new one.
-    known.extend(without_links(&from).filter(|other| *other != from && !Path::new(other).starts_with(&real)));
+    known.extend(
+        without_links_above(&from)
+            .and_then(text)
+            .filter(|other| *other != from),
+    );
+    for old in &known {
+        for new in [&to, &real] {
+            let nested = [(old, new), (new, old)];
+            let nested = nested
+                .into_iter()
+                .find(|(inner, outer)| Path::new(inner).starts_with(outer));
+            if let Some((inner, outer)) = nested {
+                return Err(ConversationError::InvalidParams(format!(
+                    "{inner} lies in {outer}, and what ran in the one cannot be told from what ran in the other; move \
+                     conversations one by one, with conversation/move"
+                )));
+            }
+        }
+    }
     Ok(Tree {
         from: known,
         to,
@@ -77,20 +105,11 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     })
 }
 
-/// A path without links, as far as what it names is still there.
-fn without_links(path: &str) -> Option<String> {
-    let path = Path::new(path);
-    let there = path
-        .ancestors()
-        .find_map(|part| Some((part, fs::canonicalize(part).ok()?)));
-    let (part, real) = there?;
-    let rest = path.strip_prefix(part).ok()?;
-    let whole = if rest.as_os_str().is_empty() {
-        real
-    } else {
-        real.join(rest)
-    };
-    whole.into_os_string().into_string().ok()
+/// A path without links above its last name, as far as what it names is still there: what that led to may have changed.
+fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
+    let mut above = Path::new(path).ancestors().skip(1);
+    let (part, real) = above.find_map(|part| Some((part, fs::canonicalize(part).ok()?)))?;
+    Some(real.join(Path::new(path).strip_prefix(part).ok()?))
 }
 
 impl Registry {
@@ -103,10 +122,7 @@ impl Registry {
         tree: Tree,
         with_settings: bool,
     ) -> Result<TreeMoveAnswer, ConversationError> {
-        let shelved = self.movable_transcripts().await?;
-        let services = Arc::clone(&self.services);
-        let work = move || plan(&services, &tree, with_settings, &shelved);
-        let planned = self.begun("transcript/move", None).reading(work).await?;
+        let (_, planned) = self.planned(&Wanted::Forth { tree, with_settings }).await?;
         Ok(TreeMoveAnswer {
             plan: planned.told,
             left_out: planned.left_out,
@@ -124,19 +140,8 @@ impl Registry {
         with_settings: bool,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let (registry, tasks) = (Arc::clone(self), self.tasks.clone());
-        let call = move || {
-            let work = async move {
-                let _turn = registry.moving_trees.lock().await;
-                let shelved = registry.movable_transcripts().await?;
-                let (services, planned_tree) = (Arc::clone(&registry.services), tree.clone());
-                let plan = move || plan(&services, &planned_tree, with_settings, &shelved);
-                let planned = registry.begun("transcript/move", None).reading(plan).await?;
-                registry.carry_tree(tree, planned, None).await
-            };
-            going_on(tasks, work)
-        };
-        self.once(None, request, call).await
+        self.carry_trees(Wanted::Forth { tree, with_settings }, request)
+            .await
     }
 
     /// Takes a move of a folder back.
@@ -148,149 +153,204 @@ impl Registry {
         id: Uuid,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let (registry, tasks) = (Arc::clone(self), self.tasks.clone());
+        self.carry_trees(Wanted::Back(id), request).await
+    }
+
+    async fn carry_trees(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let (registry, tasks, asked) = (Arc::clone(self), self.tasks.clone(), request.clone());
         let call = move || {
             let work = async move {
                 let _turn = registry.moving_trees.lock().await;
-                let services = Arc::clone(&registry.services);
-                let plan = move || plan_back(&services, id);
-                let (tree, planned) = registry.begun("transcript/undo", None).reading(plan).await?;
-                registry.carry_tree(tree, planned, Some(id)).await
+                if let Some(answer) = registry.answered(asked.as_ref())? {
+                    return Ok(answer);
+                }
+                registry.finish_underway().await?;
+                registry.carry_tree(&wanted, asked).await
             };
             going_on(tasks, work)
         };
         self.once(None, request, call).await
     }
 
-    /// Ends the moves of folders that a daemon before this one did not bring to their end: what has gone comes back. That of
-    /// files that are no conversation's is settled by then.
+    /// What an earlier call with this key has done, whose answer a kill kept from being noted.
+    fn answered(&self, request: Option<&Request>) -> Result<Option<TreeMoveAnswer>, ConversationError> {
+        let Some(request) = request else { return Ok(None) };
+        let asked = Asked::from(request);
+        let known = TreeMove::all(&self.services.data).into_iter();
+        let mut known = known.filter(|known| known.state != State::Underway);
+        let same = known.find(|known| known.begun.asked.as_ref().is_some_and(|one| one.id == asked.id));
+        match same {
+            Some(known) if known.begun.asked != Some(asked) => Err(request.differs()),
+            Some(known) => Ok(known.answer),
+            None => Ok(None),
+        }
+    }
+
+    /// Ends the moves of folders that did not come to their end: what has gone comes back. At a start that of files that are
+    /// no conversation's is settled by then.
     pub async fn settle_trees(self: &Arc<Self>) {
-        let services = Arc::clone(&self.services);
-        if services.store.status().is_ephemeral {
+        if self.services.store.status().is_ephemeral {
             return;
         }
-        let known = tokio::task::spawn_blocking(move || TreeMove::all(&services.data)).await;
-        for known in known.unwrap_or_default() {
+        if let Err(error) = self.finish_underway().await {
+            tracing::error!(%error, "the next move of a folder, and the next start, try again");
+        }
+        for known in self.known_trees().await {
             match (known.state, known.begun.undoes) {
-                (State::Underway, _) => {
-                    tracing::info!(id = %known.id, "a move of a folder that was cut short is taken back");
-                    self.take_back(known, None).await;
-                }
-                (_, Some(undone)) => {
-                    self.note_undone(undone).await;
-                    known.forget();
-                }
+                (State::Underway, _) => {}
                 _ if is_old(&known) => known.forget(),
+                (State::Done, Some(undone)) => self.note_undone(undone).await,
                 _ => {}
             }
         }
     }
 
-    /// Moves what was planned.
-    async fn carry_tree(
-        self: &Arc<Self>,
-        tree: Tree,
-        planned: Planned,
-        undoes: Option<Uuid>,
-    ) -> Result<TreeMoveAnswer, ConversationError> {
-        let mut answer = TreeMoveAnswer {
-            plan: planned.told,
-            left_out: planned.left_out,
-            ..TreeMoveAnswer::default()
-        };
-        if planned.parts.is_empty() && planned.rest.is_empty() && undoes.is_none() {
-            return Ok(answer);
-        }
-        let held = self
-            .hold(planned.parts.iter().map(|part| part.conversation_id))
-            .await?;
-        let carried = self.carry_held(tree, planned.parts, planned.rest, undoes).await;
-        held.release().await;
-        let id = carried?;
-        let files = answer.plan.iter().filter(|one| one.kind != MovedKind::Metadata);
-        answer.moved = files.count() as u64;
-        answer.undo_id = id.map(|id| id.to_string());
-        Ok(answer)
+    async fn known_trees(&self) -> Vec<TreeMove> {
+        let services = Arc::clone(&self.services);
+        let known = tokio::task::spawn_blocking(move || TreeMove::all(&services.data)).await;
+        known.unwrap_or_default()
     }
 
-    /// The same, while none of the conversations takes anything on. Gives what undoes it.
+    /// Takes back what an earlier move has left half way.
+    async fn finish_underway(self: &Arc<Self>) -> Result<(), ConversationError> {
+        for known in self.known_trees().await {
+            if known.state == State::Underway {
+                tracing::info!(id = %known.id, "a move of a folder that was cut short is taken back");
+                let back = self.take_back(known, None).await;
+                back.map_err(|why| {
+                    ConversationError::Busy(format!(
+                        "an earlier move of a folder has to come back first, and cannot: {why}"
+                    ))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn planned(&self, wanted: &Wanted) -> Result<(Tree, Planned), ConversationError> {
+        let services = Arc::clone(&self.services);
+        match wanted {
+            Wanted::Forth { tree, with_settings } => {
+                let shelved = self.shelved().await?;
+                let (tree, with_settings) = (tree.clone(), *with_settings);
+                let work = move || Ok((tree.clone(), plan(&services, &tree, with_settings, &shelved)?));
+                self.begun("transcript/move", None).reading(work).await
+            }
+            Wanted::Back(id) => {
+                let id = *id;
+                let work = move || plan_back(&services, id);
+                self.begun("transcript/undo", None).reading(work).await
+            }
+        }
+    }
+
+    /// Moves what is wanted.
+    async fn carry_tree(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        request: Option<Request>,
+    ) -> Result<TreeMoveAnswer, ConversationError> {
+        // Nobody makes a conversation meanwhile of a transcript that goes.
+        let _making = self.creating.lock().await;
+        let (mut tree, mut planned) = self.planned(wanted).await?;
+        let mut held = Held::none(self);
+        while let Some(id) = held.missing(planned.parts.iter().map(|part| part.conversation_id)) {
+            if let Err(error) = held.hold(id).await {
+                held.release().await;
+                return Err(of_conversation(id, error));
+            }
+            if held
+                .missing(planned.parts.iter().map(|part| part.conversation_id))
+                .is_none()
+            {
+                // What they did until they were held counts too.
+                match self.planned(wanted).await {
+                    Ok(again) => (tree, planned) = again,
+                    Err(error) => {
+                        held.release().await;
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        let mut answer = TreeMoveAnswer {
+            plan: std::mem::take(&mut planned.told),
+            left_out: std::mem::take(&mut planned.left_out),
+            ..TreeMoveAnswer::default()
+        };
+        if planned.parts.is_empty() && planned.rest.is_empty() {
+            return Ok(answer);
+        }
+        let files = answer.plan.iter().filter(|one| one.kind != MovedKind::Metadata);
+        answer.moved = files.count() as u64;
+        let begun = Begun {
+            tree,
+            parts: planned.parts,
+            undoes: match wanted {
+                Wanted::Forth { .. } => None,
+                Wanted::Back(id) => Some(*id),
+            },
+            asked: request.as_ref().map(Asked::from),
+        };
+        let carried = self.carry_held(begun, planned.rest, answer).await;
+        held.release().await;
+        carried
+    }
+
+    /// The same, while none of the conversations takes anything on.
     async fn carry_held(
         self: &Arc<Self>,
-        tree: Tree,
-        parts: Vec<Part>,
+        begun: Begun,
         rest: Vec<Step>,
-        undoes: Option<Uuid>,
-    ) -> Result<Option<Uuid>, ConversationError> {
-        let method = match undoes {
-            Some(_) => "transcript/undo",
-            None => "transcript/move",
-        };
-        let begun = self.begun(method, None);
+        mut answer: TreeMoveAnswer,
+    ) -> Result<TreeMoveAnswer, ConversationError> {
+        let (parts, undoes) = (begun.parts.clone(), begun.undoes);
+        let work = self.begun(
+            match undoes {
+                Some(_) => "transcript/undo",
+                None => "transcript/move",
+            },
+            None,
+        );
         let data = self.services.data.clone();
-        let begin = Begun {
-            tree,
-            parts: parts.clone(),
-            undoes,
-        };
-        let begin = move || TreeMove::begin(&data, begin);
+        let begin = move || TreeMove::begin(&data, begun);
         let mut known = written(tokio::task::spawn_blocking(begin).await)?;
         for part in parts {
             let (id, destination) = (part.conversation_id, Destination::Tree(part.forth));
-            let gone = self.move_one(id, destination, undoes.is_some(), begun.progress());
+            let gone = self.move_one(id, destination, undoes.is_some(), work.progress());
             if let Err(error) = gone.await {
-                self.take_back(known, None).await;
-                return Err(of_conversation(id, error));
+                let back = self.take_back(known, None).await;
+                return Err(after(back, of_conversation(id, error)));
             }
         }
-        let rest = self.move_rest(known.id, rest, begun.progress()).await;
-        let mut rest = match rest {
+        let rest = match self.move_rest(known.id, rest, work.progress()).await {
             Ok(rest) => rest,
-            Err(error) => {
-                self.take_back(known, None).await;
-                return Err(error);
-            }
+            Err(error) => return Err(after(self.take_back(known, None).await, error)),
         };
+        answer.undo_id = undoes.is_none().then(|| known.id.to_string());
+        let told = answer.clone();
         let noting = tokio::task::spawn_blocking(move || {
-            let noted = known.note(State::Done);
+            let noted = known.finish(told);
             (known, noted)
         });
         let (known, noted) = noting.await.map_err(|_| ConversationError::Lost)?;
         if let Err(error) = noted {
-            self.take_back(known, rest.take()).await;
-            return Err(store_failed(&error));
+            return Err(after(self.take_back(known, rest).await, store_failed(&error)));
         }
         if let Some(rest) = rest {
             let keeping = tokio::task::spawn_blocking(move || rest.keep());
             if let Ok(Err(error)) = keeping.await {
-                tracing::warn!(%error, "the end of a move could not be noted; the next start does");
+                tracing::warn!(%error, "the end of a move could not be noted; its undo or the next start does");
             }
         }
-        let Some(undone) = undoes else {
-            return Ok(Some(known.id));
-        };
-        self.note_undone(undone).await;
-        known.forget();
-        Ok(None)
-    }
-
-    /// Has conversations take nothing more on.
-    async fn hold(
-        self: &Arc<Self>,
-        ids: impl Iterator<Item = ConversationId>,
-    ) -> Result<Held, ConversationError> {
-        let mut held = Held {
-            registry: Arc::clone(self),
-            ids: Vec::new(),
-        };
-        for id in ids {
-            let answer = self.call(id, Call::Hold, None)?.await;
-            if let Err(error) = answer.unwrap_or(Err(ConversationError::Lost)) {
-                held.release().await;
-                return Err(of_conversation(id, error));
-            }
-            held.ids.push(id);
+        if let Some(undone) = undoes {
+            self.note_undone(undone).await;
         }
-        Ok(held)
+        Ok(answer)
     }
 
     /// Has one conversation go along, or come back.
@@ -333,14 +393,27 @@ impl Registry {
         done.map_err(|_| ConversationError::Lost)?.map(Some)
     }
 
-    /// Has everything come back that has gone. What cannot is tried again at the next start.
-    async fn take_back(self: &Arc<Self>, known: TreeMove, rest: Option<Moving>) {
-        let mut is_back = true;
-        if let Some(rest) = rest {
-            is_back = matches!(
-                tokio::task::spawn_blocking(move || rest.take_back()).await,
-                Ok(true)
-            );
+    /// Has everything come back that has gone; else says what cannot. That is tried again before the next move of a folder, and
+    /// at the next start.
+    async fn take_back(self: &Arc<Self>, mut known: TreeMove, rest: Option<Moving>) -> Result<(), String> {
+        let mut stuck = Vec::new();
+        let data = self.services.data.clone();
+        let files_back = tokio::task::spawn_blocking(move || {
+            // Its end may stand there although it could not be synced.
+            let noted = match known.answer {
+                Some(_) => known.note(State::Underway),
+                None => Ok(()),
+            };
+            let name = TreeMove::name(known.id);
+            let is_back = rest.is_none_or(Moving::take_back) && files::take_back(&data, &name);
+            (known, noted, is_back)
+        });
+        let (known, noted, is_back) = files_back.await.map_err(|error| error.to_string())?;
+        if let Err(error) = noted {
+            stuck.push(format!("it cannot be written down ({error})"));
+        }
+        if !is_back {
+            stuck.push("some files are not where they were, as the log tells".to_owned());
         }
         // Also when the daemon is about to stop.
         let begun = self
@@ -348,24 +421,44 @@ impl Registry {
             .begin("transcript/undo", None, CancellationToken::new());
         for part in known.begun.parts.iter().rev() {
             let id = part.conversation_id;
-            let Some(destination) = self.record(id).ok().and_then(|record| part.way_back(&record)) else {
-                continue;
+            let back = match self.way_back(part) {
+                Ok(None) => continue,
+                Ok(Some(back)) => self.move_one(id, back, true, begun.progress()).await,
+                Err(error) => Err(error),
             };
-            if let Err(error) = self.move_one(id, destination, true, begun.progress()).await {
-                tracing::error!(conversation = %id, %error, "could not be taken back; the next start tries again");
-                is_back = false;
+            if let Err(error) = back {
+                tracing::error!(conversation = %id, %error, "could not be taken back");
+                stuck.push(format!("conversation {id}: {error}"));
             }
         }
-        if is_back {
-            known.forget();
+        if !stuck.is_empty() {
+            return Err(stuck.join(", "));
         }
+        known.forget();
+        Ok(())
+    }
+
+    /// Where a conversation has to go to come back; none where it is, or where there is no such conversation any more.
+    fn way_back(&self, part: &Part) -> Result<Option<Destination>, ConversationError> {
+        let id = part.conversation_id;
+        let record = match self.record(id) {
+            Ok(record) => record,
+            Err(ConversationError::NotFound { .. } | ConversationError::Deleted { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Its task may know better than the disk, which could not be written.
+        let cwd = self.view(id)?.cwd;
+        if cwd != record.cwd && part.back.target(&cwd).is_some() {
+            return Ok(Some(Destination::Tree(part.back.clone())));
+        }
+        Ok(part.way_back(&record))
     }
 
     async fn note_undone(&self, id: Uuid) {
         let services = Arc::clone(&self.services);
         let note = move || match TreeMove::read(&services.data, id)? {
-            Some(mut known) => known.note(State::Undone),
-            None => Ok(()),
+            Some(mut known) if known.state == State::Done => known.note(State::Undone),
+            _ => Ok(()),
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
             tracing::warn!(%id, %error, "that a move was undone could not be noted");
@@ -373,40 +466,18 @@ impl Registry {
     }
 }
 
-/// Conversations that take nothing on, until this is dropped.
-struct Held {
-    registry: Arc<Registry>,
-    ids: Vec<ConversationId>,
-}
-
-impl Held {
-    async fn release(mut self) {
-        let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
-        release(&registry, ids).await;
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
-        if !ids.is_empty() {
-            // Its task panicked.
-            let tasks = registry.tasks.clone();
-            tasks.spawn(async move { release(&registry, ids).await });
-        }
-    }
-}
-
-async fn release(registry: &Arc<Registry>, ids: Vec<ConversationId>) {
-    for id in ids {
-        // One with a full mailbox has others to answer first.
-        while let Err(ConversationError::Busy(_)) = match registry.call(id, Call::Release, None) {
-            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
-            Err(error) => Err(error),
-        } {
-            tokio::time::sleep(RELEASE_AGAIN).await;
-        }
-    }
+/// A failure, with what came of taking back what had gone before.
+fn after(back: Result<(), String>, error: ConversationError) -> ConversationError {
+    let Err(stuck) = back else { return error };
+    let why = error.to_string();
+    let why = why.trim_end_matches(NOTHING_MOVED);
+    ConversationError::StoreFailed(
+        format!(
+            "{why}; what had gone before could not come back wholly ({stuck}): the next move of a folder tries that again, and so does \
+             the next start"
+        )
+        .into(),
+    )
 }
 
 /// Work that goes on when its caller leaves.
@@ -424,16 +495,14 @@ fn written<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, ConversationE
 }
 
 fn store_failed(error: &io::Error) -> ConversationError {
-    ConversationError::StoreFailed(
-        format!("the move cannot be written down ({error}); nothing was moved").into(),
-    )
+    ConversationError::StoreFailed(format!("the move cannot be written down ({error}){NOTHING_MOVED}").into())
 }
 
 /// The same, with the conversation that it is about.
 fn of_conversation(id: ConversationId, error: ConversationError) -> ConversationError {
     let told = |why: &str| {
-        let why = why.trim_end_matches("; nothing was moved");
-        format!("conversation {id}: {why}; nothing was moved")
+        let why = why.trim_end_matches(NOTHING_MOVED);
+        format!("conversation {id}: {why}{NOTHING_MOVED}")
     };
     match error {
         ConversationError::Busy(why) => ConversationError::BusyConversations {

@@ -184,6 +184,13 @@ impl<R> Model<R> {
             );
             return;
         }
+        if self.held || self.moving {
+            let why =
+                "the conversation is on its way to another folder; answer this question when it is there";
+            let error = ConversationError::Busy(why.to_owned());
+            self.answer(reply, request.as_ref(), Err(error), effects);
+            return;
+        }
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; answer this question after its end".to_owned());

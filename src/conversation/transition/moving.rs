@@ -23,7 +23,9 @@ impl<R> Model<R> {
 
     /// What has to end before it can go to another folder.
     fn refuses_to_go(&self) -> Option<ConversationError> {
-        let is_going_on = self.turn.is_some() || !self.queue.is_empty() || self.due.is_some();
+        // What falls due while it is held waits until it is released.
+        let is_due = self.due.is_some() && !self.held;
+        let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
         let refusal = if is_going_on {
             Some("a turn is running; wait for its end, or cancel it")
         } else if self.job.is_some() || self.closing.is_some() {

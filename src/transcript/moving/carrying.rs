@@ -11,7 +11,7 @@ use std::thread;
 
 use super::super::TranscriptError;
 use super::super::relocate::relocate;
-use super::journal::{Journal, Note, Written, link, make_folder, rename, sync_folder};
+use super::journal::{Journal, Note, Written, exchange, link, make_folder, rename, sync_folder};
 use super::{Content, Kind, Step, comparing, holders, is_same_file, settings};
 
 /// How much is read and written at once, in bytes.
@@ -118,10 +118,21 @@ impl Moving {
             seen[number].check(&step.from)?;
             folders.extend(step.from.parent().map(Path::to_owned));
             if step.kind == Kind::Settings {
-                link(&step.from, &kept)?;
-                self.changed()?;
                 let temporary = self.journal.temporary(number);
-                fs::rename(&temporary, &step.to).map_err(TranscriptError::io("rename", &temporary))?;
+                if exchange(&temporary, &step.to)? {
+                    self.changed()?;
+                    if seen[number].check(&temporary).is_err() {
+                        // Somebody was faster: what that wrote stays.
+                        exchange(&temporary, &step.to)?;
+                        let path = step.to.clone();
+                        return Err(TranscriptError::Changed { path });
+                    }
+                    rename(&temporary, &kept)?;
+                } else {
+                    link(&step.from, &kept)?;
+                    self.changed()?;
+                    fs::rename(&temporary, &step.to).map_err(TranscriptError::io("rename", &temporary))?;
+                }
                 self.changed()?;
                 seen[number].check_bytes(&kept, &step.from)?;
                 continue;

@@ -169,7 +169,7 @@ impl Journal {
 
     /// Takes all of it back. Whether nothing of it is left.
     pub(super) fn take_back(&self) -> bool {
-        let is_done = take_back(&self.folder, &self.notes);
+        let is_done = put_all_back(&self.folder, &self.notes);
         if is_done {
             remove(&self.folder);
             // That of other moves stays.
@@ -262,6 +262,36 @@ pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptE
     }))
 }
 
+/// Takes back what is left of the move of this name that was not done. Whether nothing of it is left.
+#[must_use]
+pub fn take_back(data: &Path, name: &str) -> bool {
+    let folder = data.join(FOLDER).join(name);
+    let notes = match notes(&folder.join(JOURNAL)) {
+        Ok(notes) => notes,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    let is_back = !matches!(notes.last(), Some(Note::Done)) && put_all_back(&folder, &notes);
+    if is_back {
+        remove(&folder);
+    }
+    is_back
+}
+
+/// Notes of the move of this name that it is done, where that is not noted yet.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
+    let path = data.join(FOLDER).join(name).join(JOURNAL);
+    let noted = match notes(&path) {
+        Ok(notes) if matches!(notes.last(), Some(Note::Done)) => Ok(()),
+        Ok(_) => note_done(&path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    noted.map_err(TranscriptError::io("write", &path))
+}
+
 /// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
 /// done, any other is taken back, and one of which it does not know waits on. What was kept of old ones goes.
 pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
@@ -300,7 +330,7 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
                 }
                 Some(false) => {
                     tracing::info!(subject, "a move that was cut short is taken back");
-                    if take_back(&folder, &notes) {
+                    if put_all_back(&folder, &notes) {
                         remove(&folder);
                     }
                 }
@@ -350,7 +380,7 @@ fn written(notes: &[Note]) -> &[Option<Written>] {
 }
 
 /// Whether nothing is left that could be taken back later.
-fn take_back(folder: &Path, notes: &[Note]) -> bool {
+fn put_all_back(folder: &Path, notes: &[Note]) -> bool {
     let Some(Note::Begun {
         steps,
         temporary,
@@ -374,6 +404,15 @@ fn take_back(folder: &Path, notes: &[Note]) -> bool {
         let kept = kept(folder, number);
         let temporary = temporary.get(number);
         if let (Kind::Settings, Some(temporary)) = (step.kind, temporary) {
+            // Between two names it has that of the file that was written for it.
+            let is_swapped = |written: Written| {
+                let there = fs::symlink_metadata(temporary);
+                there.is_ok_and(|there| (there.dev(), there.ino()) != (written.device, written.inode))
+            };
+            let ours = written.get(number).copied().flatten();
+            if !kept.exists() && ours.is_some_and(is_swapped) {
+                note(temporary, rename(temporary, &kept));
+            }
             if kept.exists() {
                 note(&step.to, settings::put_back(&kept, step, temporary));
             }
@@ -466,6 +505,17 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
             copy_over(from, to)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Has two files change places at once. Whether the file system can.
+pub(super) fn exchange(left: &Path, right: &Path) -> Result<bool, TranscriptError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, left, CWD, right, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(false),
+        Err(error) => Err(TranscriptError::io("rename", left)(error.into())),
     }
 }
 

@@ -200,11 +200,12 @@ fn names(text: &str) -> Option<Vec<(&str, String)>> {
 
 /// Which of these projects have another name behind a move, and the names that are another's already.
 fn renamed(names: &[(&str, String)], relocation: &Relocation) -> (HashMap<String, String>, Vec<String>) {
-    let there: HashSet<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
+    let mut there: HashSet<String> = names.iter().map(|(_, name)| name.clone()).collect();
     let (mut renamed, mut taken) = (HashMap::new(), Vec::new());
     for (_, old) in names {
         match relocation.folder(old).filter(|new| new != old) {
-            Some(new) if there.contains(new.as_str()) => taken.push(new),
+            // Two that become one would be one entry to the agent.
+            Some(new) if !there.insert(new.clone()) => taken.push(new),
             Some(new) => {
                 renamed.insert(old.clone(), new);
             }
@@ -417,6 +418,16 @@ mod tests {
             r#"{"projects":{"/w/old":1,"/w/new \"é\"":2,"/w/new \"é\"/a":3}}"#
         );
         assert_eq!(taken, ["/w/new \"é\""]);
+
+        // By a link and by the folder it led to.
+        let folders = [
+            ("/link".to_owned(), "/w/new".to_owned()),
+            ("/w/old".to_owned(), "/w/new".to_owned()),
+        ];
+        let both = br#"{"projects":{"/w/old":1,"/link":2}}"#;
+        let made = rewritten(Path::new(".claude.json"), both, &folders).unwrap();
+        assert_eq!(&*made.bytes, br#"{"projects":{"/w/new":1,"/link":2}}"#);
+        assert_eq!(made.taken, ["/w/new"]);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! A session belongs to the folder that it began in, as its agent sees it: by the name of the folder that its transcript lies in.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::conversation::PlannedMove;
+use bridge_protocol::AgentName;
+use bridge_protocol::conversation::{MovedKind, PlannedMove};
 use uuid::Uuid;
 
 use super::super::super::climbing::{check_folder, store_error};
@@ -22,7 +23,7 @@ use crate::store::ConversationRecord;
 use crate::transcript::fields::Fields;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self as files, Kind, Neighbours, SessionPlan, Step};
-use crate::transcript::shelf::ShelfEntry;
+use crate::transcript::shelf::{self, Format, ShelfEntry};
 
 /// How much of a transcript is looked at for the folder that it began in, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
@@ -39,8 +40,19 @@ pub(super) struct Planned {
     pub(super) left_out: Vec<String>,
 }
 
-/// Which transcripts there are, each root's.
-pub(super) type Shelved = Vec<(PathBuf, Vec<Arc<ShelfEntry>>)>;
+/// Which transcripts there are, each agent's.
+pub(super) type Shelved = Vec<ShelvedRoot>;
+
+/// The transcripts below one folder.
+pub(in super::super) struct ShelvedRoot {
+    pub(in super::super) agent: AgentName,
+    pub(in super::super) folder: PathBuf,
+    pub(in super::super) format: Format,
+    pub(in super::super) entries: Vec<Arc<ShelfEntry>>,
+}
+
+/// Where files go, and where they come from.
+type Targets = HashMap<PathBuf, PathBuf>;
 
 /// What a move of this folder does. Blocks.
 pub(super) fn plan(
@@ -61,18 +73,20 @@ pub(super) fn plan(
     }
     let leaving = leaving(tree, shelved, &held, &mut planned.left_out);
     let mut neighbours = Neighbours::of(leaving.iter().map(|(_, path, _)| path.to_path_buf()).collect());
-    let mut targets = BTreeSet::new();
+    let mut targets = Targets::new();
     for (root, path, cwd) in &leaving {
         let Some(to) = tree.real_target(cwd) else { continue };
         let folder = own_folder(root, Path::new(&to));
         let session = files::plan(path, &folder, &tree.folders(), &mut neighbours).map_err(move_error)?;
         planned.add(session, &mut targets);
     }
-    if with_settings {
-        for (root, _) in shelved {
-            let (steps, left_out) = files::plan_settings(root, &tree.folders()).map_err(move_error)?;
-            planned.add(SessionPlan { steps, left_out }, &mut targets);
-        }
+    planned.remember(&mut targets)?;
+    for root in shelved
+        .iter()
+        .filter(|root| with_settings && root.format == Format::Claude)
+    {
+        let (steps, left_out) = files::plan_settings(&root.folder, &tree.folders()).map_err(move_error)?;
+        planned.add(SessionPlan { steps, left_out }, &mut targets);
     }
     files::check_free(&planned.rest).map_err(move_error)?;
     Ok(planned)
@@ -97,8 +111,20 @@ fn leaving<'a>(
         .iter()
         .map(|from| project_folder(Path::new(from)))
         .collect();
-    for (root, entries) in shelved {
-        for entry in entries {
+    for root in shelved {
+        if root.format != Format::Claude {
+            let ran_there = |entry: &&Arc<ShelfEntry>| tree.target(&entry.cwd).is_some();
+            let entries = root.entries.iter().filter(ran_there);
+            let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
+            if count > 0 {
+                let agent = &root.agent;
+                left_out.push(format!(
+                    "{count} of {agent}'s sessions, which it finds by their ids and not by folder"
+                ));
+            }
+            continue;
+        }
+        for entry in &root.entries {
             if held.contains(&entry.upstream_id) {
                 continue;
             }
@@ -113,7 +139,7 @@ fn leaving<'a>(
                 is_of(tree, &first, &folder).then_some(first)
             });
             match began {
-                Some(cwd) => leaving.push((root.as_path(), &*entry.path, cwd)),
+                Some(cwd) => leaving.push((root.folder.as_path(), &*entry.path, cwd)),
                 None if tree.target(&entry.cwd).is_some() => left_out.push(format!(
                     "{} ended in {}, but lies with the sessions of another folder, and stays",
                     entry.path.display(),
@@ -176,6 +202,11 @@ pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned)
         planned.take(services, &record, part.reversed())?;
     }
     plan_rest_back(services, &known, &back, &mut planned)?;
+    if planned.parts.is_empty() && planned.rest.is_empty() {
+        return Err(ConversationError::Conflict(format!(
+            "nothing that went with the move {id} is where it went any more; what went further has to come back first"
+        )));
+    }
     Ok((back, planned))
 }
 
@@ -186,18 +217,27 @@ fn plan_rest_back(
     back: &Tree,
     planned: &mut Planned,
 ) -> Result<(), ConversationError> {
-    let went = files::finished(&services.data, &TreeMove::name(known.id)).map_err(move_error)?;
+    let name = TreeMove::name(known.id);
+    // Where that could not be noted then.
+    files::finish(&services.data, &name).map_err(move_error)?;
+    let went = files::finished(&services.data, &name).map_err(move_error)?;
     let Some(went) = went else { return Ok(()) };
     let mut held = HashSet::new();
     for found in services.store.recent(None) {
         let (_, record) = found.map_err(|error| store_error(&error))?;
         held.extend(sessions(&record));
     }
-    let is_there = |step: &&Step| step.to.exists();
     let transcripts = went.steps.iter().filter(|step| step.kind == Kind::Transcript);
     let mut neighbours = Neighbours::of(transcripts.clone().map(|step| step.to.clone()).collect());
-    let (mut targets, first) = (BTreeSet::new(), planned.rest.len());
-    for step in transcripts.filter(is_there) {
+    let (mut targets, first) = (Targets::new(), planned.rest.len());
+    for step in transcripts {
+        if !step.to.exists() {
+            let gone = step.to.display();
+            planned
+                .left_out
+                .push(format!("{gone} is not where it went any more"));
+            continue;
+        }
         if held.contains(&step.session) {
             planned.left_out.push(format!(
                 "the session {} is a conversation's by now, and stays",
@@ -210,14 +250,17 @@ fn plan_rest_back(
         planned.add(session, &mut targets);
     }
     let settings = went.steps.iter().filter(|step| step.kind == Kind::Settings);
-    let settings = settings.filter(is_there).cloned().map(|step| Step {
-        folders: step
-            .folders
-            .iter()
-            .map(|(from, to)| (to.clone(), from.clone()))
-            .collect(),
-        ..step
-    });
+    let settings = settings
+        .filter(|step| step.to.exists())
+        .cloned()
+        .map(|step| Step {
+            folders: step
+                .folders
+                .iter()
+                .map(|(from, to)| (to.clone(), from.clone()))
+                .collect(),
+            ..step
+        });
     let steps = settings.collect();
     planned.add(
         SessionPlan {
@@ -226,6 +269,7 @@ fn plan_rest_back(
         },
         &mut targets,
     );
+    planned.remember(&mut targets)?;
     went.restore(&mut planned.rest[first..]);
     files::check_free(&planned.rest).map_err(move_error)
 }
@@ -255,14 +299,42 @@ impl Planned {
     }
 
     /// Has files go along that are no conversation's.
-    fn add(&mut self, session: SessionPlan, targets: &mut BTreeSet<PathBuf>) {
+    fn add(&mut self, session: SessionPlan, targets: &mut Targets) {
         for step in session.steps {
-            // What one session borrows from another goes once.
-            if targets.insert(step.to.clone()) {
-                self.told.push(moving::told_step(&step));
-                self.rest.push(step);
+            match targets.get(&step.to) {
+                None => {
+                    targets.insert(step.to.clone(), step.from.clone());
+                    self.told.push(moving::told_step(&step));
+                    self.rest.push(step);
+                }
+                // What one session borrows from another goes once.
+                Some(from) if *from == step.from => {}
+                Some(from) => self.left_out.push(format!(
+                    "{} would go where {} goes, and stays",
+                    step.from.display(),
+                    from.display()
+                )),
             }
         }
         self.left_out.extend(session.left_out);
+    }
+
+    /// Has what the agent remembers of a project go along with its transcripts.
+    fn remember(&mut self, targets: &mut Targets) -> Result<(), ConversationError> {
+        let transcripts = self.told.iter().filter(|told| told.kind == MovedKind::Transcript);
+        let moved: Vec<_> = transcripts
+            .map(|told| (PathBuf::from(&told.from), PathBuf::from(&told.to)))
+            .collect();
+        let leaving: HashSet<&Path> = moved.iter().map(|(from, _)| from.as_path()).collect();
+        let folders = moved
+            .iter()
+            .filter_map(|(from, to)| Some((from.parent()?, to.parent()?)));
+        for (project, folder) in folders.collect::<BTreeSet<_>>() {
+            let mut there = shelf::files(project, Format::Claude);
+            let stays = there.any(|path| !leaving.contains(path.as_path()));
+            let plan = files::plan_memory(project, folder, stays).map_err(move_error)?;
+            self.add(plan, targets);
+        }
+        Ok(())
     }
 }

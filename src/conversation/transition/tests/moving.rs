@@ -3,8 +3,11 @@
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{LineageReason, LinkReason};
 
+use super::continuing::{RESET, waiting};
 use super::outside::agent_error;
+use super::questions::orphaned;
 use super::world::World;
+use crate::conversation::effect::Arrival;
 use crate::conversation::state::Session;
 
 #[test]
@@ -182,4 +185,36 @@ fn what_is_held_moves_and_takes_nothing_else_on_until_it_is_released() {
     world.release();
     assert_eq!(world.model.state(), ConversationState::Idle);
     assert!(world.model.is_at_rest());
+}
+
+/// What falls due starts nothing while it is on its way, and goes on when it is there.
+#[test]
+fn what_falls_due_while_it_is_held_waits_until_it_is_released() {
+    let mut world = waiting();
+    world.hold();
+    world.passes_to(RESET);
+    world.falls_due();
+    assert!(world.model.turn.is_none());
+    world.move_to("/new", None);
+    if world.closing.is_some() {
+        world.closes();
+    }
+    world.moved(Ok(1));
+    assert_eq!(world.model.record.cwd, "/new");
+    assert!(world.model.turn.is_none() && world.job.is_none());
+    world.release();
+    world.ascertains(Arrival::Absent);
+    assert!(world.model.turn.is_some());
+}
+
+#[test]
+fn the_question_of_a_dead_agent_is_not_answered_on_the_way() {
+    let mut world = orphaned();
+    world.hold();
+    world.forget_log();
+    let reply = world.allow("q1");
+    world.expect(&[&format!("answer {reply} error busy")]);
+    world.release();
+    world.allow("q1");
+    assert!(world.model.turn.is_some());
 }

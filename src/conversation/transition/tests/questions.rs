@@ -11,7 +11,7 @@ use crate::conversation::effect::{Deadline, Input};
 use crate::conversation::error::ConversationError;
 
 /// A conversation whose agent died with `q1` open.
-fn orphaned() -> World {
+pub(super) fn orphaned() -> World {
     let mut world = World::running();
     world.asks("q1");
     world.dies();

@@ -1,0 +1,72 @@
+//! Conversations that take nothing on while they go to another folder together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::ConversationId;
+
+use super::super::super::effect::Call;
+use super::super::super::error::ConversationError;
+use super::Registry;
+
+/// After what time a conversation that could not be told is told again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Those that are held, until this is released or dropped.
+pub(super) struct Held {
+    registry: Arc<Registry>,
+    ids: Vec<ConversationId>,
+}
+
+impl Held {
+    pub(super) fn none(registry: &Arc<Registry>) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            ids: Vec::new(),
+        }
+    }
+
+    /// The first of these that is not held.
+    pub(super) fn missing(&self, mut ids: impl Iterator<Item = ConversationId>) -> Option<ConversationId> {
+        ids.find(|id| !self.ids.contains(id))
+    }
+
+    /// Has another one take nothing more on.
+    ///
+    /// # Errors
+    /// What has to end first.
+    pub(super) async fn hold(&mut self, id: ConversationId) -> Result<(), ConversationError> {
+        let answer = self.registry.call(id, Call::Hold, None)?.await;
+        answer.unwrap_or(Err(ConversationError::Lost))?;
+        self.ids.push(id);
+        Ok(())
+    }
+
+    pub(super) async fn release(mut self) {
+        let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
+        release(&registry, ids).await;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
+        if !ids.is_empty() {
+            // Its task panicked.
+            let tasks = registry.tasks.clone();
+            tasks.spawn(async move { release(&registry, ids).await });
+        }
+    }
+}
+
+async fn release(registry: &Arc<Registry>, ids: Vec<ConversationId>) {
+    for id in ids {
+        // One with a full mailbox has others to answer first.
+        while let Err(ConversationError::Busy(_)) = match registry.call(id, Call::Release, None) {
+            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+            Err(error) => Err(error),
+        } {
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
