@@ -108,6 +108,27 @@ pub struct CheckAnswer {
     pub more: u64,
 }
 
+/// What a repaired copy has other than its source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Repairs {
+    /// Lines that are no records and were left out.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Records that were joined to another one, since their parents are not there.
+    #[serde(default)]
+    pub joined: u64,
+    /// Results of tools that were filled in, as the agent does it.
+    #[serde(default)]
+    pub filled_in: u64,
+    /// Texts of results that were cut, since they are longer than was asked for.
+    #[serde(default)]
+    pub cut_outputs: u64,
+    /// How many bytes of them were left out.
+    #[serde(default)]
+    pub cut_bytes: u64,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0

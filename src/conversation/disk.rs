@@ -19,6 +19,7 @@ use crate::transcript::cut;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{file_name, own_folder};
 use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
+use crate::transcript::repair::repair;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
@@ -370,7 +371,8 @@ pub(super) fn last_before(
         .map(|turn| checkpoint(agent, id, &turn.last_uuid))
 }
 
-fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
+/// The name of a place in a transcript.
+pub(super) fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
     let place = CheckpointRef {
         agent: agent.to_owned(),
         upstream_id: id.as_str().to_owned(),
@@ -430,14 +432,15 @@ pub(super) fn rebuild_session(
     note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf, CheckpointId), TranscriptError> {
     let source = find(library, root, cwd, id)?;
-    let branch = library.index(&source)?.select_joined();
-    let branch = branch.ok_or_else(|| TranscriptError::NotFound {
+    let index = library.index(&source)?;
+    let branch = index.select_joined().ok_or_else(|| TranscriptError::NotFound {
         upstream_id: id.as_str().to_owned(),
         root: root.to_path_buf(),
     })?;
     let (new_id, folder) = new_place(root, cwd, note)?;
-    let path = copy::copy_branch(&source, &branch, &folder, new_id.as_str())?;
-    Ok((new_id, path, checkpoint(agent, id, branch.leaf_uuid())))
+    let made = repair(&source, &index, &branch, &folder, new_id.as_str(), None)?;
+    let place = checkpoint(agent, id, branch.leaf_uuid());
+    Ok((new_id, made.path, place))
 }
 
 /// As much of a session's history as is asked for. What was read of its transcript for another stays in the library.

@@ -12,6 +12,7 @@
 pub(super) mod lines;
 mod noted;
 mod strange;
+mod unanswered;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,6 +26,7 @@ use super::scan::{Scanned, Scanner};
 use lines::{CheckedLine, Place, each_line};
 use noted::{ITEMS_LIMIT, Said, SaidNoted};
 pub(super) use strange::{Strange, Stranges};
+pub(super) use unanswered::unanswered;
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;

@@ -8,6 +8,7 @@
 
 pub mod book;
 mod entries;
+mod filling;
 mod index;
 mod note;
 mod noted;
@@ -16,6 +17,7 @@ mod walk;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
+pub(in crate::transcript) use filling::BehindCalls;
 pub use index::Index;
 pub(in crate::transcript) use note::Seen;
 pub(in crate::transcript) use noted::ChainNoted;

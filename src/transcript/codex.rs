@@ -65,6 +65,18 @@ pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
     })
 }
 
+/// Whether a line is a record, as Codex reads it; none where nothing stands in it.
+#[must_use]
+pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
+    let mut scanner = Scanner::<LineNoted>::default();
+    scanner.feed(line);
+    match scanner.finish() {
+        Scanned::Record(_) => Some(true),
+        Scanned::Garbage => Some(false),
+        Scanned::Blank => None,
+    }
+}
+
 /// What the first record of a rollout says; none when it has no record or does not say. Reads no further than that, and holds
 /// no line.
 ///

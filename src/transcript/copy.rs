@@ -1,7 +1,7 @@
 //! Copies of transcripts under new ids.
 //!
 //! Owns how a copy comes to be: streamed into a temporary file, synced, given its name only if that is free,
-//! the folder synced. Of a record that carries the old id the one token that holds it is replaced; every other
+//! the folder synced. Of a record that carries the old id the one token that holds it is replaced in an exact copy; every other
 //! byte stays. The source is only read. Blocks; knows nothing of why a copy is made.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -14,10 +14,10 @@ use rustix::fs::RenameFlags;
 use uuid::Uuid;
 
 use super::TranscriptError;
-use super::claude::Selection;
 use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
+use super::meter::Metered;
 
 /// How much is read and written at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -28,49 +28,15 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
 /// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
 pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
-    copy_lines(source, folder, new_id, |_, _| Keep::AsItIs)
-}
-
-/// Copies a branch, in the order of the file, with all records that are no part of a chain. Where a parent
-/// is not there the copy names the record that takes its place, and holds neither lines that are no records nor the places
-/// that the agent noted: it would go on from one of those, and leave what stands behind.
-///
-/// # Errors
-/// As [`copy_as`].
-pub fn copy_branch(
-    source: &Path,
-    branch: &Selection,
-    folder: &Path,
-    new_id: &str,
-) -> Result<PathBuf, TranscriptError> {
-    copy_lines(source, folder, new_id, |offset, line| {
-        keep_of(branch, offset, line)
+    let old_id = session_of(source);
+    make_folder(folder)?;
+    create_in(folder, new_id, |writer| {
+        let copied = each_line(source, |line, text| {
+            let session = session_id_place(text, old_id).map(|place| (place, json_text(new_id)));
+            write_with(writer, line.bytes, session.into_iter().collect())
+        });
+        copied.map_err(TranscriptError::io("copy", source))
     })
-}
-
-/// What becomes of a line in a copy.
-enum Keep<'a> {
-    No,
-    AsItIs,
-    /// With another parent, or none.
-    Behind(Option<&'a str>),
-}
-
-fn keep_of<'a>(selection: &'a Selection, offset: u64, line: &str) -> Keep<'a> {
-    let fields = Fields::parse(line);
-    let has = |name| fields.as_ref().and_then(|fields| fields.text(name));
-    let keep = match has("uuid") {
-        Some(_) => selection.contains(offset),
-        None => selection.joins().is_empty() || has("type").is_some_and(|kind| kind != "last-prompt"),
-    };
-    if !keep {
-        return Keep::No;
-    }
-    let joins = selection.joins();
-    match joins.binary_search_by_key(&offset, |join| join.offset) {
-        Ok(join) => Keep::Behind(joins.get(join).and_then(|join| join.parent.as_deref())),
-        Err(_) => Keep::AsItIs,
-    }
 }
 
 /// Writes a new transcript beside `source`: `fill` writes its content.
@@ -291,47 +257,35 @@ fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     }
 }
 
-fn copy_lines<'a>(
+/// The id of the session with this transcript.
+pub(super) fn session_of(source: &Path) -> &str {
+    let stem = source.file_stem().and_then(|stem| stem.to_str());
+    stem.unwrap_or_default()
+}
+
+/// Hands on each line of a transcript but a torn last one, with its text.
+///
+/// # Errors
+/// What the system or the taker answers, and when a line is longer than can be held.
+pub(super) fn each_line(
     source: &Path,
-    folder: &Path,
-    new_id: &str,
-    keep: impl Fn(u64, &str) -> Keep<'a>,
-) -> Result<PathBuf, TranscriptError> {
-    let old_id = source
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .unwrap_or_default()
-        .to_owned();
-    let file = File::open(source).map_err(TranscriptError::io("open", source))?;
-    make_folder(folder)?;
-    create_in(folder, new_id, |writer| {
-        let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, file), 0);
-        while let Some(line) = lines.next_line().map_err(TranscriptError::io("read", source))? {
-            if line.oversized {
-                let error = io::Error::new(io::ErrorKind::InvalidData, "a line is longer than can be held");
-                return Err(TranscriptError::io("copy", source)(error));
-            }
-            let text = text_of_same_length(line.bytes);
-            if is_torn(&line, &text) {
-                continue;
-            }
-            let session = session_id_place(&text, &old_id).map(|place| (place, json_text(new_id)));
-            let parent = match keep(line.offset, text.trim_start_matches('\u{feff}')) {
-                Keep::No => continue,
-                Keep::AsItIs => None,
-                Keep::Behind(parent) => {
-                    let parent = parent.map_or_else(|| b"null".to_vec(), json_text);
-                    value_place(&text, "parentUuid").map(|place| (place, parent))
-                }
-            };
-            let written = write_with(writer, line.bytes, session.into_iter().chain(parent).collect());
-            // What is appended later must not run into a last line that had no newline.
-            written
-                .and_then(|()| writer.write_all(b"\n"))
-                .map_err(TranscriptError::io("write the copy of", source))?;
+    mut take: impl FnMut(RawLine<'_>, &str) -> io::Result<()>,
+) -> io::Result<()> {
+    let file = File::open(source)?;
+    let bytes = file.metadata()?.len();
+    let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
+    let mut lines = Lines::new(reader, 0);
+    while let Some(line) = lines.next_line()? {
+        if line.oversized {
+            let what = "a line is longer than can be held";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        Ok(())
-    })
+        let text = text_of_same_length(line.bytes);
+        if !is_torn(&line, &text) {
+            take(line, &text)?;
+        }
+    }
+    Ok(())
 }
 
 /// The folders that have to be made for one to be there, the outermost first.
@@ -357,8 +311,9 @@ fn is_torn(line: &RawLine<'_>, text: &str) -> bool {
     !line.ended && Fields::parse(text).is_none()
 }
 
-/// Writes a line with other values in these places.
-fn write_with(
+/// Writes a line with other values in these places, and a newline, also where it had none: what is appended later must not
+/// run into it.
+pub(super) fn write_with(
     writer: &mut dyn Write,
     line: &[u8],
     mut values: Vec<(Range<usize>, Vec<u8>)>,
@@ -370,7 +325,8 @@ fn write_with(
         writer.write_all(&value)?;
         written = place.end;
     }
-    writer.write_all(&line[written..])
+    writer.write_all(&line[written..])?;
+    writer.write_all(b"\n")
 }
 
 /// Where the record's `sessionId` stands, if it is the old id.
@@ -380,7 +336,7 @@ fn session_id_place(text: &str, old_id: &str) -> Option<Range<usize>> {
 }
 
 /// Where the value of a record's member stands.
-fn value_place(text: &str, name: &str) -> Option<Range<usize>> {
+pub(super) fn value_place(text: &str, name: &str) -> Option<Range<usize>> {
     // A byte order mark is before the record; the places are to be those of the line.
     let record = std::str::from_utf8(trimmed(text.as_bytes())).ok()?;
     let start = record.as_ptr() as usize - text.as_ptr() as usize;
@@ -388,7 +344,7 @@ fn value_place(text: &str, name: &str) -> Option<Range<usize>> {
     Some(start + place.start..start + place.end)
 }
 
-fn json_text(text: &str) -> Vec<u8> {
+pub(super) fn json_text(text: &str) -> Vec<u8> {
     serde_json::Value::from(text).to_string().into_bytes()
 }
 

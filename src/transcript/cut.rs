@@ -29,10 +29,10 @@ use uuid::{Builder, Uuid};
 
 use super::TranscriptError;
 use super::claude::{Index, Join, Selection};
-use super::copy;
+use super::copy::{self, session_of};
 use super::fields::{Fields, lenient_text};
 use super::lines::{text_of_same_length, trimmed};
-use beside::Beside;
+pub(super) use beside::Beside;
 use members::{Member, Members, Name};
 use source::{Found, HELD_LINE_BYTES, Source};
 
@@ -85,7 +85,7 @@ pub fn cut(
     copy::make_folder(folder)?;
     let mut files = Beside::new(source, folder, new_id).called(copy::unfinished_files(new_id));
     let made = copy::create_in(folder, new_id, |writer| {
-        let mut cutter = Cutter::new(index, &branch, old_id(source), new_id, &mut files);
+        let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, &mut files);
         let cut = cutter.write(lines, writer);
         // Before the transcript has a name, so that none ever names files that are not there.
         let cut = cut.and_then(|()| files.settle());
@@ -107,7 +107,7 @@ pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
         let file = File::open(transcript)?;
         let end = file.metadata()?.len();
         let folder = transcript.parent().unwrap_or(Path::new(""));
-        let mut files = Beside::new(transcript, folder, old_id(transcript));
+        let mut files = Beside::new(transcript, folder, session_of(transcript));
         let mut lines = Source::new(file, end, HELD_LINE_BYTES);
         let mut offset = 0;
         while let Some(line) = lines.line(offset)? {
@@ -119,12 +119,6 @@ pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
         files.join()
     };
     bring().map_err(TranscriptError::io("bring the files beside", transcript))
-}
-
-/// The id of the session with this transcript.
-fn old_id(source: &Path) -> &str {
-    let stem = source.file_stem().and_then(|stem| stem.to_str());
-    stem.unwrap_or_default()
 }
 
 /// Makes new uuids of old ones: the same of the same, in one cut.

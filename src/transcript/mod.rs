@@ -2,7 +2,7 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
-//! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `cut`, `reading`, `library`, `rollouts`, `opened`,
+//! work on bytes and values that are handed to them. `locate`, `parts`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`, `opened`,
 //! `shelf`, `keep`, `moving` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
@@ -29,6 +29,7 @@ pub mod preamble;
 pub mod reading;
 pub mod record;
 pub mod relocate;
+pub mod repair;
 pub mod rollouts;
 mod scan;
 pub mod shelf;

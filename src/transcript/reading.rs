@@ -234,7 +234,7 @@ impl Seek for Near {
     }
 }
 
-fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
+pub(super) fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
     let file = File::open(path).map_err(TranscriptError::io("open", path))?;
     let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
     Ok(BufReader::with_capacity(

@@ -8,6 +8,7 @@ mod branch;
 mod item;
 mod kept;
 mod place;
+pub mod repair;
 mod text;
 mod tree;
 

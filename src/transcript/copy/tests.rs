@@ -1,13 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::transcript::claude::Index;
-use crate::transcript::reading;
-use crate::transcript::tests::{self, NEW, OLD, transcript};
-
-fn index(source: &Path) -> Index {
-    reading::index(source).expect("an index")
-}
+use crate::transcript::tests::{NEW, OLD, transcript};
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -22,103 +16,6 @@ fn names(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
-    tests::chain(uuid, parent, kind, text, "")
-}
-
-/// How many prompts and how many breaks the repaired copy of these records has.
-fn joined(lines: &[String]) -> (usize, usize) {
-    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
-    let joined = index(&source).select_joined().expect("a branch");
-    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
-    let live = index(&copy).select(None, true).expect("a branch");
-    (live.prompt_offsets().len(), live.breaks())
-}
-
-#[test]
-fn a_branch_without_some_of_its_parents_is_whole_in_its_copy() {
-    let lines = [
-        chain("u1", "", "user", "one"),
-        chain("a1", "u1", "assistant", "first"),
-        r#"{"type":"last-prompt","leafUuid":"a1"}"#.to_owned(),
-        chain("u2", "gone", "user", "two"),
-        "garbage".to_owned(),
-        chain("a2", "u2", "assistant", "second"),
-        r#"{"type":"mode","mode":"plan"}"#.to_owned(),
-        chain("u3", "a2", "user", "three"),
-        r#"{"type":"custom-title","customTitle":"Named at the end"}"#.to_owned(),
-    ];
-    let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
-    let read = index(&source);
-    // The agent goes on from the place that it noted.
-    let live = read.select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks()), ("a1", 1));
-    let joined = read.select_joined().expect("a branch");
-    assert_eq!(joined.leaf_uuid(), "u3");
-    let copy = copy_branch(&source, &joined, folder.path(), NEW).expect("a copy");
-    let live = index(&copy).select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks()), ("u3", 0));
-    assert_eq!(live.prompt_offsets().len(), 3);
-    let expected = [
-        lines[0].replace(OLD, NEW),
-        lines[1].replace(OLD, NEW),
-        lines[3].replace(OLD, NEW).replace("gone", "a1"),
-        lines[5].replace(OLD, NEW),
-        lines[6].clone(),
-        lines[7].replace(OLD, NEW),
-        lines[8].clone(),
-    ];
-    let written = fs::read_to_string(&copy).expect("the copy");
-    assert_eq!(written, expected.join("\n") + "\n");
-}
-
-/// A writer that appended its records twice: only the last of one uuid is reached by it.
-#[test]
-fn a_record_that_stands_twice_is_no_ancestor_of_itself() {
-    let lines = [
-        chain("u1", "", "user", "one"),
-        chain("a1", "u1", "assistant", "first"),
-        "garbage".to_owned(),
-        chain("a2", "u2", "assistant", "second"),
-        chain("a2", "u2", "assistant", "second"),
-        chain("u3", "a2", "user", "three"),
-    ];
-    assert_eq!(joined(&lines), (2, 0));
-}
-
-/// The damage lies in what both branches share, and is not why the newer one was left.
-#[test]
-fn a_branch_that_was_left_is_not_brought_back_by_a_repair() {
-    let lines = [
-        chain("u1", "", "user", "one"),
-        "garbage".to_owned(),
-        chain("u2", "a1", "user", "two"),
-        chain("a2", "u2", "assistant", "second"),
-        chain("b1", "a2", "user", "kept"),
-        chain("b2", "b1", "assistant", "kept"),
-        chain("c1", "a2", "user", "left"),
-        chain("c2", "c1", "assistant", "left"),
-        chain("c3", "c2", "user", "left too"),
-        r#"{"type":"last-prompt","leafUuid":"b2"}"#.to_owned(),
-    ];
-    let (_folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
-    let read = index(&source);
-    let live = read.select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks() > 0), ("b2", true));
-    assert_eq!(read.select_joined(), None);
-}
-
-#[test]
-fn parents_in_a_circle_are_a_beginning_in_a_copy() {
-    let lines = [
-        chain("u1", "a2", "user", "one"),
-        chain("a1", "u1", "assistant", "first"),
-        chain("u2", "a1", "user", "two"),
-        chain("a2", "u2", "assistant", "second"),
-    ];
-    assert_eq!(joined(&lines), (2, 0));
 }
 
 #[test]

@@ -28,7 +28,7 @@ const AGENT: &[u8] = b"\"agentId\"";
 const SUBAGENTS: &str = "/subagents/";
 
 /// Gathers the files of one cut.
-pub(super) struct Beside<'a> {
+pub(in crate::transcript) struct Beside<'a> {
     /// Where the transcripts of the source's project are.
     project: &'a Path,
     subagents: Subagents<'a>,
@@ -54,7 +54,7 @@ struct Made {
 }
 
 impl<'a> Beside<'a> {
-    pub(super) fn new(source: &'a Path, folder: &'a Path, new_id: &'a str) -> Self {
+    pub(in crate::transcript) fn new(source: &'a Path, folder: &'a Path, new_id: &'a str) -> Self {
         Self {
             project: source.parent().unwrap_or(Path::new("")),
             subagents: Subagents::new(source),
@@ -78,7 +78,7 @@ impl<'a> Beside<'a> {
     ///
     /// # Errors
     /// What the system answers.
-    pub(super) fn record(&mut self, line: &[u8]) -> io::Result<Vec<(Range<usize>, String)>> {
+    pub(in crate::transcript) fn record(&mut self, line: &[u8]) -> io::Result<Vec<(Range<usize>, String)>> {
         let names_results = memchr::memmem::find(line, RESULTS.as_bytes()).is_some();
         if !names_results && memchr::memmem::find(line, AGENT).is_none() {
             return Ok(Vec::new());
@@ -106,7 +106,7 @@ impl<'a> Beside<'a> {
     ///
     /// # Errors
     /// What the system answers, also where the place is taken.
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    pub(in crate::transcript) fn settle(&mut self) -> io::Result<()> {
         for part in std::mem::take(&mut self.said) {
             self.copy(&part)?;
         }
@@ -127,7 +127,7 @@ impl<'a> Beside<'a> {
     ///
     /// # Errors
     /// What the system answers.
-    pub(super) fn join(mut self) -> io::Result<()> {
+    pub(in crate::transcript) fn join(mut self) -> io::Result<()> {
         for part in std::mem::take(&mut self.said) {
             self.copy(&part)?;
         }
@@ -141,7 +141,7 @@ impl<'a> Beside<'a> {
     }
 
     /// The files stay: the transcript has got its name.
-    pub(super) fn keep(mut self) {
+    pub(in crate::transcript) fn keep(mut self) {
         if let Some(made) = &mut self.made {
             made.stays = true;
         }
