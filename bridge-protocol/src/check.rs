@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::UpstreamId;
+
 /// What is wrong with a place in a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,7 +100,7 @@ pub struct Finding {
 }
 
 /// The answer of `transcript/check`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckAnswer {
     /// What was found, in the order of the lines; in a transcript that is whole nothing, or nothing that is damage.
@@ -106,6 +108,15 @@ pub struct CheckAnswer {
     /// How many more there are than are told, where there are very many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
+    /// The session that a repaired copy is, where one was asked for and something was found that it does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired: Option<UpstreamId>,
+    /// What was changed in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repairs: Option<Repairs>,
+    /// What is still found in it, by its own lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<Finding>,
 }
 
 /// What a repaired copy has other than its source.

@@ -415,9 +415,15 @@ pub trait TranscriptRpc {
         limit: Option<u32>,
     ) -> RpcResult<TranscriptPage>;
 
-    /// What is wrong with a transcript, and what that does to a resume. Nothing is changed: `repair` is refused as
-    /// unsupported. Either `upstreamId` names the transcript, with `agent` where several have one, or `conversationId` alone
-    /// the conversation whose head it is.
+    /// What is wrong with a transcript, and what that does to a resume. Either `upstreamId` names the transcript, with `agent`
+    /// where several have one, or `conversationId` alone the conversation whose head it is. The transcript itself is never
+    /// changed.
+    ///
+    /// With `repair` a copy under a new id is made that is not damaged: lines that are no records are left out, records whose
+    /// parents are missing are joined to what stands before them, and calls of tools without results get those that the agent
+    /// itself fills in. With `maxToolOutput`, of Claude's transcripts, texts of results are cut in it that are longer, in bytes.
+    /// It is told as `repaired`; where nothing was found that it would not have, there is none. A conversation that goes on with
+    /// the session goes on with the copy: its session is closed, and the copy is appended to its chain as `rebuilt`.
     #[method(name = "check", param_kind = map)]
     async fn check(
         &self,
@@ -425,6 +431,8 @@ pub trait TranscriptRpc {
         #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
         agent: Option<AgentName>,
         repair: Option<bool>,
+        #[argument(rename = "maxToolOutput")] max_tool_output: Option<u64>,
+        #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<CheckAnswer>;
 
     /// Copies the transcripts of a conversation's sessions, or that of one session, with what lies beside them, into the

@@ -427,7 +427,15 @@ pub(super) struct Adopt {
 
 /// `check`.
 #[derive(Debug, Args)]
-#[command(after_help = "Nothing is changed. Exits with 0 when nothing is wrong, with 1 when something is.")]
+#[command(
+    after_help = "The transcript itself is never changed. Exits with 0 when nothing is wrong, or not any more, with 1 when \
+    something is.\n\nWith --repair lines that are no records are left out of the copy, records whose parents are missing are joined \
+    to what stands before them, and calls of tools without results get those that the agent itself fills in. A conversation that \
+    goes on with the session goes on with the copy; of a session that is nobody's the copy can be adopted.\n\nExamples:\n  \
+    sessionctl check .\n  \
+    sessionctl check . --repair\n  \
+    sessionctl check 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf --repair --cut-output 20000"
+)]
 pub(super) struct Check {
     /// A conversation, whose newest session is checked, or the id of any session that has a transcript, or its beginning
     #[arg(value_name = "CONV|ID")]
@@ -435,6 +443,12 @@ pub(super) struct Check {
     /// The agent, where several have a transcript of this id
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
+    /// Write a repaired copy under a new id, where something is wrong that it would not have
+    #[arg(long)]
+    pub(super) repair: bool,
+    /// Cut texts of tools' results in the copy that are longer than this, in bytes; Claude's transcripts only
+    #[arg(long, value_name = "BYTES", requires = "repair", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) cut_output: Option<u64>,
 }
 
 /// `keep`.

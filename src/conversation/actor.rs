@@ -39,9 +39,10 @@ use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
 use super::moving::Moved;
+use super::repairing::Done;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session, view_of_record};
-use super::upstream::UpstreamSession;
+use super::upstream::{UntoldCopy, UpstreamSession};
 use super::wakings::Place;
 
 /// How often is looked whether what an agent runs in the background has ended, before its session is closed without anybody
@@ -105,6 +106,7 @@ enum JobDone {
     LookedBack(u64, Result<Option<Undoing>, ConversationError>),
     Moved(u64, Result<Box<Moved>, ConversationError>),
     MovedBack(u64),
+    Repaired(u64, Result<Box<Done>, ConversationError>),
     /// Whether its own process has ended too.
     Closed(u64, bool),
     Configured(u64, Result<(), ConversationError>),
@@ -144,6 +146,8 @@ pub struct Actor {
     place: Option<Place>,
     /// Files that were moved, until that is written down.
     moved: Option<Moving>,
+    /// A repaired copy, until it is written down whose it is.
+    repaired: Option<UntoldCopy>,
     /// The noting that the last move is done.
     noting: Option<JoinHandle<()>>,
     /// Whether the session that was closed last may still be written to.
@@ -221,6 +225,7 @@ impl Actor {
             dead: None,
             place: None,
             moved: None,
+            repaired: None,
             noting: None,
             goes_on: false,
             closing: None,
@@ -541,18 +546,15 @@ impl Actor {
                 result: Err(error),
             }),
             JobDone::LookedBack(job, result) => self.input(Input::LookedBack { job, result }),
-            JobDone::Moved(job, Ok(moved)) => {
-                let Moved { answer, files } = *moved;
-                self.moved = files;
-                self.input(Input::Moved {
-                    job,
-                    result: Ok(answer),
+            JobDone::Moved(job, moved) => {
+                let result = moved.map(|moved| {
+                    let Moved { answer, files } = *moved;
+                    self.moved = files;
+                    answer
                 });
+                self.input(Input::Moved { job, result });
             }
-            JobDone::Moved(job, Err(error)) => self.input(Input::Moved {
-                job,
-                result: Err(error),
-            }),
+            JobDone::Repaired(job, done) => self.copy_made(job, done),
             JobDone::MovedBack(job) => self.input(Input::MovedBack { job }),
             JobDone::Closed(job, has_ended) => {
                 self.goes_on = !has_ended;

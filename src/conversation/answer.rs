@@ -1,6 +1,7 @@
 //! What a call about a conversation is answered with, and the idempotency key that it may carry. Pure.
 
 use bridge_protocol::TurnId;
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, EditAnswer, Empty,
     ForkAnswer, MoveAnswer, RespondAnswer, UndoAnswer,
@@ -73,6 +74,8 @@ pub enum Answer {
     Edited(Box<EditAnswer>),
     /// What was taken back.
     Undone(Box<UndoAnswer>),
+    /// What was found in a transcript, and the copy in which it was repaired.
+    Checked(Box<CheckAnswer>),
     /// What was moved.
     Moved(Box<MoveAnswer>),
     /// What went with a folder.
@@ -112,6 +115,7 @@ impl Answer {
             Self::Forked(answer) => RawJson::from_value(answer),
             Self::Edited(answer) => RawJson::from_value(answer),
             Self::Undone(answer) => RawJson::from_value(answer),
+            Self::Checked(answer) => RawJson::from_value(answer),
             Self::Moved(answer) => RawJson::from_value(answer),
             Self::TreeMoved(answer) => RawJson::from_value(answer),
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {

@@ -7,6 +7,7 @@ mod list;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, MoveAnswer, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
@@ -98,6 +99,13 @@ pub enum Input<R> {
     MovedBack {
         /// The job that moved them.
         job: u64,
+    },
+    /// A repaired copy of the head was made, where there was something to repair, or could not be made.
+    Repaired {
+        /// The job that did.
+        job: u64,
+        /// What was found, and what came of it.
+        result: Result<(Box<CheckAnswer>, Option<Box<RepairedHead>>), ConversationError>,
     },
     /// The session is closed.
     SessionClosed {
@@ -227,6 +235,21 @@ pub struct Branched {
     pub open: Option<Box<Opened>>,
 }
 
+/// A repaired copy of the head.
+#[derive(Clone, Debug)]
+pub struct RepairedHead {
+    /// Its own id.
+    pub upstream_id: UpstreamId,
+    /// The session that it is a copy of.
+    pub from: UpstreamId,
+    /// The place in that with which it ends.
+    pub checkpoint: Option<CheckpointId>,
+    /// How many turns it holds.
+    pub turns: u64,
+    /// How much of the history it has.
+    pub fidelity: Fidelity,
+}
+
 /// What a change says beside the record: it goes down in the same write or, when that fails, with the next.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
@@ -348,6 +371,17 @@ pub enum Milestone<R> {
         /// The record as it was, which holds again when the move cannot be written.
         before: Box<ConversationRecord>,
     },
+    /// A repaired copy is the head.
+    Repaired {
+        /// Whom to answer.
+        reply: R,
+        /// The idempotency key.
+        request: Option<Request>,
+        /// With what.
+        answer: Box<Answer>,
+        /// The record as it was, which holds again when the change cannot be written.
+        before: Box<ConversationRecord>,
+    },
     /// The conversation is gone.
     Deleted {
         /// Whom to answer.
@@ -466,6 +500,19 @@ pub enum Effect<R> {
         /// The job's number.
         job: u64,
     },
+    /// Make a repaired copy of the head.
+    Repair {
+        /// The job's number.
+        job: u64,
+        /// The longest text of a tool's result that stays whole, in bytes.
+        output_limit: Option<u64>,
+        /// Where is noted how far it has come.
+        progress: Arc<Progress>,
+    },
+    /// The copy that was made stays.
+    KeepCopy,
+    /// The copy that was made is nobody's, and goes.
+    DropCopy,
     /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
     Anchor(TurnId),
     /// Ask the transcript of its session what became of a prompt.

@@ -11,6 +11,7 @@ mod last_life;
 mod looking;
 mod moving;
 mod reading;
+mod repairing;
 mod repeats;
 mod transcripts;
 mod trees;

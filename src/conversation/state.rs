@@ -222,6 +222,8 @@ pub enum JobKind<R> {
         /// Why it could not.
         failure: StoreFailure,
     },
+    /// A repaired copy of the head is being made.
+    Repairing(RepairCall<R>),
     /// Settings are being applied to the open session.
     Configuring {
         /// Who waits for it.
@@ -278,6 +280,19 @@ pub struct MoveCall<R> {
     pub undoes: bool,
 }
 
+/// A repair of the head.
+#[derive(Debug)]
+pub struct RepairCall<R> {
+    /// Who waits for it.
+    pub reply: R,
+    /// The idempotency key.
+    pub request: Option<Request>,
+    /// The longest text of a tool's result that stays whole, in bytes.
+    pub output_limit: Option<u64>,
+    /// Where is noted how far it has come.
+    pub progress: Arc<Progress>,
+}
+
 /// What follows when the session is closed.
 #[derive(Debug)]
 pub enum AfterClose<R> {
@@ -289,6 +304,8 @@ pub enum AfterClose<R> {
     Delete(R, Option<Request>),
     /// The conversation goes to another folder.
     Move(MoveCall<R>),
+    /// The head is repaired.
+    Repair(RepairCall<R>),
 }
 
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.

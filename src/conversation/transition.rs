@@ -16,6 +16,7 @@ mod lifecycle;
 mod line;
 mod moving;
 mod prompting;
+mod repairing;
 mod session;
 mod settling;
 
@@ -76,6 +77,7 @@ impl<R> Model<R> {
             Input::Edited { job, result } => self.edit_made(job, result, now, &mut effects),
             Input::LookedBack { job, result } => self.looked_back(job, result, now, &mut effects),
             Input::Moved { job, result } => self.moved(job, result, now, &mut effects),
+            Input::Repaired { job, result } => self.repaired(job, result, now, &mut effects),
             Input::MovedBack { job } => self.moved_back(job, &mut effects),
             Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
@@ -377,6 +379,12 @@ impl<R> Model<R> {
                 answer,
                 before,
             } => self.move_recorded(reply, request, *answer, &before, result, effects),
+            Milestone::Repaired {
+                reply,
+                request,
+                answer,
+                before,
+            } => self.repair_recorded(reply, request.as_ref(), *answer, &before, result, effects),
             Milestone::Deleted { reply, request, .. } => match result {
                 Ok(()) => {
                     effects.emit(Event::Deleted {});
@@ -452,9 +460,9 @@ impl<R> Model<R> {
             Milestone::Answer { before, request, .. } | Milestone::Forked { before, request, .. } => {
                 (before.as_deref(), request)
             }
-            Milestone::Deleted { before, request, .. } | Milestone::Moved { before, request, .. } => {
-                (Some(&**before), request)
-            }
+            Milestone::Deleted { before, request, .. }
+            | Milestone::Moved { before, request, .. }
+            | Milestone::Repaired { before, request, .. } => (Some(&**before), request),
             _ => return,
         };
         if let Some(request) = request {

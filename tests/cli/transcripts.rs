@@ -9,6 +9,77 @@ use super::{sessionctl, text};
 
 const ID: &str = "11111111-2222-4333-8444-555555555555";
 
+/// A copy is made where something is wrong that it does not have, and the conversation goes on with it.
+#[test]
+fn a_damaged_transcript_is_repaired() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["close", &id]);
+    let repaired = home.said(&["check", &id, "--repair"]);
+    assert_eq!(repaired, "nothing is wrong with it");
+    let status: serde_json::Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
+    let projects = Path::new(status["home"].as_str().unwrap()).join("data/loopback/projects");
+    let chain: serde_json::Value = serde_json::from_str(&home.said(&["--json", "chain", &id])).unwrap();
+    let old = chain["links"][0]["upstreamId"].as_str().unwrap().to_owned();
+    let folders = fs::read_dir(projects).unwrap();
+    let files = folders.map(|folder| folder.unwrap().path().join(format!("{old}.jsonl")));
+    let path: PathBuf = files.into_iter().find(|path| path.exists()).unwrap();
+    let whole = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("@@@\n{whole}{{\"ty")).unwrap();
+
+    let output = home.run(&["check", &id, "--repair"]);
+    let (told, notes) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{told}{notes}");
+    assert!(told.starts_with("line 1  garbage line: not a record"), "{told}");
+    let new = told.rsplit_once("repaired as ").unwrap().1;
+    let (new, done) = new.trim_end().split_once(": ").unwrap();
+    assert_eq!(done, "2 lines left out");
+    assert!(
+        notes.contains(&format!("conversation {id} goes on with it")),
+        "{notes}"
+    );
+    let chain: serde_json::Value = serde_json::from_str(&home.said(&["--json", "chain", &id])).unwrap();
+    assert_eq!(chain["links"][1]["upstreamId"], new);
+    assert_eq!(home.said(&["check", &id]), "nothing is wrong with it");
+    // The other one is in the past now, and as it was.
+    let output = home.run(&["check", &old, "--repair"]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    let answer = home.run(&["--json", "check", &old]);
+    let answer: serde_json::Value = serde_json::from_str(&text(&answer.stdout)).unwrap();
+    assert_eq!(
+        (
+            answer["findings"].as_array().unwrap().len(),
+            answer.get("repaired")
+        ),
+        (2, None)
+    );
+    let output = home.run(&["check", &old, "--cut-output", "9"]);
+    assert_eq!(output.status.code(), Some(2));
+    // Of what no copy would have repaired that is said.
+    fs::write(path.with_file_name(format!("{ID}.jsonl")), "").unwrap();
+    let output = home.run(&["check", ID, "--repair"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("no copy was made"),
+        "{}",
+        text(&output.stderr)
+    );
+    // Of one that is nobody's the copy can be adopted.
+    fs::write(
+        path.with_file_name(format!("{ID}.jsonl")),
+        format!("@@@\n{}", whole.replace(&old, ID)),
+    )
+    .unwrap();
+    let output = home.run(&["check", ID, "--repair"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stderr).contains("sessionctl adopt"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
 #[test]
 fn a_transcript_is_checked_adopted_and_talked_to() {
     let home = Home::new();

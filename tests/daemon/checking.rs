@@ -89,8 +89,18 @@ async fn what_cannot_be_checked_is_refused() {
         ),
         (
             json!({"upstreamId": "a", "repair": true}),
-            ErrorKind::Unsupported,
-            "repairs nothing",
+            ErrorKind::NotFound,
+            "there is no transcript",
+        ),
+        (
+            json!({"conversationId": "b", "agent": "loopback", "repair": true}),
+            ErrorKind::InvalidParams,
+            "has its agent already",
+        ),
+        (
+            json!({"repair": true}),
+            ErrorKind::InvalidParams,
+            "name the transcript",
         ),
         (
             json!({"upstreamId": "a", "repair": false}),

@@ -67,6 +67,7 @@ mod outside;
 mod passing;
 mod portable;
 mod prompts;
+mod repairing;
 mod repeats;
 #[cfg(target_os = "linux")]
 mod said_once;

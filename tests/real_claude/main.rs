@@ -43,6 +43,7 @@ mod reading;
 #[cfg(target_os = "linux")]
 #[path = "../support/refused.rs"]
 mod refused;
+mod repairing;
 mod sdk;
 mod settings;
 #[cfg(target_os = "linux")]

@@ -42,6 +42,7 @@ mod reading;
 #[path = "../support/refused.rs"]
 mod refused;
 #[cfg(target_os = "linux")]
+mod repairing;
 mod survival;
 mod transcripts;
 mod watching;

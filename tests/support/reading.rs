@@ -160,7 +160,11 @@ impl<L: Lab> Bridge<L> {
     /// What is wrong with a transcript.
     pub(crate) fn findings(&self, upstream_id: &str) -> Vec<Finding> {
         let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
-        let answer = self.call(async move { client.check(Some(upstream_id), None, None, None).await });
+        let answer = self.call(async move {
+            client
+                .check(Some(upstream_id), None, None, None, None, None)
+                .await
+        });
         answer.expect("transcript/check").findings
     }
 

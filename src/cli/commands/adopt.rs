@@ -1,6 +1,6 @@
 //! Transcripts by their own ids: `adopt`, `check`.
 
-use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
 use jsonrpsee::core::client::Error as ClientError;
@@ -73,19 +73,88 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     Ok(Exit::Done)
 }
 
-/// Tells what is wrong with a transcript.
+/// Tells what is wrong with a transcript, and has a repaired copy made of it.
 pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
     let daemon = context.connect().await?;
+    let repairs = options.repair;
     let call = checked(&daemon, options);
     let answer = watched(context.output, &daemon, "transcript/check", call).await?;
-    let is_damaged = answer.findings.iter().any(|finding| finding.kind.is_damage());
+    let left = match answer.repaired {
+        Some(_) => &answer.left,
+        None => &answer.findings,
+    };
+    let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
     let exit = if is_damaged { Exit::Failed } else { Exit::Done };
     if context.output.json {
         context.answer(&daemon, "transcript/check")?;
         return Ok(exit);
     }
+    tell_findings(context, &answer.findings)?;
     let look = context.output.look;
-    for finding in &answer.findings {
+    if answer.more > 0 {
+        let more = words::count(answer.more, "finding more", "findings more");
+        context.output.line(&look.paint(DIM, &format!("and {more}")))?;
+    }
+    if let Some(repaired) = &answer.repaired {
+        return tell_repaired(context, &daemon, repaired, &answer)
+            .await
+            .map(|()| exit);
+    }
+    if exit == Exit::Done {
+        context
+            .output
+            .line(&look.paint(GOOD, "nothing is wrong with it"))?;
+    } else if repairs {
+        context
+            .output
+            .note("no copy was made: it would have nothing of this repaired")?;
+    }
+    Ok(exit)
+}
+
+/// Which copy was made, what is other in it, and who goes on with it.
+async fn tell_repaired(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    repaired: &UpstreamId,
+    answer: &CheckAnswer,
+) -> Outcome<()> {
+    let done = answer.repairs.map(repairs_in_words).unwrap_or_default();
+    let look = context.output.look;
+    let line = format!("{} {repaired}{done}", look.paint(GOOD, "repaired as"));
+    context.output.line(&line)?;
+    if !answer.left.is_empty() {
+        context.output.note("what is left in it:")?;
+        tell_findings(context, &answer.left)?;
+    }
+    let next = match daemon.get(repaired.as_str().into()).await {
+        Ok(held) => format!("conversation {} goes on with it", held.conversation.id),
+        Err(_) => format!("sessionctl adopt {repaired} makes a conversation of it"),
+    };
+    context.output.note(&next)?;
+    Ok(())
+}
+
+fn repairs_in_words(repairs: Repairs) -> String {
+    let counts = [
+        (repairs.left_out, "line left out", "lines left out"),
+        (repairs.joined, "record joined", "records joined"),
+        (repairs.filled_in, "result filled in", "results filled in"),
+        (repairs.cut_outputs, "output cut", "outputs cut"),
+    ];
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let counts: Vec<String> = counts
+        .map(|(count, one, many)| words::count(count, one, many))
+        .collect();
+    match counts.is_empty() {
+        true => String::new(),
+        false => format!(": {}", counts.join(", ")),
+    }
+}
+
+fn tell_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome<()> {
+    let look = context.output.look;
+    for finding in findings {
         let place = match finding.line {
             0 => "file".to_owned(),
             line => format!("line {line}"),
@@ -99,25 +168,24 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
         );
         context.output.line(&line)?;
     }
-    if answer.more > 0 {
-        let more = words::count(answer.more, "finding more", "findings more");
-        context.output.line(&look.paint(DIM, &format!("and {more}")))?;
-    }
-    if exit == Exit::Done {
-        context
-            .output
-            .line(&look.paint(GOOD, "nothing is wrong with it"))?;
-    }
-    Ok(exit)
+    Ok(())
 }
 
 /// A conversation that is named by its own id stands for its head; any other word, and each beside which an agent is named,
 /// is looked for as a transcript first, since a conversation may have had it long ago.
 async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
-    let Check { target, agent } = options;
+    let Check {
+        target,
+        agent,
+        repair,
+        cut_output,
+    } = options;
+    let repair = repair.then_some(true);
     let named = || agent.as_deref().map(Into::into);
     let by_conversation = async |name: ConversationRef| {
-        let checked = daemon.check(None, Some(name), named(), None).await;
+        let checked = daemon
+            .check(None, Some(name), named(), repair, cut_output, None)
+            .await;
         checked.map_err(|error| match Problem::from(error) {
             // The conversation is there, or it would not have been found by its name.
             problem if problem.exit == Exit::NotFound => problem.hint(format!(
@@ -137,7 +205,10 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         Ok(_) => None,
         Err(error) => Some(error),
     };
-    let by_id = async |id: UpstreamId| daemon.check(Some(id), None, named(), None).await;
+    let by_id = async |id: UpstreamId| {
+        let call = daemon.check(Some(id), None, named(), repair, cut_output, None);
+        call.await
+    };
     // A beginning that fits several conversations is no transcript's id.
     if let Some(several) = unknown.filter(|error| is(error, ErrorKind::Ambiguous)) {
         return match by_id(UpstreamId::new(target.as_str())).await {
@@ -184,7 +255,7 @@ async fn see_check(daemon: &Daemon, error: ClientError, id: &UpstreamId, agent: 
         return problem;
     }
     let checked = daemon
-        .check(Some(id.clone()), None, agent.map(Into::into), None)
+        .check(Some(id.clone()), None, agent.map(Into::into), None, None, None)
         .await;
     match checked {
         Ok(answer) if !answer.findings.is_empty() => problem.hint(format!(

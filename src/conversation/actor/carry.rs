@@ -24,6 +24,7 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::moving::{self, MoveRequest};
+use crate::conversation::repairing::{self, Done, RepairRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
@@ -134,6 +135,17 @@ impl Actor {
                 }
             }
             Effect::TakeMoveBack { job } => self.take_move_back(job),
+            Effect::Repair {
+                job,
+                output_limit,
+                progress,
+            } => self.repair(job, output_limit, progress),
+            Effect::KeepCopy => {
+                if let Some(copy) = self.repaired.take() {
+                    copy.keep();
+                }
+            }
+            Effect::DropCopy => drop(self.repaired.take()),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {
@@ -456,6 +468,31 @@ impl Actor {
         }));
     }
 
+    /// Makes a repaired copy of the head, once nobody of ours has it open.
+    fn repair(&mut self, job: u64, output_limit: Option<u64>, progress: Arc<Progress>) {
+        let request = RepairRequest {
+            record: self.model.record.clone(),
+            output_limit,
+            goes_on: std::mem::take(&mut self.goes_on),
+            behind: self.given_up.take(),
+            progress,
+        };
+        let repairing = repairing::carry_out(Arc::clone(&self.services), request);
+        self.job = Some(Box::pin(async move {
+            JobDone::Repaired(job, repairing.await.map(Box::new))
+        }));
+    }
+
+    /// Takes a copy that was made in hand until it is written down whose it is.
+    pub(super) fn copy_made(&mut self, job: u64, done: Result<Box<Done>, ConversationError>) {
+        let result = done.map(|done| {
+            let (head, copy) = done.made.unzip();
+            self.repaired = copy;
+            (Box::new(done.answer), head.map(Box::new))
+        });
+        self.input(Input::Repaired { job, result });
+    }
+
     fn configure(&mut self, job: u64, settings: Settings) {
         let Some(session) = &self.session else { return };
         let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
@@ -509,6 +546,7 @@ impl JobDone {
             | Self::LookedBack(..)
             | Self::Moved(..)
             | Self::MovedBack(_)
+            | Self::Repaired(..)
             | Self::Closed(..)
             | Self::Configured(..)
             | Self::Ascertained(..) => {}

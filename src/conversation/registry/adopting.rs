@@ -15,6 +15,7 @@ use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, 
 use jiff::Timestamp;
 
 use super::super::answer::{Answer, Request};
+use super::super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
 use super::super::climbing::store_error;
 use super::super::copies;
 use super::super::error::ConversationError;
@@ -26,7 +27,6 @@ use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
 use crate::store::{Change, ConversationRecord, TranscriptRoot};
-use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::library::Library;
 use crate::transcript::locate::locate;
@@ -49,12 +49,12 @@ pub struct Adoption {
 }
 
 /// The transcripts of one id that an agent holds; never none.
-struct Held {
-    entry: Arc<AgentEntry>,
-    root: PathBuf,
-    format: Format,
-    id: UpstreamId,
-    paths: Vec<PathBuf>,
+pub(super) struct Held {
+    pub(super) entry: Arc<AgentEntry>,
+    pub(super) root: PathBuf,
+    pub(super) format: Format,
+    pub(super) id: UpstreamId,
+    pub(super) paths: Vec<PathBuf>,
 }
 
 impl Registry {
@@ -231,15 +231,7 @@ impl Registry {
         id: UpstreamId,
         agent: Option<&AgentName>,
     ) -> Result<CheckAnswer, ConversationError> {
-        let mut entries = self.named_agents(agent)?;
-        // Agents that share their transcripts have the same one.
-        let mut roots = Vec::new();
-        entries.retain(|entry| {
-            let root = entry.transcript_root();
-            let is_new = !roots.contains(&root);
-            roots.push(root);
-            is_new
-        });
+        let (entries, roots) = self.agents_apart(agent)?;
         let services = Arc::clone(&self.services);
         let root = agent.and_then(|_| roots.first());
         // Of a conversation's session the copy counts that counts for the conversation.
@@ -269,8 +261,27 @@ impl Registry {
         .await
     }
 
+    /// The agents among which a transcript is looked for, without those that share theirs with one before, and where they keep them.
+    pub(super) fn agents_apart(
+        &self,
+        agent: Option<&AgentName>,
+    ) -> Result<(Vec<Arc<AgentEntry>>, Vec<TranscriptRoot>), ConversationError> {
+        let mut entries = self.named_agents(agent)?;
+        let mut roots = Vec::new();
+        entries.retain(|entry| {
+            let root = entry.transcript_root();
+            let is_new = !roots.contains(&root);
+            roots.push(root);
+            is_new
+        });
+        Ok((entries, roots))
+    }
+
     /// The agents among which a transcript is looked for.
-    fn named_agents(&self, agent: Option<&AgentName>) -> Result<Vec<Arc<AgentEntry>>, ConversationError> {
+    pub(super) fn named_agents(
+        &self,
+        agent: Option<&AgentName>,
+    ) -> Result<Vec<Arc<AgentEntry>>, ConversationError> {
         let Some(name) = agent else {
             return Ok(self.services.catalog.entries().to_vec());
         };
@@ -296,7 +307,7 @@ impl Registry {
     }
 
     /// The conversations that have ever had a session and were not deleted.
-    fn holders(
+    pub(super) fn holders(
         &self,
         id: &UpstreamId,
         root: Option<&TranscriptRoot>,
@@ -387,7 +398,7 @@ fn link_of(session: Told, agent: AgentName, cwd: String) -> NewLink {
 }
 
 /// Looks for a transcript at these agents. Blocks.
-fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, ConversationError> {
+pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, ConversationError> {
     if let [only] = entries {
         read_root(only)?;
     }
@@ -453,7 +464,11 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
 }
 
 /// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
-fn claude(library: &Library, held: &Held, cwd: Option<&str>) -> Result<(PathBuf, Origin), ConversationError> {
+pub(super) fn claude(
+    library: &Library,
+    held: &Held,
+    cwd: Option<&str>,
+) -> Result<(PathBuf, Origin), ConversationError> {
     let found = match cwd {
         Some(cwd) => copies::find(library, &held.root, cwd, &held.id)
             .and_then(|path| Ok((library.origin(&path)?, path)))
@@ -461,19 +476,6 @@ fn claude(library: &Library, held: &Held, cwd: Option<&str>) -> Result<(PathBuf,
         None => copies::find_recorded(library, &held.root, &held.id),
     };
     found.map_err(|error| unusable(&error))
-}
-
-/// What is wrong with a transcript of Claude's, and with there being others of its id. Blocks.
-fn check_claude(
-    library: &Library,
-    root: &Path,
-    cwd: Option<&str>,
-    path: &Path,
-) -> Result<CheckAnswer, ConversationError> {
-    let mut answer = check_answer(reading::check(path))?;
-    let beside = cwd.and_then(|cwd| copies::beside(library, root, cwd, path));
-    answer.findings.splice(0..0, beside);
-    Ok(answer)
 }
 
 /// What is said of a newer branch of Claude's that a resume leaves aside; nothing where nobody can tell. Blocks.
@@ -492,49 +494,10 @@ fn rollout(held: &Held) -> Result<(PathBuf, Origin), ConversationError> {
     Ok((path, origin))
 }
 
-/// What is wrong with a rollout, and with there being others of its id. Blocks.
-fn check_rollout(root: &Path, id: &UpstreamId) -> Result<CheckAnswer, ConversationError> {
-    let mut answer = check_answer(rollouts::check(root, id.as_str()))?;
-    answer.findings.splice(0..0, copies::beside_rollout(root, id));
-    Ok(answer)
-}
-
 /// What an adoption tells of a rollout that can be read: that there is a copy with more, and why Codex refuses to resume it;
 /// nothing where nobody can tell. Blocks.
 fn told_of_rollout(held: &Held) -> Vec<Finding> {
     let refusals = rollouts::check(&held.root, held.id.as_str()).map(|report| report.refusals);
     let beside = copies::beside_rollout(&held.root, &held.id).into_iter();
     beside.chain(refusals.unwrap_or_default()).collect()
-}
-
-fn check_answer(report: Result<Report, TranscriptError>) -> Result<CheckAnswer, ConversationError> {
-    let report = report.map_err(|error| unusable(&error))?;
-    Ok(CheckAnswer {
-        findings: report.findings,
-        more: report.more,
-    })
-}
-
-fn read_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
-    entry.listed_transcripts().ok_or_else(|| {
-        ConversationError::Unsupported(format!(
-            "this version cannot read the transcripts of the agent {}",
-            entry.name
-        ))
-    })
-}
-
-/// A transcript that is not there, or that cannot be read.
-fn unusable(error: &TranscriptError) -> ConversationError {
-    let is_gone = match error {
-        TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. } => true,
-        TranscriptError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        _ => false,
-    };
-    let what = chain_text(error);
-    if is_gone {
-        ConversationError::NotFound { what }
-    } else {
-        ConversationError::TranscriptDamaged(what)
-    }
 }

@@ -46,7 +46,7 @@ impl Registry {
     }
 
     /// A call that may carry files, which goes on when the caller leaves.
-    async fn carry(
+    pub(super) async fn carry(
         self: &Arc<Self>,
         id: ConversationId,
         method: &'static str,

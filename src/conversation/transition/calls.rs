@@ -12,7 +12,7 @@ use crate::conversation::effect::{Call, Deadline, Effect, Effects, Now, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{
-    AfterClose, Branching, JobKind, Model, MoveCall, OpenRequest, Session, Turn, TurnPhase,
+    AfterClose, Branching, JobKind, Model, MoveCall, OpenRequest, RepairCall, Session, Turn, TurnPhase,
 };
 use crate::store::RequestRecord;
 
@@ -40,6 +40,7 @@ impl<R> Model<R> {
                     | Call::Edit { .. }
                     | Call::Undo { .. }
                     | Call::Move { .. }
+                    | Call::Repair { .. }
                     | Call::Respond { .. }
                     | Call::Reset
                     | Call::Delete { .. }
@@ -130,6 +131,18 @@ impl<R> Model<R> {
                     progress,
                 };
                 self.move_to(call, now, effects);
+            }
+            Call::Repair {
+                output_limit,
+                progress,
+            } => {
+                let call = RepairCall {
+                    reply,
+                    request,
+                    output_limit,
+                    progress,
+                };
+                self.repair(call, effects);
             }
             Call::Respond {
                 interrupt_id,

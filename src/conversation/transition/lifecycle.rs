@@ -202,6 +202,7 @@ impl<R> Model<R> {
         match then {
             AfterClose::Nothing => {}
             AfterClose::Move(call) => self.move_files(call, effects),
+            AfterClose::Repair(call) => self.repair_files(call, effects),
             AfterClose::Reset(reply, request) => {
                 let before = Box::new(self.record.clone());
                 let mut ledger = self.clear_chain(ClearReason::Reset, now);

@@ -15,41 +15,15 @@ use super::Changed;
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
     pub(super) fn hold(&mut self, reply: R, effects: &mut Effects<R>) {
-        let refusal = self.refuses_to_go();
+        let refusal = self.refuses_to_leave_agent("go on elsewhere");
         self.held = refusal.is_none();
         let answer = refusal.map_or(Ok(Answer::Done), Err);
         effects.push(Effect::Answer(reply, answer));
     }
 
-    /// What has to end before it can go to another folder.
-    fn refuses_to_go(&self) -> Option<ConversationError> {
-        // What falls due while it is held waits until it is released.
-        let is_due = self.due.is_some() && !self.held;
-        let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
-        let refusal = if is_going_on {
-            Some("a turn is running; wait for its end, or cancel it")
-        } else if self.job.is_some() || self.closing.is_some() {
-            Some("the session is being opened, closed or branched; try again when that is done")
-        } else if self.asks() {
-            Some("a question waits for its answer; give one first")
-        } else {
-            None
-        };
-        let refusal = refusal.map(|why| ConversationError::Busy(why.to_owned()));
-        let would_lose = self.session != Session::Closed && self.close_would_lose();
-        refusal.or_else(|| {
-            would_lose.then(|| {
-                ConversationError::Conflict(format!(
-                    "the agent {} can neither resume nor load a session, so that this one cannot go on elsewhere",
-                    self.record.agent
-                ))
-            })
-        })
-    }
-
     /// Begins a move, unless something else has to end first.
     pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
-        if let Some(refusal) = self.refuses_to_go() {
+        if let Some(refusal) = self.refuses_to_leave_agent("go on elsewhere") {
             self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
             return;
         }
@@ -71,6 +45,32 @@ impl<R> Model<R> {
         } else {
             self.begin_close(Vec::new(), AfterClose::Move(call), false, effects);
         }
+    }
+
+    /// Why the session cannot be closed for something to be done with its transcript.
+    pub(super) fn refuses_to_leave_agent(&self, to: &str) -> Option<ConversationError> {
+        // What falls due while it is held waits until it is released.
+        let is_due = self.due.is_some() && !self.held;
+        let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
+        let refusal = if is_going_on {
+            Some("a turn is running; wait for its end, or cancel it")
+        } else if self.job.is_some() || self.closing.is_some() {
+            Some("the session is being opened, closed or branched; try again when that is done")
+        } else if self.asks() {
+            Some("a question waits for its answer; give one first")
+        } else {
+            None
+        };
+        let refusal = refusal.map(|why| ConversationError::Busy(why.to_owned()));
+        let would_lose = self.session != Session::Closed && self.close_would_lose();
+        refusal.or_else(|| {
+            would_lose.then(|| {
+                ConversationError::Conflict(format!(
+                    "the agent {} can neither resume nor load a session, so that this one cannot {to}",
+                    self.record.agent
+                ))
+            })
+        })
     }
 
     /// Nobody of ours writes to the transcripts any more.

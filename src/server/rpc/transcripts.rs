@@ -45,24 +45,47 @@ impl TranscriptRpcServer for Handlers {
         conversation_id: Option<ConversationRef>,
         agent: Option<AgentName>,
         repair: Option<bool>,
+        max_tool_output: Option<u64>,
+        request_id: Option<String>,
     ) -> RpcResult<CheckAnswer> {
-        if repair == Some(true) {
-            let error = ConversationError::Unsupported(
-                "this version finds what is wrong and repairs nothing; leave \"repair\" out".to_owned(),
-            );
-            return Err(wire(&error));
+        let says_what =
+            "name the transcript by upstreamId, or the conversation whose head it is by conversationId";
+        let invalid = |what: &str| wire(&ConversationError::InvalidParams(what.to_owned()));
+        if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
+            return Err(invalid(
+                "a conversation has its agent already; leave \"agent\" out beside conversationId",
+            ));
         }
         let registry = &self.daemon.registry;
+        if repair == Some(true) {
+            if max_tool_output == Some(0) {
+                return Err(invalid("maxToolOutput must be 1 or more bytes"));
+            }
+            let said = (&upstream_id, &agent, max_tool_output);
+            let request = request("check", request_id, &said)?;
+            let repaired = match (upstream_id, &conversation_id) {
+                (Some(id), None) => {
+                    registry
+                        .repair_transcript(id, agent.as_ref(), max_tool_output, request)
+                        .await
+                }
+                (None, Some(name)) => {
+                    let id = self.resolve(name)?;
+                    registry.repair_head(id, max_tool_output, request).await
+                }
+                (None, None) | (Some(_), Some(_)) => return Err(invalid(says_what)),
+            };
+            return read(&repaired.map_err(|error| wire(&error))?);
+        }
+        if max_tool_output.is_some() {
+            return Err(invalid(
+                "maxToolOutput says what a repaired copy is to have; leave it out without repair",
+            ));
+        }
         let checked = match (upstream_id, &conversation_id) {
-            (None, Some(_)) if agent.is_some() => Err(ConversationError::InvalidParams(
-                "a conversation has its agent already; leave \"agent\" out beside conversationId".to_owned(),
-            )),
             (Some(id), None) => registry.check_transcript(id, agent.as_ref()).await,
             (None, Some(name)) => registry.check_head(name).await,
-            (None, None) | (Some(_), Some(_)) => Err(ConversationError::InvalidParams(
-                "name the transcript by upstreamId, or the conversation whose head it is by conversationId"
-                    .to_owned(),
-            )),
+            (None, None) | (Some(_), Some(_)) => return Err(invalid(says_what)),
         };
         checked.map_err(|error| wire(&error))
     }

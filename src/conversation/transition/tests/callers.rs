@@ -224,6 +224,16 @@ impl World {
         self.call(Call::Release, None)
     }
 
+    pub(super) fn repair(&mut self, key: Option<&str>) -> u32 {
+        let works = Arc::new(Works::default());
+        let begun = works.begin("transcript/check", None, CancellationToken::new());
+        let call = Call::Repair {
+            output_limit: None,
+            progress: begun.progress(),
+        };
+        self.call(call, key)
+    }
+
     pub(super) fn allow(&mut self, question: &str) -> u32 {
         self.respond(question, json!({"outcome": "selected", "optionId": "yes"}))
     }
@@ -270,6 +280,7 @@ fn fingerprint(call: &Call) -> String {
     match call {
         Call::Prompt { prompt, .. } => prompt.to_text(),
         Call::Move { destination, .. } => format!("{destination:?}"),
+        Call::Repair { output_limit, .. } => format!("{output_limit:?}"),
         Call::Respond {
             interrupt_id,
             outcome,

@@ -1,5 +1,6 @@
 //! What store and agent do, and what they find.
 
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{BranchedVia, MoveAnswer};
 use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::world::World;
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
-use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part};
+use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part, RepairedHead};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
@@ -141,6 +142,32 @@ impl World {
             left_out: Vec::new(),
         });
         self.apply(Input::Moved { job, result });
+    }
+
+    /// A repaired copy was made, or there was nothing to repair.
+    pub(super) fn repaired(&mut self, result: Result<Option<&str>, ConversationError>) {
+        let job = self.job.take().expect("nothing was to be repaired");
+        let head = self
+            .model
+            .record
+            .chain
+            .head()
+            .map(|head| head.upstream_id.clone());
+        let result = result.map(|made| {
+            let answer = CheckAnswer {
+                repaired: made.map(UpstreamId::from),
+                ..CheckAnswer::default()
+            };
+            let head = made.zip(head).map(|(made, from)| RepairedHead {
+                upstream_id: made.into(),
+                from,
+                checkpoint: None,
+                turns: 2,
+                fidelity: Fidelity::Partial,
+            });
+            (Box::new(answer), head.map(Box::new))
+        });
+        self.apply(Input::Repaired { job, result });
     }
 
     /// They are back.

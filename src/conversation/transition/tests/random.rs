@@ -140,6 +140,10 @@ impl Run {
                 let key = key.map(|key| format!("/m{key}"));
                 world.move_to(key.as_deref().unwrap_or("/new"), key.as_deref());
             }
+            Step::Repair { key } => {
+                let key = key.map(|key| format!("m{key}"));
+                world.repair(key.as_deref());
+            }
             Step::Reset => {
                 world.reset();
             }
@@ -251,6 +255,12 @@ impl Run {
             Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
             Some(JobKind::Moving(_)) if well => world.moved(Ok(1)),
             Some(JobKind::Moving(_)) => world.moved(Err(agent_error())),
+            Some(JobKind::Repairing(_)) if well && way > 0 => {
+                self.sessions += 1;
+                world.repaired(Ok(Some(&format!("s{}", self.sessions))));
+            }
+            Some(JobKind::Repairing(_)) if well => world.repaired(Ok(None)),
+            Some(JobKind::Repairing(_)) => world.repaired(Err(agent_error())),
             Some(JobKind::MovingBack { .. }) => world.moved_back(),
             Some(JobKind::Ascertaining(_)) => world.ascertains(match way {
                 0 => Arrival::Absent,

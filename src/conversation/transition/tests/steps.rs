@@ -38,6 +38,9 @@ pub(super) enum Step {
     Move {
         key: Option<u8>,
     },
+    Repair {
+        key: Option<u8>,
+    },
     Delete,
     /// The pending job ends; how depends on what it is.
     JobEnds {
@@ -133,6 +136,7 @@ fn step(disk_fails: bool) -> impl Strategy<Value = Step> {
         1 => Just(Step::Close),
         1 => Just(Step::Reset),
         2 => proptest::option::of(0..2_u8).prop_map(|key| Step::Move { key }),
+        2 => proptest::option::of(2..4_u8).prop_map(|key| Step::Repair { key }),
         8 => (prop::bool::weighted(0.8), 0..4_u8).prop_map(|(well, way)| Step::JobEnds { well, way }),
         2 => Just(Step::Closes),
         // Shrinking would let a disk fail that never does, so the weight alone is not enough.

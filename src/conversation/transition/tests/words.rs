@@ -40,6 +40,7 @@ fn part_words(part: &WritePart<u32>) -> String {
         Milestone::Answer { .. } => "call",
         Milestone::Forked { .. } => "branch",
         Milestone::Moved { .. } => "move",
+        Milestone::Repaired { .. } => "repair",
         Milestone::Deleted { .. } => "deletion",
     };
     let mut line = name.to_owned();
@@ -127,6 +128,10 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
         }
         Ok(Answer::Moved(moved)) => format!("moved {}", moved.moved),
         Ok(Answer::TreeMoved(_)) => unreachable!("no conversation answers so"),
+        Ok(Answer::Checked(checked)) => {
+            let repaired = checked.repaired.as_ref();
+            format!("checked {}", repaired.map_or("nothing", UpstreamId::as_str))
+        }
         Ok(Answer::Responded(turn)) => {
             format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
         }

@@ -295,6 +295,13 @@ impl World {
                 self.job = Some(job);
                 "take the move back".to_owned()
             }
+            Effect::Repair { job, .. } => {
+                assert_eq!(self.closing, None, "its agent may still write");
+                self.job = Some(job);
+                "repair".to_owned()
+            }
+            Effect::KeepCopy => "keep the copy".to_owned(),
+            Effect::DropCopy => "drop the copy".to_owned(),
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
                     self.finds_end(turn_id);

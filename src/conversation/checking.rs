@@ -1,0 +1,72 @@
+//! What is wrong with the transcripts of agents, as it is answered. Blocks.
+
+use std::path::Path;
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::check::CheckAnswer;
+
+use super::copies;
+use super::error::ConversationError;
+use super::services::chain_text;
+use crate::agent::catalog::AgentEntry;
+use crate::transcript::check::Report;
+use crate::transcript::library::Library;
+use crate::transcript::shelf::Format;
+use crate::transcript::{TranscriptError, reading, rollouts};
+
+/// What is wrong with a transcript of Claude's, and with there being others of its id. Blocks.
+pub(super) fn check_claude(
+    library: &Library,
+    root: &Path,
+    cwd: Option<&str>,
+    path: &Path,
+) -> Result<CheckAnswer, ConversationError> {
+    let mut answer = check_answer(reading::check(path))?;
+    let beside = cwd.and_then(|cwd| copies::beside(library, root, cwd, path));
+    answer.findings.splice(0..0, beside);
+    Ok(answer)
+}
+
+/// What is wrong with a rollout, and with there being others of its id. Blocks.
+pub(super) fn check_rollout(root: &Path, id: &UpstreamId) -> Result<CheckAnswer, ConversationError> {
+    let mut answer = check_answer(rollouts::check(root, id.as_str()))?;
+    answer.findings.splice(0..0, copies::beside_rollout(root, id));
+    Ok(answer)
+}
+
+/// A report as an answer.
+pub(super) fn check_answer(
+    report: Result<Report, TranscriptError>,
+) -> Result<CheckAnswer, ConversationError> {
+    let report = report.map_err(|error| unusable(&error))?;
+    Ok(CheckAnswer {
+        findings: report.findings,
+        more: report.more,
+        ..CheckAnswer::default()
+    })
+}
+
+/// Where an agent keeps transcripts that can be read, and how.
+pub(super) fn read_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
+    entry.listed_transcripts().ok_or_else(|| {
+        ConversationError::Unsupported(format!(
+            "this version cannot read the transcripts of the agent {}",
+            entry.name
+        ))
+    })
+}
+
+/// A transcript that is not there, or that cannot be read.
+pub(super) fn unusable(error: &TranscriptError) -> ConversationError {
+    let is_gone = match error {
+        TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. } => true,
+        TranscriptError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    };
+    let what = chain_text(error);
+    if is_gone {
+        ConversationError::NotFound { what }
+    } else {
+        ConversationError::TranscriptDamaged(what)
+    }
+}

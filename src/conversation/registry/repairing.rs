@@ -1,0 +1,134 @@
+//! Having transcripts repaired: that of a conversation's head, by its task, and those that are nobody's.
+
+use std::sync::Arc;
+
+use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::{AgentName, ConversationId, UpstreamId};
+
+use super::super::answer::{Answer, Request};
+use super::super::checking::{check_claude, check_rollout};
+use super::super::effect::Call;
+use super::super::error::ConversationError;
+use super::super::repairing::{self, Damaged};
+use super::super::services::Services;
+use super::Registry;
+use super::adopting::{Held, claude, find};
+use crate::transcript::shelf::Format;
+
+impl Registry {
+    /// Has a conversation go on with a repaired copy of its head, where there is something to repair. It goes on when the caller
+    /// leaves.
+    ///
+    /// # Errors
+    /// When something else has to end first, no copy would be whole, or it cannot be written.
+    pub async fn repair_head(
+        self: &Arc<Self>,
+        id: ConversationId,
+        output_limit: Option<u64>,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let call = move |progress| Call::Repair {
+            output_limit,
+            progress,
+        };
+        self.carry(id, "transcript/check", call, request).await
+    }
+
+    /// The same of the transcript of this id: of a conversation's head it is that conversation's repair, and of a session that no
+    /// conversation holds a copy is made beside it, which is nobody's either.
+    ///
+    /// # Errors
+    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations hold it, of which
+    /// none goes on with it or several do.
+    pub async fn repair_transcript(
+        self: &Arc<Self>,
+        id: UpstreamId,
+        agent: Option<&AgentName>,
+        output_limit: Option<u64>,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let (entries, roots) = self.agents_apart(agent)?;
+        let root = agent.and_then(|_| roots.first());
+        let holders = self.holders(&id, root)?;
+        // What it was the head of goes on with its copy by now.
+        for holder in &holders {
+            if let Some(kept) = self.kept(Some(*holder), request.as_ref())? {
+                return Ok(kept);
+            }
+        }
+        if let Some(holder) = self.to_repair(&id, &holders)? {
+            return self.repair_head(holder, output_limit, request).await;
+        }
+        let registry = Arc::clone(self);
+        let work = || async move {
+            let services = Arc::clone(&registry.services);
+            let repair = move || {
+                let held = find(&entries, &id)?;
+                beside(&services, &held, output_limit)
+            };
+            let answer = registry.reading("transcript/check", None, repair).await?;
+            Ok(Answer::Checked(Box::new(answer)))
+        };
+        self.once(None, request, work).await
+    }
+
+    /// The conversation whose repair that of a session is; none where nobody holds it.
+    fn to_repair(
+        &self,
+        id: &UpstreamId,
+        holders: &[ConversationId],
+    ) -> Result<Option<ConversationId>, ConversationError> {
+        let mut going_on = Vec::new();
+        for holder in holders {
+            let record = self.record(*holder)?;
+            if record.chain.head().is_some_and(|head| head.upstream_id == *id) {
+                going_on.push(*holder);
+            }
+        }
+        match (going_on.as_slice(), holders) {
+            ([], []) => Ok(None),
+            ([only], _) => Ok(Some(*only)),
+            ([], [holder, ..]) => Err(ConversationError::Conflict(format!(
+                "{id} is in the past of conversation {holder}, which does not go on with it, so that a repair would change \
+                 nothing: fork the conversation at one of the session's checkpoints, or undo what has come after it, and then \
+                 repair that"
+            ))),
+            (several, _) => Err(ConversationError::Ambiguous {
+                name: id.to_string(),
+                candidates: several.to_vec(),
+                is_whole: true,
+            }),
+        }
+    }
+}
+
+/// The repaired copy of a transcript that is nobody's, beside it. Blocks.
+fn beside(
+    services: &Services,
+    held: &Held,
+    output_limit: Option<u64>,
+) -> Result<CheckAnswer, ConversationError> {
+    let (path, answer) = match held.format {
+        Format::Claude => {
+            let (path, origin) = claude(&services.library, held, None)?;
+            let answer = check_claude(&services.library, &held.root, origin.cwd.as_deref(), &path)?;
+            (path, answer)
+        }
+        Format::Codex => {
+            let path = held.paths.first().cloned().ok_or(ConversationError::Lost)?;
+            (path, check_rollout(&held.root, &held.id)?)
+        }
+    };
+    let folder = path.parent().map(ToOwned::to_owned).unwrap_or_default();
+    let damaged = Damaged {
+        root: &held.root,
+        id: &held.id,
+        path,
+        answer,
+    };
+    let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder, output_limit)?;
+    if let Some(copied) = copied {
+        copied.copy.keep();
+    }
+    Ok(answer)
+}

@@ -1,0 +1,160 @@
+//! The repair of the head: when it begins, in which order, and what becomes of one that cannot be written down.
+
+use bridge_protocol::link::{LineageReason, LinkReason, Relation, RollCause};
+
+use super::outside::agent_error;
+use super::world::World;
+use crate::conversation::state::Session;
+use crate::store::Resting;
+
+#[test]
+fn the_copy_is_made_when_the_session_is_closed_and_the_chain_goes_on_with_it() {
+    let mut world = World::live();
+    world.repair(None);
+    world.expect(&["close session"]);
+    world.closes();
+    world.expect(&["event closed", "repair"]);
+    world.model.record.resting = Resting::Failed;
+    world.hold_writes = true;
+    world.repaired(Ok(Some("s2")));
+    world.expect(&["write repair +rebuilt:s2", "event state idle"]);
+    assert_eq!(
+        world.model.view().head,
+        Some("s1".into()),
+        "it is not on disk yet"
+    );
+    world.release_writes();
+    world.expect(&[
+        "event rolled s1 to s2 damaged partial",
+        "keep the copy",
+        "answer 2 checked s2",
+    ]);
+    assert_eq!(world.chain(), ["s1", "s2"]);
+    let head = world.model.record.chain.head().unwrap();
+    assert_eq!(
+        (head.reason, head.relation),
+        (LinkReason::Rebuilt, Relation::Carries)
+    );
+    assert_eq!(
+        (head.cause, head.written, head.carried_turns),
+        (Some(RollCause::Damaged), true, 2)
+    );
+    assert_eq!(head.from_upstream_id, Some("s1".into()));
+    assert_eq!(world.model.record.resting, Resting::Idle);
+    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+    assert_eq!(world.disk.lineage.last().unwrap().reason, LineageReason::Rebuilt);
+    // It goes on with the copy, and an undo has nothing to take back.
+    let reply = world.undo();
+    world.looks_back();
+    assert!(world.log().contains(&format!("answer {reply} error conflict")));
+    world.prompt("on");
+    world.forget_log();
+    world.reopens();
+    assert_eq!(world.chain(), ["s1", "s2"]);
+}
+
+#[test]
+fn what_goes_on_has_to_end_first() {
+    let mut world = World::running();
+    let reply = world.repair(None);
+    world.expect(&[&format!("answer {reply} error busy")]);
+    let mut world = World::live();
+    world.asks("q1");
+    world.forget_log();
+    let reply = world.repair(None);
+    world.expect(&[&format!("answer {reply} error busy")]);
+    let mut world = World::live();
+    world.repair(None);
+    for at_files in [false, true] {
+        if at_files {
+            world.closes();
+        }
+        world.forget_log();
+        let reply = world.repair(None);
+        world.expect(&[&format!("answer {reply} error busy")]);
+    }
+    // A prompt waits, and goes to the copy.
+    world.prompt("now");
+    world.forget_log();
+    world.repaired(Ok(Some("s2")));
+    assert!(world.log().contains(&"open text".to_owned()));
+    world.reopens();
+    let live = match &world.model.session {
+        Session::Live(live) => live.upstream_id.as_str(),
+        Session::Closed => "nothing",
+    };
+    assert_eq!(live, "s2");
+}
+
+#[test]
+fn where_nothing_is_to_be_repaired_all_stays() {
+    for key in [None, Some("k")] {
+        let mut world = World::live();
+        world.repair(key);
+        world.closes();
+        let before = world.model.record.chain.clone();
+        world.forget_log();
+        world.repaired(Ok(None));
+        assert!(world.log().contains(&"answer 2 checked nothing".to_owned()));
+        assert_eq!(world.model.record.chain, before);
+        let reply = world.repair(key);
+        let is_kept = world.log().contains(&format!("answer {reply} kept"));
+        assert_eq!(is_kept, key.is_some());
+    }
+    let mut world = World::live();
+    world.repair(None);
+    world.closes();
+    world.forget_log();
+    world.repaired(Err(agent_error()));
+    world.expect(&["answer 2 error agentError"]);
+}
+
+#[test]
+fn what_cannot_be_written_down_goes() {
+    let mut world = World::live();
+    let before = world.model.record.clone();
+    world.repair(Some("k"));
+    world.closes();
+    world.hold_writes = true;
+    world.repaired(Ok(Some("s2")));
+    world.forget_log();
+    world.write_fails();
+    world.expect(&["drop the copy", "answer 2 error storeFailed"]);
+    assert_eq!(world.model.record.chain, before.chain);
+    world.release_writes();
+    assert_eq!(world.chain(), ["s1"]);
+    // The same call is a new one, and then the same one.
+    world.repair(Some("k"));
+    world.repaired(Ok(Some("s3")));
+    assert_eq!(world.chain(), ["s1", "s3"]);
+    let reply = world.repair(Some("k"));
+    assert!(world.log().contains(&format!("answer {reply} kept")));
+}
+
+/// Something else was written with it, and will be.
+#[test]
+fn what_goes_out_with_the_next_write_stays() {
+    let mut world = World::live();
+    world.repair(None);
+    world.closes();
+    world.hold_writes = true;
+    world.repaired(Ok(Some("s2")));
+    world.set_title("A title");
+    world.forget_log();
+    world.write_fails();
+    assert!(world.log().contains(&"keep the copy".to_owned()));
+    world.release_writes();
+    assert_eq!(
+        world
+            .disk
+            .record
+            .as_ref()
+            .unwrap()
+            .chain
+            .head()
+            .unwrap()
+            .upstream_id
+            .as_str(),
+        "s2"
+    );
+}

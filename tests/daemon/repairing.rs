@@ -1,0 +1,392 @@
+//! A repaired copy is written under a new id, a conversation goes on with that of its head, and no transcript is changed.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::check::{CheckAnswer, FindingKind};
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::event::Event;
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Relation, RollCause, Via};
+use serde_json::{Value, json};
+
+use crate::codex;
+use crate::damaged::tear;
+use crate::home::Home;
+use crate::support::{App, refused};
+
+async fn repair(app: &App, params: Value) -> Result<CheckAnswer, BridgeError> {
+    let mut params = params;
+    params["repair"] = json!(true);
+    let answer = app.call("transcript/check", params).await?;
+    Ok(serde_json::from_value(answer).unwrap())
+}
+
+fn kinds(answer: &CheckAnswer) -> Vec<FindingKind> {
+    answer.findings.iter().map(|finding| finding.kind).collect()
+}
+
+async fn found(app: &App, upstream_id: &UpstreamId) -> Vec<Value> {
+    let params = json!({"upstreamId": upstream_id});
+    let answer = app.call("transcript/check", params).await.unwrap();
+    answer["findings"].as_array().unwrap().clone()
+}
+
+/// The session of a conversation's head, and its transcript.
+async fn head(home: &Home, app: &App, id: ConversationId) -> (UpstreamId, std::path::PathBuf) {
+    let head = app.get(id).await.head.unwrap();
+    let path = home.transcript(head.as_str()).unwrap();
+    (head, path)
+}
+
+/// The names of all transcripts of the built-in agent, hidden ones too.
+fn transcripts(home: &Home) -> Vec<String> {
+    let files = crate::carrying::files_below(&home.data().join("loopback/projects"));
+    let mut names: Vec<String> = files
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Takes the line with this text out of a file.
+fn take_out(path: &Path, text: &str) {
+    let whole = fs::read_to_string(path).unwrap();
+    let kept: Vec<&str> = whole.lines().filter(|line| !line.contains(text)).collect();
+    assert!(kept.len() < whole.lines().count());
+    fs::write(path, kept.join("\n") + "\n").unwrap();
+}
+
+/// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the conversation goes on
+/// with all that is left, over a kill too.
+#[tokio::test]
+async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let prompts = ["one", "[[tool Read {}]]", "three", "four"];
+    let id = app.begun(&home.project(), &prompts).await;
+    let (old, path) = head(&home, &app, id).await;
+    tear(&home, old.as_str(), "echo: one");
+    take_out(&path, "\"tool_result\"");
+    let before = fs::read(&path).unwrap();
+    let mut events = app.events(id).await;
+    let answer = repair(&app, json!({"conversationId": id})).await.unwrap();
+    assert_eq!(
+        kinds(&answer),
+        [
+            FindingKind::GarbageLine,
+            FindingKind::BrokenParent,
+            FindingKind::ToolUseWithoutResult,
+            FindingKind::BrokenParent
+        ]
+    );
+    let repairs = answer.repairs.unwrap();
+    assert_eq!((repairs.left_out, repairs.joined, repairs.filled_in), (1, 2, 1));
+    assert_eq!(answer.left, []);
+    let new = answer.repaired.unwrap();
+    let mut told = Vec::new();
+    loop {
+        let event = events.next().await.event;
+        told.push(event.kind().to_owned());
+        if let Event::Rolled {
+            from,
+            to,
+            cause,
+            fidelity,
+        } = event
+        {
+            assert_eq!((from, &to), (Some(old.clone()), &new));
+            assert_eq!((cause, fidelity), (RollCause::Damaged, Fidelity::Partial));
+            break;
+        }
+    }
+    assert!(told.contains(&"closed".to_owned()), "{told:?}");
+    let conversation = app.get(id).await;
+    assert_eq!(
+        (conversation.head.as_ref(), conversation.live),
+        (Some(&new), false)
+    );
+    assert_eq!(conversation.state, ConversationState::Idle);
+    let chain = app.chain(id).await;
+    let link = chain.last().unwrap();
+    assert_eq!(chain.len(), 2);
+    assert_eq!((&link.upstream_id, link.reason), (&new, LinkReason::Rebuilt));
+    assert_eq!(
+        (link.relation, link.from_upstream_id.as_ref()),
+        (Relation::Carries, Some(&old))
+    );
+    assert!(link.from_checkpoint_id.is_some());
+    assert_eq!((link.carried_turns, link.turns), (4, 0));
+    let entry = app.lineage(id).await.pop().unwrap();
+    assert_eq!(
+        (entry.reason, entry.fidelity),
+        (LineageReason::Rebuilt, Fidelity::Partial)
+    );
+    assert_eq!(found(&app, &new).await, [] as [Value; 0]);
+
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let resumed = app.send(id, "on").await.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    assert_eq!(resumed.upstream_id, new);
+    assert_eq!(
+        app.remembered(id).await,
+        ["one", "[[tool Read {}]]", "three", "four", "on"]
+    );
+    assert_eq!(fs::read(&path).unwrap(), before, "the source is as it was");
+    // An undo has nothing to take back: what was repaired is the same history.
+    let undo = app.call("conversation/undo", json!({"conversationId": id})).await;
+    refused(undo, ErrorKind::Conflict, "");
+    // By the id of the head it is that conversation's too.
+    tear(&home, new.as_str(), "echo: three");
+    app.close(id).await;
+    let again = repair(&app, json!({"upstreamId": new})).await.unwrap();
+    assert_eq!(app.get(id).await.head, again.repaired);
+    // What is in its past is nobody's to go on with.
+    let refusal = repair(&app, json!({"upstreamId": old})).await;
+    refused(refusal, ErrorKind::Conflict, "which does not go on with it");
+}
+
+#[tokio::test]
+async fn where_nothing_is_wrong_no_copy_is_made() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let none = repair(&app, json!({"conversationId": id})).await;
+    refused(none, ErrorKind::NotFound, "no session yet");
+    app.send(id, "[[tool Read {}]]").await;
+    let (old, path) = head(&home, &app, id).await;
+    let names = transcripts(&home);
+    for params in [
+        json!({"conversationId": id}),
+        json!({"upstreamId": old}),
+        json!({"conversationId": id, "maxToolOutput": 100_000}),
+    ] {
+        let answer = repair(&app, params).await.unwrap();
+        assert_eq!(answer, CheckAnswer::default());
+    }
+    assert_eq!(
+        (app.get(id).await.head, app.chain(id).await.len()),
+        (Some(old.clone()), 1)
+    );
+    assert_eq!(transcripts(&home), names);
+    // What is found and would not be other in a copy makes none either.
+    app.close(id).await;
+    let text = fs::read_to_string(&path).unwrap();
+    let strange = json!({"type": "hologram", "uuid": "h1", "parentUuid": null, "sessionId": old});
+    fs::write(&path, format!("{text}{strange}\n")).unwrap();
+    let answer = repair(&app, json!({"conversationId": id})).await.unwrap();
+    assert_eq!(
+        (kinds(&answer), answer.repaired),
+        (vec![FindingKind::UnknownRecord], None)
+    );
+    fs::write(&path, "@@@\n").unwrap();
+    let none = repair(&app, json!({"conversationId": id})).await;
+    refused(none, ErrorKind::TranscriptDamaged, "no message of a conversation");
+    assert_eq!(transcripts(&home), names);
+    assert_eq!(app.get(id).await.head, Some(old));
+}
+
+#[tokio::test]
+async fn what_goes_on_has_to_end_first() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let (old, _) = head(&home, &app, id).await;
+    tear(&home, old.as_str(), "echo: one");
+    let names = transcripts(&home);
+    let mut events = app.events(id).await;
+    let running = app.try_send(id, "[[ask May I?]]");
+    let asked = async {
+        events.until("interruptRaised").await;
+        for params in [json!({"conversationId": id}), json!({"upstreamId": old})] {
+            refused(repair(&app, params).await, ErrorKind::Busy, "a turn is running");
+        }
+        let params = json!({"conversationId": id});
+        app.call("conversation/cancel", params).await.unwrap();
+    };
+    let (turn, ()) = tokio::join!(running, asked);
+    turn.unwrap();
+    assert_eq!(transcripts(&home), names);
+    assert_eq!(app.get(id).await.head, Some(old));
+}
+
+/// The same call again is answered with what came of the first, over restarts too, by whichever name.
+#[tokio::test]
+async fn a_repeated_call_repairs_once() {
+    let home = Home::new();
+    let (id, old, first) = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let (old, _) = head(&home, &app, id).await;
+        tear(&home, old.as_str(), "echo: one");
+        let params = json!({"upstreamId": old, "requestId": "r1"});
+        let (first, second) = tokio::join!(repair(&app, params.clone()), repair(&app, params));
+        let first = first.unwrap();
+        assert_eq!(second.unwrap(), first);
+        (id, old, first)
+    };
+    assert!(first.repaired.is_some());
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let params = json!({"upstreamId": old, "requestId": "r1"});
+    assert_eq!(repair(&app, params).await.unwrap(), first);
+    assert_eq!(app.chain(id).await.len(), 2);
+    let other = json!({"upstreamId": old, "requestId": "r1", "maxToolOutput": 5});
+    refused(repair(&app, other).await, ErrorKind::Conflict, "was used before");
+    assert_eq!(transcripts(&home).len(), 2);
+}
+
+/// Of a session that no conversation holds a copy is written beside it, which can be adopted.
+#[tokio::test]
+async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
+    let home = Home::new();
+    let (daemon, folder) = (home.start(), home.data().join("loopback/projects/-elsewhere"));
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let (held, path) = head(&home, &app, id).await;
+    app.close(id).await;
+    let old = UpstreamId::new("0f1a1f5e-0000-4000-8000-000000000000");
+    fs::create_dir_all(&folder).unwrap();
+    let source = folder.join(format!("{old}.jsonl"));
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replace(held.as_str(), old.as_str());
+    fs::write(&source, text + "{\"type\":\"us").unwrap();
+    tear(&home, old.as_str(), "echo: two");
+    let before = fs::read(&source).unwrap();
+    let params = json!({"upstreamId": old, "requestId": "r1"});
+    let answer = repair(&app, params.clone()).await.unwrap();
+    let new = answer.repaired.clone().unwrap();
+    assert_eq!(repair(&app, params).await.unwrap(), answer);
+    assert!(folder.join(format!("{new}.jsonl")).is_file());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    assert_eq!(fs::read(&source).unwrap(), before);
+    let listed = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
+    let params = json!({"upstreamId": new, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    let adopted: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    assert_eq!(app.remembered(adopted).await, ["one", "two", "three"]);
+}
+
+#[tokio::test]
+async fn long_results_are_cut_where_that_is_asked_for() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["[[tool Read {}]]", "two"]).await;
+    let (old, path) = head(&home, &app, id).await;
+    app.close(id).await;
+    let text = fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let is_result = |line: &&mut Value| line["message"]["content"][0]["type"] == "tool_result";
+    let result = lines.iter_mut().find(is_result).unwrap();
+    result["message"]["content"][0]["content"] = json!("x".repeat(5_000));
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    fs::write(&path, text.join("\n") + "\n").unwrap();
+    let params = json!({"conversationId": id, "maxToolOutput": 1_000});
+    let answer = repair(&app, params).await.unwrap();
+    assert_eq!(answer.findings, []);
+    let repairs = answer.repairs.unwrap();
+    assert_eq!((repairs.cut_outputs, repairs.cut_bytes), (1, 4_000));
+    let new = answer.repaired.unwrap();
+    let copy = fs::read_to_string(home.transcript(new.as_str()).unwrap()).unwrap();
+    assert!(copy.contains("4000 of the 5000 bytes of this output"), "{copy}");
+    assert!(copy.contains(old.as_str()) && !copy.contains(&"x".repeat(1_001)));
+    let entry = app.lineage(id).await.pop().unwrap();
+    assert_eq!(
+        (entry.reason, entry.fidelity),
+        (LineageReason::Rebuilt, Fidelity::Full)
+    );
+    assert_eq!(app.remembered(id).await, ["[[tool Read {}]]", "two"]);
+    let zero = json!({"conversationId": id, "maxToolOutput": 0});
+    refused(repair(&app, zero).await, ErrorKind::InvalidParams, "1 or more");
+    let alone = app.call(
+        "transcript/check",
+        json!({"conversationId": id, "maxToolOutput": 9}),
+    );
+    refused(alone.await, ErrorKind::InvalidParams, "without repair");
+}
+
+/// Codex' rollouts: lines that are no records are left out; what Codex refuses otherwise is told.
+#[tokio::test]
+async fn a_rollout_is_repaired_under_a_new_id() {
+    let home = codex::home();
+    let path = codex::rollout(&home, codex::ROOT_ID);
+    let mut lines: Vec<&str> = codex::ROOT.lines().collect();
+    lines.insert(3, "@@@");
+    codex::write(&path, lines.join("\n") + "\n{\"timestamp\":\"20");
+    let fork = codex::rollout(&home, codex::HEAD_FORK_ID);
+    codex::write(&fork, codex::HEAD_FORK);
+    let before = fs::read(&path).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let params = json!({"upstreamId": codex::ROOT_ID, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", params).await.unwrap();
+    let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let named = json!({"conversationId": id});
+    let history = app.call("conversation/history", named.clone()).await.unwrap();
+    let cut = json!({"conversationId": id, "maxToolOutput": 9});
+    refused(
+        repair(&app, cut).await,
+        ErrorKind::Unsupported,
+        "Claude's transcripts only",
+    );
+    let answer = repair(&app, named.clone()).await.unwrap();
+    assert_eq!(kinds(&answer), [FindingKind::GarbageLine, FindingKind::TornLine]);
+    assert_eq!(answer.repairs.unwrap().left_out, 2);
+    let new = answer.repaired.unwrap();
+    assert_eq!(new.as_str().as_bytes()[14], b'7', "a UUIDv7");
+    let copy = fs::read_to_string(codex::rollout(&home, new.as_str())).unwrap();
+    assert_eq!(
+        copy.replace(new.as_str(), codex::ROOT_ID).trim_end(),
+        codex::ROOT.trim_end()
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let link = app.chain(id).await.pop().unwrap();
+    assert_eq!((&link.upstream_id, link.reason), (&new, LinkReason::Rebuilt));
+    assert!(link.carried_turns > 0 && link.from_checkpoint_id.is_some());
+    let told = app.call("conversation/history", named).await.unwrap();
+    let texts = |page: &Value| -> Vec<Value> {
+        let messages = page["messages"].as_array().unwrap().iter();
+        messages.map(|message| message["content"].clone()).collect()
+    };
+    assert_eq!(texts(&told), texts(&history));
+
+    // A fork goes on from the other one's file as before, and cannot be had without that.
+    codex::write(&path, codex::ROOT);
+    let torn = codex::HEAD_FORK.to_owned() + "@@@\n";
+    codex::write(&fork, &torn);
+    let fork_id = json!({"upstreamId": codex::HEAD_FORK_ID});
+    let answer = repair(&app, fork_id.clone()).await.unwrap();
+    let copied = codex::rollout(&home, answer.repaired.unwrap().as_str());
+    assert!(fs::read_to_string(copied).unwrap().contains(codex::ROOT_ID));
+    fs::remove_file(&path).unwrap();
+    let refusal = repair(&app, fork_id).await;
+    refused(
+        refusal,
+        ErrorKind::TranscriptDamaged,
+        "Codex refuses to resume the session",
+    );
+    // Nor can one that does not say which session it is.
+    codex::write(
+        &path,
+        "@@@\n".to_owned() + codex::ROOT.split_once('\n').unwrap().1,
+    );
+    let names = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    let refusal = repair(&app, json!({"upstreamId": codex::ROOT_ID})).await;
+    refused(refusal, ErrorKind::Conflict, "which does not go on with it");
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), names);
+}

@@ -1,0 +1,193 @@
+//! Repaired copies: what the agent makes of them, by what the model is sent.
+
+use std::fs;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::check::{CheckAnswer, FindingKind};
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::link::{Fidelity, LinkReason, Via};
+use bridge_protocol::rpc::TranscriptRpcClient;
+use session_bridge::transcript::repair::INTERRUPTED;
+
+use crate::bridge::Bridge;
+use crate::support::claude::Account;
+use crate::support::model_server::{Said, model, tool_result, tool_use, user};
+
+const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
+
+const WITH_TWO: &str = r#"[[tool Bash {"command":"echo a","description":"a"};;Bash {"command":"echo b","description":"b"}]] [[text done]]"#;
+
+const WITH_MUCH: &str = r#"[[tool Bash {"command":"seq 100 999","description":"count"}]] [[text done]]"#;
+
+fn repair(bridge: &Bridge, id: ConversationId, max_tool_output: Option<u64>) -> CheckAnswer {
+    let client = bridge.client();
+    let repaired = bridge.call(async move {
+        let call = client.check(None, Some(id.into()), None, Some(true), max_tool_output, None);
+        call.await
+    });
+    repaired.expect("transcript/check")
+}
+
+/// Changes the lines of the head's transcript.
+fn change(bridge: &Bridge, id: ConversationId, change: impl FnOnce(&mut Vec<String>)) {
+    let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
+    let text = fs::read_to_string(&path).expect("the transcript");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    change(&mut lines);
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(&path, text).expect("the transcript");
+}
+
+/// Takes out the record with the result of this output.
+fn take_result(lines: &mut Vec<String>, output: &str) {
+    let before = lines.len();
+    let stdout = format!(r#""stdout":"{output}""#);
+    lines.retain(|line| !line.contains(&stdout));
+    assert_eq!(lines.len() + 1, before, "the result's record");
+}
+
+/// Of a torn record in the middle and a result that is gone the model is sent all that is left, and with the call what the agent
+/// itself would have filled in; where the agent resumes the source by itself it leaves the call out. The session was open, and is
+/// closed before.
+#[test]
+#[ignore = "installs the real adapter"]
+fn the_model_is_sent_the_repaired_history() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for text in ["number one", WITH_TOOL, "number two"] {
+        bridge.prompted(id, text);
+    }
+    let old = bridge.head(id);
+    change(&bridge, id, |lines| {
+        take_result(lines, "hi");
+        let is_reply =
+            |line: &String| line.contains(r#""type":"assistant""#) && line.contains("ok: number one");
+        let reply = lines.iter().position(is_reply).expect("the reply's record");
+        lines[reply].replace_range(1..20, "@");
+    });
+    assert!(bridge.get(id).live);
+    let answer = repair(&bridge, id, None);
+    let kinds: Vec<FindingKind> = answer.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(
+        kinds,
+        [
+            FindingKind::GarbageLine,
+            FindingKind::BrokenParent,
+            FindingKind::ToolUseWithoutResult,
+            FindingKind::BrokenParent
+        ]
+    );
+    assert_eq!(answer.left, []);
+    let new = answer.repaired.expect("a copy");
+    assert_eq!(bridge.head(id), new.as_str());
+    let link = bridge.chain(id).pop().expect("the head");
+    assert_eq!(
+        (link.reason, link.from_upstream_id),
+        (LinkReason::Rebuilt, Some(old.as_str().into()))
+    );
+    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    let expected = [
+        user("number one"),
+        user(WITH_TOOL),
+        model("calling"),
+        tool_use("Bash"),
+        tool_result(INTERRUPTED),
+        model("done"),
+        user("number two"),
+        model("ok: number two"),
+        user("go on"),
+    ];
+    assert_eq!(bridge.lab.model.asked("go on"), expected);
+    bridge.close(id);
+    assert_eq!(bridge.found(new.as_str()), []);
+}
+
+/// Calls that the model makes at once, of which one or all have no result any more.
+#[test]
+#[ignore = "installs the real adapter"]
+fn each_of_several_calls_has_a_result() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let table: [(&[&str], [&str; 2]); 3] = [
+        // As the agent appends it.
+        (&["a"], ["b", INTERRUPTED]),
+        (&["b"], ["a", INTERRUPTED]),
+        (&["a", "b"], [INTERRUPTED, INTERRUPTED]),
+    ];
+    for (number, (gone, results)) in table.into_iter().enumerate() {
+        let id = bridge.conversation(Settings::default());
+        for text in ["number one", WITH_TWO, "number two"] {
+            bridge.prompted(id, text);
+        }
+        bridge.close(id);
+        change(&bridge, id, |lines| {
+            for output in gone {
+                take_result(lines, output);
+            }
+        });
+        let answer = repair(&bridge, id, None);
+        let filled_in = answer.repairs.expect("a copy").filled_in;
+        assert_eq!(filled_in, gone.len() as u64);
+        let text = format!("go on {number}");
+        bridge.prompted(id, &text);
+        let expected: Vec<Said> = vec![
+            user("number one"),
+            model("ok: number one"),
+            user(WITH_TWO),
+            model("calling"),
+            tool_use("Bash"),
+            tool_use("Bash"),
+            tool_result(results[0]),
+            tool_result(results[1]),
+            model("done"),
+            user("number two"),
+            model("ok: number two"),
+            user(&text),
+        ];
+        assert_eq!(bridge.lab.model.asked(&text), expected, "{gone:?}");
+    }
+}
+
+/// What is cut says so to the model, and the source has all of it.
+#[test]
+#[ignore = "installs the real adapter"]
+fn the_model_is_told_of_a_result_that_was_cut() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, WITH_MUCH);
+    let old = bridge.head(id);
+    let answer = repair(&bridge, id, Some(11));
+    assert_eq!(
+        (
+            answer.findings.as_slice(),
+            answer.repairs.expect("a copy").cut_outputs
+        ),
+        (&[][..], 1)
+    );
+    bridge.prompted(id, "go on");
+    let cut = format!(
+        "100\n101\n102\n\n[Cut off here: 3588 of the 3599 bytes of this output are not in this copy of the session. All of it is in \
+         session {old}.]"
+    );
+    let expected = [
+        user(WITH_MUCH),
+        model("calling"),
+        tool_use("Bash"),
+        tool_result(&cut),
+        model("done"),
+        user("go on"),
+    ];
+    assert_eq!(bridge.lab.model.asked("go on"), expected);
+    let source = bridge.lab.transcript(&old).expect("the transcript");
+    assert!(
+        fs::read_to_string(source)
+            .expect("the transcript")
+            .contains("998\\n999")
+    );
+}

@@ -1,0 +1,62 @@
+//! Repaired copies of rollouts: what the agent makes of them, by what the model is sent.
+
+use std::fs;
+
+use bridge_protocol::check::FindingKind;
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::link::{Fidelity, LinkReason};
+use bridge_protocol::rpc::TranscriptRpcClient;
+
+use crate::bridge::Bridge;
+use crate::support::model_server::{model, user};
+
+/// A reply's record is torn in the middle, and the last line breaks off. The session was open, and is closed before.
+#[test]
+#[ignore = "installs the real adapter"]
+fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for text in ["number one", "number two"] {
+        bridge.prompted(id, text);
+    }
+    let old = bridge.head(id);
+    let path = bridge.lab.transcript(&old).expect("a rollout");
+    let text = fs::read_to_string(&path).expect("a rollout");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let is_reply =
+        |line: &String| line.contains(r#""type":"response_item""#) && line.contains("ok: number one");
+    let reply = lines.iter().position(is_reply).expect("the reply's record");
+    lines[reply].truncate(40);
+    let torn = lines.join("\n") + "\n{\"timestamp\":\"20";
+    fs::write(&path, &torn).expect("a rollout");
+    let client = bridge.client();
+    let answer = bridge.call(async move {
+        let call = client.check(None, Some(id.into()), None, Some(true), None, None);
+        call.await
+    });
+    let answer = answer.expect("transcript/check");
+    let kinds: Vec<FindingKind> = answer.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::GarbageLine, FindingKind::TornLine]);
+    let new = answer.repaired.expect("a copy");
+    let link = bridge.chain(id).pop().expect("the head");
+    assert_eq!((&link.upstream_id, link.reason), (&new, LinkReason::Rebuilt));
+    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    assert_eq!(
+        (resumed.upstream_id, resumed.fidelity),
+        (new.clone(), Fidelity::Full)
+    );
+    let expected = [
+        user("number one"),
+        user("number two"),
+        model("ok: number two"),
+        user("go on"),
+    ];
+    assert_eq!(bridge.lab.model.asked("go on"), expected);
+    assert_eq!(fs::read_to_string(&path).expect("a rollout"), torn);
+    bridge.close(id);
+    assert_eq!(bridge.found(new.as_str()), []);
+    bridge.prompted(id, "and on");
+    assert_eq!(bridge.head(id), new.as_str());
+}
