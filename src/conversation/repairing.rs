@@ -25,7 +25,8 @@ use super::untold::UntoldCopy;
 use super::work::{EndedEarly, Progress};
 use crate::agent::catalog::AgentEntry;
 use crate::store::ConversationRecord;
-use crate::transcript::locate::own_folder;
+use crate::transcript::TranscriptError;
+use crate::transcript::locate::{file_name, own_folder};
 use crate::transcript::meter::{Meter, metered};
 use crate::transcript::repair::{self, Repaired};
 use crate::transcript::shelf::Format;
@@ -63,6 +64,8 @@ pub(super) struct Damaged<'a> {
     pub path: PathBuf,
     /// What a check says.
     pub answer: CheckAnswer,
+    /// Whether its copy is of no use unless a conversation has it.
+    pub is_heads: bool,
 }
 
 /// A copy that holds.
@@ -135,6 +138,7 @@ fn of_head(
         id,
         path,
         answer,
+        is_heads: true,
     };
     let folder = own_folder(root, Path::new(&record.cwd));
     let (answer, copied) = copy(services, &entry, &damaged, &folder, output_limit)?;
@@ -284,11 +288,23 @@ fn copy_claude(
             "no message of a conversation is in it, so that there is nothing to make a copy of".to_owned(),
         )
     })?;
-    let new_id = Uuid::new_v4().to_string();
-    let made = repair::repair(&damaged.path, &index, &branch, folder, &new_id, output_limit);
-    let made = made.map_err(|error| ConversationError::StoreFailed(chain_text(&error).into()))?;
+    let new_id = UpstreamId::from(Uuid::new_v4().to_string());
+    let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
+    if damaged.is_heads {
+        let target = folder.join(file_name(new_id.as_str()).map_err(failed)?);
+        services.note_copy(&new_id, &target).map_err(failed)?;
+    }
+    let made = repair::repair(
+        &damaged.path,
+        &index,
+        &branch,
+        folder,
+        new_id.as_str(),
+        output_limit,
+    );
+    let made = made.map_err(failed)?;
     let copied = Copied {
-        upstream_id: new_id.into(),
+        upstream_id: new_id,
         copy: UntoldCopy::at(made.path.clone()),
         last_uuid: Some(branch.leaf_uuid().to_owned()),
         turns: branch.prompt_offsets().len() as u64,

@@ -83,6 +83,7 @@ mod support;
 mod told_exports;
 mod transcripts;
 mod trusting;
+mod undone_trees;
 mod uninstalled;
 mod watching;
 mod wrong_state;

@@ -125,6 +125,7 @@ fn beside(
         id: &held.id,
         path,
         answer,
+        is_heads: false,
     };
     let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder, output_limit)?;
     if let Some(copied) = copied {

@@ -1,0 +1,140 @@
+//! Moves of folders that are undone, or were cut short: what becomes of what was done since, and of the next one.
+
+use std::fs;
+
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::LineageReason;
+use serde_json::json;
+
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::moved_trees::{STRAY, call, listed_in, move_tree, stray, undo_tree};
+use crate::moving::{agents_files, move_to};
+use crate::support::refused;
+
+/// What was done since is kept, and what went elsewhere since is not pulled back.
+#[tokio::test]
+async fn an_undo_takes_along_what_was_done_since() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (edited, gone) = (
+        app.begun(&old, &["one", "two"]).await,
+        app.begun(&old, &["three"]).await,
+    );
+    let id = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+    app.fork(edited, true).await.unwrap();
+    app.send(edited, "more").await;
+    let elsewhere = home.folder_named("elsewhere");
+    move_to(&app, gone, &elsewhere).await.unwrap();
+    let error = refused(undo_tree(&app, &id).await, ErrorKind::Conflict, "since");
+    assert!(error.message.contains(&gone.to_string()));
+    assert_eq!(app.get(edited).await.cwd, new);
+    // Its own move is undone by itself.
+    app.call("conversation/undo", json!({"conversationId": gone}))
+        .await
+        .unwrap();
+    assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 3);
+    for id in [edited, gone] {
+        assert_eq!(app.get(id).await.cwd, old);
+        assert!(app.chain(id).await.iter().all(|link| link.cwd == old));
+    }
+    assert_eq!(app.remembered(edited).await, ["one", "two", "more"]);
+    assert_eq!(app.remembered(gone).await, ["three"]);
+}
+
+/// What went further since is not what went with the move, and an undo that would do nothing says so.
+#[tokio::test]
+async fn an_undo_of_what_went_further_is_refused() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let newer = home.folder_named("newer");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    stray(&home, STRAY, &old, &old);
+    let first = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+    let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
+    refused(undo_tree(&app, &first).await, ErrorKind::Conflict, "went further");
+    undo_tree(&app, &second).await.unwrap();
+    assert_eq!(undo_tree(&app, &first).await.unwrap().moved, 1);
+    assert_eq!(listed_in(&app, &old).await, [STRAY]);
+}
+
+/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that one later.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let id = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.begun(&old, &["one"]).await;
+        move_tree(&app, &old, &new).await.unwrap();
+        id
+    };
+    // As a kill before its end leaves it.
+    let trees = files_below(&home.data().join("trees"));
+    let text = fs::read_to_string(&trees[0]).unwrap();
+    fs::write(&trees[0], text.lines().next().unwrap().to_owned() + "\n").unwrap();
+    let there = agents_files(&home).keys().next().unwrap().clone();
+    let mut holder = std::process::Command::new("sleep")
+        .arg("600")
+        .stdin(fs::File::open(there).unwrap())
+        .spawn()
+        .unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let answer = move_tree(&app, &new, &home.folder_named("other")).await;
+    let cwd = app.get(id).await.cwd;
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    refused(answer, ErrorKind::Busy, "earlier move");
+    assert_eq!(cwd, new);
+    // It comes back first, and then all of it goes.
+    let moved = move_tree(&app, &old, &new).await.unwrap();
+    assert_eq!((moved.moved, app.get(id).await.cwd), (1, new.clone()));
+    let reasons: Vec<_> = app
+        .lineage(id)
+        .await
+        .into_iter()
+        .map(|entry| entry.reason)
+        .collect();
+    let moved = LineageReason::Moved;
+    assert!(
+        reasons.ends_with(&[moved, LineageReason::Undone, moved]),
+        "{reasons:?}"
+    );
+    assert_eq!(files_below(&home.data().join("trees")).len(), 1);
+    assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+/// A kill between the end of a move and the noting of its answer: the same call is answered from what the move has written down.
+#[tokio::test]
+async fn an_answer_that_was_not_noted_is_found_with_the_move() {
+    let (home, other) = (Home::new(), Home::new());
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let params = json!({"from": old, "to": new, "requestId": "t1"});
+    let answer = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        app.begun(&old, &["one"]).await;
+        call(&app, "transcript/move", params.clone()).await.unwrap()
+    };
+    // A daemon that knows the move and not the call.
+    let trees = other.data().join("trees");
+    fs::create_dir_all(&trees).unwrap();
+    for file in files_below(&home.data().join("trees")) {
+        fs::copy(&file, trees.join(file.file_name().unwrap())).unwrap();
+    }
+    let daemon = other.start();
+    let app = daemon.app().await;
+    assert_eq!(call(&app, "transcript/move", params).await.unwrap(), answer);
+    let different = json!({"from": old, "to": new, "settings": true, "requestId": "t1"});
+    refused(
+        call(&app, "transcript/move", different).await,
+        ErrorKind::Conflict,
+        "request id",
+    );
+}
