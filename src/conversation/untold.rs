@@ -100,6 +100,10 @@ impl CopyNotes {
         upstream_id: &UpstreamId,
         transcript: &Path,
     ) -> Result<(), TranscriptError> {
+        if store.status().is_ephemeral {
+            // The next start would know of no conversation that has it, though one had.
+            return Ok(());
+        }
         let note = Note {
             upstream_id: upstream_id.clone(),
             transcript: transcript.to_owned(),
@@ -122,6 +126,10 @@ impl CopyNotes {
     /// Ends what daemons before this one have begun: a copy whose session no conversation has goes. To be called when all that
     /// they have left of turns has its end.
     pub fn settle(&self, store: &Store) {
+        if store.status().is_ephemeral {
+            // It knows none of the conversations that have them.
+            return;
+        }
         for path in &self.earlier {
             let note: Note = match fs::read(path).map(|bytes| serde_json::from_slice(&bytes)) {
                 Ok(Ok(note)) => note,
@@ -192,7 +200,7 @@ mod tests {
     use bridge_protocol::ConversationId;
     use uuid::Uuid;
 
-    use crate::store::{Change, TranscriptRoot};
+    use crate::store::{Change, StoreOptions, TranscriptRoot};
 
     use super::*;
 
@@ -216,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (data, project) = (folder.path().join("data"), folder.path().join("project"));
         fs::create_dir_all(&project).unwrap();
-        let store = Store::ephemeral().unwrap();
+        let (store, _) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
         let notes = CopyNotes::below(&data);
         let stranger = leave(&project, "strange");
         let mine = leave(&project, "mine");
@@ -233,6 +241,14 @@ mod tests {
         };
         store.commit(held).await.unwrap();
         fs::write(data.join(FOLDER).join("torn"), "{\"upstr").unwrap();
+
+        // Of a store that keeps nothing nobody can tell what is whose.
+        let forgetful = Store::ephemeral().unwrap();
+        CopyNotes::below(&data).settle(&forgetful);
+        CopyNotes::below(&data)
+            .note(&forgetful, &"unnoted".into(), &mine)
+            .unwrap();
+        assert_eq!(names(&data.join(FOLDER)), ["mine", "nobodys", "torn"]);
 
         let next = CopyNotes::below(&data);
         // What is begun in the meantime is none of an earlier daemon's.
