@@ -25,7 +25,7 @@ use super::effect::{Branched, Opened};
 use super::error::ConversationError;
 use super::growth::Tally;
 use super::recovery::OnDisk;
-use super::services::{Services, chain_text};
+use super::services::Services;
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
 pub(super) use editing::{EditRequest, edit};
 use places::Place;
@@ -429,7 +429,8 @@ async fn within_turn(
 ) -> Result<Branched, ConversationError> {
     let (end, cwd) = (place.end.clone(), request.cwd.clone());
     let made = blocking(services, entry, move |services, entry| {
-        let (new_id, path) = places::branch_within(entry, &end, &cwd)?;
+        let noting = |id: &_, path: &_| services.note_copy(id, path);
+        let (new_id, path) = places::branch_within(entry, &end, &cwd, noting)?;
         services.old_bytes.note_copied(&new_id, &path);
         Ok((new_id, path))
     });
@@ -456,6 +457,7 @@ async fn cut(
 ) -> Result<Branched, ConversationError> {
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let (cwd, from) = (request.record.cwd.clone(), place.end.session.clone());
+    let to = request.cwd.clone();
     let (until, is_named) = (place.end.until.clone(), request.at.is_some());
     let copied = blocking(services, entry, move |services, entry| {
         let Some(root) = entry.readable_transcripts() else {
@@ -476,7 +478,7 @@ async fn cut(
                 _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
             };
             let noting = |id: &_, path: &_| services.note_copy(id, path);
-            let (new_id, path) = disk::copy_session(library, root, &cwd, &from, Some(&until), noting)?;
+            let (new_id, path) = disk::copy_session(library, root, (&cwd, &to), &from, Some(&until), noting)?;
             services.old_bytes.note_copied(&new_id, &path);
             let file = disk::on_disk(library, root, &cwd, &new_id, None);
             Ok((new_id, path, Look::at(file, owed)))
@@ -485,10 +487,7 @@ async fn cut(
             TranscriptError::RecordNotFound { .. } => {
                 ConversationError::CheckpointNotFound { id: until.clone() }
             }
-            error => ConversationError::AgentError {
-                message: format!("the branch could not be cut: {}", chain_text(&error)),
-                upstream: None,
-            },
+            error => places::not_cut(&error),
         });
         copied.map(Some)
     });

@@ -382,7 +382,7 @@ pub(super) fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> Che
 }
 
 /// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, into the folder where the agent looks
-/// first: it may well not look where the source is (a folder that has become a link, say).
+/// first for what runs in `to`: it may well not look where the source is (a folder that has become a link, say).
 ///
 /// The id and the place are told before anything is there.
 ///
@@ -391,13 +391,13 @@ pub(super) fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> Che
 pub(super) fn copy_session(
     library: &Library,
     root: &Path,
-    cwd: &str,
+    (cwd, to): (&str, &str),
     id: &UpstreamId,
     until: Option<&CheckpointId>,
     note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf), TranscriptError> {
     let source = find(library, root, cwd, id)?;
-    let (new_id, folder) = new_place(root, cwd, note)?;
+    let (new_id, folder) = new_place(root, to, note)?;
     let name = new_id.as_str();
     let path = match until.and_then(record_uuid) {
         Some(uuid) => cut::cut(&source, &*library.index(&source)?, &folder, name, &uuid)?,
@@ -528,7 +528,8 @@ mod tests {
         };
         let cut = || {
             let place = checkpoint("claude", &id, "a1");
-            let (new_id, path) = copy_session(&library, root, CWD, &id, Some(&place), |_, _| Ok(())).unwrap();
+            let (new_id, path) =
+                copy_session(&library, root, (CWD, CWD), &id, Some(&place), |_, _| Ok(())).unwrap();
             let copied = std::fs::read_to_string(path).unwrap();
             let origins = copied
                 .lines()

@@ -266,15 +266,16 @@ impl TreeMove {
 /// The move of a folder that took a conversation here from this one, unless it was undone.
 pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -> Option<Uuid> {
     let moves = TreeMove::all(data).into_iter();
-    let mut moves = moves.filter(|known| known.state == State::Done && known.begun.undoes.is_none());
-    let took = moves.find(|known| {
+    let moves = moves.filter(|known| known.state == State::Done && known.begun.undoes.is_none());
+    let took = moves.filter(|known| {
         let mut parts = known.begun.parts.iter();
         parts.any(|part| {
             let back = || Destination::Tree(part.back.clone()).of_conversation(record);
             part.conversation_id == record.id && back() == from
         })
     });
-    took.map(|known| known.id)
+    // Of several the last.
+    took.max_by_key(TreeMove::noted_at).map(|known| known.id)
 }
 
 fn append(path: &Path, note: &Note) -> io::Result<()> {

@@ -572,3 +572,29 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     );
     assert_eq!(app.get(id).await.head, head);
 }
+
+/// What the disk refuses now is no reason to retell a history that could be kept whole: the edit fails, and works later.
+#[tokio::test]
+async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &PROMPTS).await;
+    let places = places(&app, id).await;
+    let chain = app.chain(id).await;
+    // Where copies are noted before they are made.
+    let notes = home.data().join("copies");
+    std::fs::write(&notes, "no folder").unwrap();
+    refused(
+        edit(&app, id, &places[1][0], "better").await,
+        ErrorKind::StoreFailed,
+        "could not be cut",
+    );
+    assert_eq!(app.chain(id).await, chain);
+    std::fs::remove_file(&notes).unwrap();
+    let edited = edit(&app, id, &places[1][0], "better").await.unwrap();
+    assert_eq!(
+        (edited.via, edited.fidelity),
+        (Some(BranchedVia::Cut), Fidelity::Full)
+    );
+}

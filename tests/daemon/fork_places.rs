@@ -168,3 +168,27 @@ async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
     assert_eq!(listed["conversations"].as_array().unwrap().len(), 3);
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
+
+/// Its transcript lies where the agent looks for what runs in that folder.
+#[tokio::test]
+async fn a_branch_at_a_place_may_have_a_folder_of_its_own() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let first = app.checkpoints(id).await.remove(0);
+    let elsewhere = home.folder_named("elsewhere");
+    let params = json!({"conversationId": id, "at": first.id, "cwd": elsewhere});
+    let made: ForkAnswer =
+        serde_json::from_value(app.call("conversation/fork", params).await.unwrap()).unwrap();
+    let (branch, source) = (made.conversation.id, home.transcript_of(&app, id).await);
+    let copy = home.transcript_of(&app, branch).await;
+    assert_ne!(copy.parent(), source.parent());
+    assert!(
+        copy.parent().unwrap().to_string_lossy().ends_with("elsewhere"),
+        "{copy:?}"
+    );
+    app.send(branch, "[[write made.txt x]]").await;
+    assert!(home.path().join("elsewhere/made.txt").exists());
+    assert_eq!(app.remembered(branch).await[0], "one");
+}

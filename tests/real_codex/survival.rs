@@ -280,6 +280,7 @@ fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
     let (source, head) = conversed(&bridge);
     let fork = bridge.fork(source, false).conversation.id;
     bridge.prompted(fork, "forked");
+    bridge.wait_kept(2);
     let before = asked_next(&bridge, fork);
     bridge.delete_with_transcripts(source);
     let left = bridge.lab.transcript(&head).expect("it was taken from its fork");
@@ -294,4 +295,17 @@ fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let expected = [before, vec![user("after its source was deleted")]].concat();
     assert_eq!(asked(&bridge, "after its source was deleted"), expected);
+
+    // And when what was put away is gone for good: the kept copy of what it goes on from is still there.
+    let before = asked_next(&bridge, fork);
+    bridge.stop_daemon();
+    for folder in ["sessions", "archived_sessions"] {
+        std::fs::remove_dir_all(bridge.lab.transcript_root().join(folder)).expect("deleted");
+    }
+    bridge.start_daemon();
+    let turn = bridge.prompted(fork, "after all was deleted");
+    let resumed = turn.resumed.expect("it was brought back");
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Archive, Fidelity::Full));
+    let expected = [before, vec![user("after all was deleted")]].concat();
+    assert_eq!(asked(&bridge, "after all was deleted"), expected);
 }

@@ -1,5 +1,6 @@
 //! Where a branch leaves its source, looked up in the transcripts. Blocks.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::link::{LineageEntry, Link};
@@ -299,6 +300,7 @@ pub(super) fn branch_within(
     entry: &AgentEntry,
     end: &KeptEnd,
     cwd: &str,
+    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf), ConversationError> {
     let (root, _) = readable(entry, " within a turn")?;
     let not_found = || ConversationError::CheckpointNotFound {
@@ -306,15 +308,28 @@ pub(super) fn branch_within(
     };
     let until: CheckpointRef = end.until.as_str().parse().map_err(|_| not_found())?;
     let session = end.session.as_str();
-    let made = rollouts::branch_at(root, session, &until.upstream_id, &until.record_uuid, cwd);
+    let noting = |id: &str, path: &Path| note(&UpstreamId::from(id), path);
+    let made = rollouts::branch_at(root, session, &until.upstream_id, &until.record_uuid, cwd, noting);
     let (new_id, path) = made.map_err(|error| match error {
         TranscriptError::RecordNotFound { .. } => not_found(),
-        error => ConversationError::AgentError {
-            message: format!("the branch could not be cut: {}", chain_text(&error)),
-            upstream: None,
-        },
+        error => not_cut(&error),
     })?;
     Ok((new_id.into(), path))
+}
+
+/// Why there is no branch. What the disk refuses now it may give later: that is no reason to tell less of the history.
+pub(super) fn not_cut(error: &TranscriptError) -> ConversationError {
+    let why = format!("the branch could not be cut: {}", chain_text(error));
+    match error {
+        TranscriptError::Io { source, .. } if source.kind() == ErrorKind::Unsupported => {
+            ConversationError::Unsupported(why)
+        }
+        TranscriptError::Io { .. } => ConversationError::StoreFailed(why.into()),
+        _ => ConversationError::AgentError {
+            message: why,
+            upstream: None,
+        },
+    }
 }
 
 fn readable<'a>(entry: &'a AgentEntry, when: &str) -> Result<(&'a Path, Format), ConversationError> {

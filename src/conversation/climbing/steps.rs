@@ -163,7 +163,8 @@ impl Climber {
                     (new_id, path, Some(end))
                 }
                 _ => {
-                    let (new_id, path) = disk::copy_session(library, &root, &cwd, &id, cut.as_ref(), noting)?;
+                    let (new_id, path) =
+                        disk::copy_session(library, &root, (&cwd, &cwd), &id, cut.as_ref(), noting)?;
                     let end = || disk::last_checkpoint(library, &root, &cwd, agent, &id);
                     (new_id, path, cut.or_else(end))
                 }

@@ -34,10 +34,10 @@ struct End {
 }
 
 /// Makes a new session that continues the history of the session `upstream_id` up to a record, with it: of the name `record` in the
-/// file of the session `owner`. It runs in `cwd`. Its id and its file.
+/// file of the session `owner`. It runs in `cwd`. Its id and its file, which are told before anything is there.
 ///
 /// # Errors
-/// As [`find`](super::find); [`TranscriptError::RecordNotFound`] when there is no such record in that history, and
+/// As [`find`](super::find), and what is answered by who is told; [`TranscriptError::RecordNotFound`] when there is no such record in that history, and
 /// [`TranscriptError::Io`], also when its version does not continue histories by reference.
 pub fn branch_at(
     root: &Path,
@@ -45,6 +45,7 @@ pub fn branch_at(
     owner: &str,
     record: &str,
     cwd: &str,
+    note: impl FnOnce(&str, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(String, PathBuf), TranscriptError> {
     let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
     if let Some(missing) = missing {
@@ -78,6 +79,7 @@ pub fn branch_at(
     let at = now.to_zoned(TimeZone::system()).strftime("%Y-%m-%dT%H-%M-%S");
     let name = PathBuf::from(format!("rollout-{at}-{new_id}.jsonl"));
     let path = place_of(root, &name).unwrap_or(name);
+    note(&new_id, &path)?;
     copy::make_folder(path.parent().unwrap_or(root))?;
     copy::create(&path, |writer| {
         writeln!(writer, "{line}").map_err(TranscriptError::io("write", &path))
@@ -267,7 +269,14 @@ mod tests {
             (OWNER, "o5", 6, ends_at(&lines, 6), 2),
         ];
         for (holder, name, ordinal, offset, messages) in table {
-            let (id, path) = branch_at(root, SOURCE, holder, name, "/new").unwrap();
+            let mut noted = None;
+            let told = |id: &str, path: &Path| {
+                assert!(!path.exists(), "before anything is there");
+                noted = Some((id.to_owned(), path.to_owned()));
+                Ok(())
+            };
+            let (id, path) = branch_at(root, SOURCE, holder, name, "/new", told).unwrap();
+            assert_eq!(noted, Some((id.clone(), path.clone())));
             let text = std::fs::read_to_string(&path).unwrap();
             let line: Value = serde_json::from_str(&text).unwrap();
             let payload = &line["payload"];
@@ -314,7 +323,7 @@ mod tests {
             (SOURCE, "t-3"),
             (SOURCE, "l3"),
         ] {
-            let refused = branch_at(root, SOURCE, holder, name, "/new");
+            let refused = branch_at(root, SOURCE, holder, name, "/new", |_, _| Ok(()));
             assert!(
                 matches!(refused, Err(TranscriptError::RecordNotFound { .. })),
                 "{name}"
@@ -331,7 +340,7 @@ mod tests {
         ]
         .concat();
         write(root, OWNER, &old);
-        let refused = branch_at(root, OWNER, OWNER, "o2", "/new");
+        let refused = branch_at(root, OWNER, OWNER, "o2", "/new", |_, _| Ok(()));
         assert!(matches!(refused, Err(TranscriptError::Io { .. })));
     }
 }

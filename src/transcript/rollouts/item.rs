@@ -19,7 +19,7 @@ const COMPACTION: &str = "ContextCompaction";
 /// left out. None where the agent wrote down no items, as older versions did not, or there is no such turn.
 ///
 /// # Errors
-/// As [`find`], and [`TranscriptError::Io`].
+/// As [`find`](super::find), and [`TranscriptError::Io`].
 pub fn item_of_turn(
     root: &Path,
     upstream_id: &str,
