@@ -3,7 +3,11 @@
 //! Owns the way on which conversations ask that a session be kept, and what the user has set. The copies are the
 //! archive's. Blocks, but for asking.
 
+mod moved;
+
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +19,8 @@ use tokio::sync::Notify;
 use super::disk;
 use super::services::Services;
 use crate::agent::catalog::AgentEntry;
-use crate::transcript::keep::{Archive, Key, Noticed};
+use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
+use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
 
@@ -211,28 +216,58 @@ pub(super) fn may_be_kept(services: &Services, root: &Path, id: &UpstreamId) -> 
     kept.unwrap_or(true)
 }
 
-/// Puts what is kept of a session back to where its agent looks for it; from which folder that is done, where it is known.
+/// Puts what is kept of a session back to where its agent looks for it; from which folder that is done, where it is known. Its
+/// records name the folder that it has now where they named one from which it was moved since.
 /// Gives what was put there.
 ///
 /// # Errors
 /// That nothing is kept, that something else is there, what cannot be read or written.
 pub(super) fn restore(
     services: &Services,
-    root: &Path,
-    format: Format,
+    entry: &AgentEntry,
     cwd: Option<&str>,
     id: &UpstreamId,
 ) -> Result<Vec<PathBuf>, TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(Vec::new());
+    };
     let archive = &services.keeper.archive;
     let key = key(root, id);
     // None of its turns is new, also for who hears of the file before this is through.
-    if let Some(bytes) = archive.restored_bytes(&key)? {
-        services.old_bytes.note(id, bytes);
-    }
+    let mut placing = |id: &str, bytes| services.old_bytes.note(&id.into(), bytes);
     match format {
-        Format::Claude => archive.restore_claude(&key, cwd.map(Path::new)),
-        Format::Codex => archive.restore_codex(&key),
+        Format::Claude => {
+            let relocation = Relocation {
+                folders: match archive.kept_from(&key)? {
+                    Some(from) => moved_since(services, entry, id, &from)?,
+                    None => Vec::new(),
+                },
+                ..Relocation::default()
+            };
+            archive.restore_claude(&key, cwd.map(Path::new), &relocation, &mut placing)
+        }
+        Format::Codex => archive.restore_codex(&key, &mut placing),
     }
+}
+
+/// The folders from which a session was moved since it was copied, and that in which it is now.
+fn moved_since(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+    from: &KeptFrom,
+) -> Result<Vec<(String, String)>, TranscriptError> {
+    let unknown = |error| {
+        TranscriptError::io("look for the folders of", Path::new(id.as_str()))(io::Error::other(error))
+    };
+    let owners = services.store.owners(id, Some(&entry.transcript_root()));
+    // What is several conversations' stays where it is when one of them moves.
+    let [owner] = owners.map_err(unknown)?[..] else {
+        return Ok(Vec::new());
+    };
+    let lineage = services.store.lineage_all(owner).map_err(unknown)?;
+    let real = |folder: &str| fs::canonicalize(folder).ok()?.into_os_string().into_string().ok();
+    Ok(moved::folders(&moved::stations(&lineage, id), from, real))
 }
 
 #[cfg(test)]

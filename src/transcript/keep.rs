@@ -25,6 +25,7 @@ use folder::Folder;
 use list::digest;
 
 pub use pruning::{Pruned, Total};
+pub use restoring::{KeptFrom, Placing};
 
 /// How many sessions are kept or restored at once: those that share a lock wait for each other.
 const LOCKS: usize = 64;

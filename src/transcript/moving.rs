@@ -7,7 +7,7 @@
 //! another process holds open. Blocks; knows nothing of who asked for it.
 
 mod carrying;
-mod comparing;
+pub(super) mod comparing;
 mod holders;
 pub mod journal;
 mod settings;

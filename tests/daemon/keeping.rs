@@ -9,7 +9,10 @@ use bridge_protocol::keep::{KeepAnswer, KeepTotal, RestoreAnswer};
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
 use serde_json::{Value, json};
 
+use crate::carrying::folders_in;
 use crate::home::Home;
+use crate::moved_trees::move_tree;
+use crate::moving::move_to;
 use crate::support::{App, refused, tried, within};
 
 async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
@@ -365,4 +368,61 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let remembered = app.remembered(id).await;
     assert_eq!((remembered.len(), remembered[0].as_str()), (3, "first"));
     assert_eq!(remembered[2], "third");
+}
+
+/// F12: what was deleted before its conversation moved is put back where it has moved to and says so, also for the start after
+/// next; once by hand.
+#[tokio::test]
+async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut cwd = home.project();
+    let id = app.begun(&cwd, &["first"]).await;
+    let head = app.get(id).await.head.unwrap();
+    let mut said = vec!["first".to_owned()];
+    for (round, name) in ["a much longer name é", "b", "project", "c"]
+        .into_iter()
+        .enumerate()
+    {
+        app.close(id).await;
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        let records = fs::read_to_string(transcript(&home, head.as_str())).unwrap();
+        lose(&home);
+        // Of the folder alone, or with all that ran in it.
+        let new = home.folder_named(name);
+        match round % 2 {
+            0 => drop(move_to(&app, id, &new).await.unwrap()),
+            _ => drop(move_tree(&app, &cwd, &new).await.unwrap()),
+        }
+        let expected = records.replace(&format!("\"cwd\":\"{cwd}\""), &format!("\"cwd\":\"{new}\""));
+        assert!(round == 0 || expected != records);
+        let via = match round {
+            2 => {
+                let put = restore(&app, json!({"conversationId": id})).await.unwrap();
+                assert_eq!(put.restored, [transcript(&home, head.as_str()).to_str().unwrap()]);
+                // There is nothing more.
+                let again = restore(&app, json!({"conversationId": id})).await.unwrap();
+                assert_eq!(again.restored, [] as [String; 0]);
+                Via::Resume
+            }
+            _ => Via::Archive,
+        };
+        let text = format!("in {name}");
+        let turn = app.send(id, &text).await;
+        let resumed = turn.resumed.unwrap();
+        assert_eq!(
+            (resumed.via, resumed.fidelity, resumed.missing_turns),
+            (via, Fidelity::Full, 0)
+        );
+        assert_eq!(turn.upstream_id, head);
+        let path = transcript(&home, head.as_str());
+        assert!(fs::read_to_string(&path).unwrap().starts_with(&expected));
+        assert!(folders_in(&path).iter().all(|folder| *folder == new));
+        said.push(text);
+        assert_eq!(app.remembered(id).await, said);
+        said.push("[[recall]]".to_owned());
+        cwd = new;
+    }
+    assert_eq!(app.chain(id).await.len(), 1);
 }

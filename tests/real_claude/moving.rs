@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::link::Fidelity;
+use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::rpc::TranscriptRpcClient;
 use serde_json::{Value, json};
 
@@ -88,6 +88,47 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     );
     assert_eq!(listed_in(&bridge, &old), [(head, cwd(&old))]);
     assert_eq!(bridge.findings(&bridge.head(id)), []);
+}
+
+/// F12, D14: the agent has deleted it before the conversation moves. What is put back, with the long result beside it, is in the
+/// new folder, and stays there over a restart.
+#[test]
+#[ignore = "installs the real adapter"]
+fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for prompt in ["first words", PARALLEL, LONG] {
+        bridge.prompted(id, prompt);
+    }
+    let (head, told) = (bridge.head(id), bridge.history(id));
+    bridge.close(id);
+    bridge.keep(id);
+    fs::remove_dir_all(bridge.lab.transcript_root().join("projects")).expect("deleted");
+    let new = bridge.lab.scratch().join("elsewhere é");
+    fs::create_dir_all(&new).expect("a folder");
+    let new = new.canonicalize().expect("a folder");
+    bridge.move_to(id, &new).expect("conversation/move");
+    let cwd = new.to_str().expect("a path in UTF-8").to_owned();
+    let mut expected = said(&told);
+    for (text, via) in [("there now", Via::Archive), ("after a restart", Via::Resume)] {
+        let turn = bridge.prompted(id, text);
+        let resumed = turn.resumed.expect("it was brought back");
+        assert_eq!(
+            (resumed.via, resumed.fidelity, turn.upstream_id.as_str()),
+            (via, Fidelity::Full, head.as_str())
+        );
+        let asked = bridge.lab.model.asked(text);
+        assert_eq!(asked, [&expected[..], &[user(text)]].concat());
+        expected.extend([user(text), model(&format!("ok: {text}"))]);
+        assert_eq!(listed_in(&bridge, &new), [(head.clone(), cwd.clone())]);
+        assert_eq!(listed_in(&bridge, &bridge.lab.project()), []);
+        assert_eq!(bridge.findings(&head), []);
+        bridge.stop_daemon();
+        bridge.start_daemon();
+    }
+    assert_eq!(Told::of(&bridge.lab).session(&head)["cwd"], cwd);
 }
 
 const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text words of the subagent]]","subagent_type":"general-purpose","run_in_background":false}]] [[text looked]]"#;

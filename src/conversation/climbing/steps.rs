@@ -93,7 +93,7 @@ impl Climber {
     /// Puts our copy of the head's transcript where the agent looks for it, and those of the sessions before it, whose
     /// histories it may go on from; without them it goes on all the same.
     pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), StepFailure> {
-        let Some((root, format)) = self.entry.listed_transcripts() else {
+        let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
         };
         let (root, cwd, head) = (root.to_path_buf(), self.record.cwd.clone(), id.clone());
@@ -102,21 +102,21 @@ impl Climber {
             .iter()
             .map(|ancestor| ancestor.upstream_id.clone())
             .collect();
-        let services = Arc::clone(&self.services);
+        let (services, entry) = (Arc::clone(&self.services), Arc::clone(&self.entry));
         let head_turns = goal
             .head
             .as_ref()
             .map_or(0, |head| head.turns + head.carried_turns);
         let work = move || {
             for older in ancestors {
-                let restored = keeping::restore(&services, &root, format, Some(&cwd), &older);
+                let restored = keeping::restore(&services, &entry, Some(&cwd), &older);
                 if let Err(error) = restored
                     && !disk::is_absence(&error)
                 {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
             }
-            let restored = keeping::restore(&services, &root, format, Some(&cwd), &head)?;
+            let restored = keeping::restore(&services, &entry, Some(&cwd), &head)?;
             let key = keeping::key(&root, &head);
             let behind = services.keeper.archive.turns_behind(&key, head_turns)?;
             Ok::<_, TranscriptError>((restored, behind))

@@ -325,13 +325,7 @@ impl Registry {
             // The session with which it goes on is the last.
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
-                let put = restore(
-                    &services,
-                    &named.root,
-                    named.format,
-                    named.cwd.as_deref(),
-                    &named.id,
-                );
+                let put = restore(&services, &named.entry, named.cwd.as_deref(), &named.id);
                 match put {
                     Ok(paths) => {
                         is_any_kept = true;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::list::{BUFFER_BYTES, Copy, List, Stamp, VERSION, hex, open, pass};
 use super::{HeldFile, Key};
 use crate::transcript::TranscriptError;
+use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 
 /// The list's own file.
@@ -210,6 +211,14 @@ impl Folder {
         Path::new(&self.list.folder)
     }
 
+    /// The same when this copy was made, as far as that is known.
+    pub(super) fn place_of<'a>(&'a self, copy: &'a Copy) -> &'a Path {
+        match copy.folder.is_empty() {
+            true => self.place(),
+            false => Path::new(&copy.folder),
+        }
+    }
+
     /// The name of the transcript, where it is kept.
     pub(super) fn transcript(&self) -> Option<&str> {
         let mut names = self.list.files.keys().map(String::as_str);
@@ -280,8 +289,10 @@ impl Folder {
                         sha256: String::new(),
                         packed_bytes: None,
                         source: stamp,
+                        folder: self.list.folder.clone(),
                     },
                 );
+                self.drop_renamed(&part.name)?;
                 Ok(false)
             }
             Err(error) if !can_never_link(&error) => Err(failed(error)),
@@ -328,7 +339,7 @@ impl Folder {
                 packed: false,
                 known_as: None,
             };
-            self.pack(&part)?;
+            self.pack_from(&part, link.folder.clone())?;
             // It has all that the agent wrote, and not only what was told of it.
             self.list.turns = None;
         }
@@ -338,6 +349,11 @@ impl Folder {
 
     /// Copies a file as far as it is not copied yet. Tells whether it is no continuation of what was copied before.
     pub(super) fn pack(&mut self, part: &Part) -> Result<bool, TranscriptError> {
+        self.pack_from(part, self.list.folder.clone())
+    }
+
+    /// The same of a file whose text was written in this folder.
+    fn pack_from(&mut self, part: &Part, place: String) -> Result<bool, TranscriptError> {
         let failed = |error| TranscriptError::io("copy", &part.path)(error);
         let stamp = Stamp::of(&part.path).map_err(failed)?;
         let mut copies = self.list.files.get(&part.name).into_iter().flatten();
@@ -372,6 +388,7 @@ impl Folder {
                 sha256: hex(digest),
                 packed_bytes: Some(packed_bytes),
                 source: stamp,
+                folder: place,
             })
         };
         let copy = written().inspect_err(|_| {
@@ -380,7 +397,39 @@ impl Folder {
         });
         self.add(&part.name, copy.map_err(failed)?);
         self.drop_links(&part.name);
+        self.drop_renamed(&part.name)?;
         Ok(newest.is_some())
+    }
+
+    /// Lets go of the copies of lines that the newest says too, but for the folder that they name: with a shorter name in it
+    /// it may have fewer bytes and more to say.
+    fn drop_renamed(&mut self, name: &str) -> Result<(), TranscriptError> {
+        let copies = self.list.files.get(name).filter(|_| is_lines(Path::new(name)));
+        let Some((newest, older)) = copies.and_then(|copies| copies.split_last()) else {
+            return Ok(());
+        };
+        let mut renamed = Vec::new();
+        for copy in older
+            .iter()
+            .filter(|copy| copy.folder != newest.folder && self.is_whole(copy))
+        {
+            let lines = |copy: &Copy, bytes| -> Result<_, TranscriptError> {
+                Ok(BufReader::with_capacity(
+                    BUFFER_BYTES,
+                    self.text(copy)?.take(bytes),
+                ))
+            };
+            let alike = begin_alike(lines(copy, copy.bytes)?, lines(newest, u64::MAX)?);
+            if alike.map_err(TranscriptError::io("compare", &self.path.join(&copy.file)))? {
+                renamed.push(copy.file.clone());
+            }
+        }
+        if let Some(copies) = self.list.files.get_mut(name) {
+            copies.retain(|copy| !renamed.contains(&copy.file));
+        }
+        self.has_changed |= !renamed.is_empty();
+        self.dropped.extend(renamed);
+        Ok(())
     }
 
     /// A copy with what was appended to its source since; none when the source begins otherwise.

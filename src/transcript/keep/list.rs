@@ -72,6 +72,9 @@ pub(super) struct Copy {
     pub(super) packed_bytes: Option<u64>,
     /// The source as it was then.
     pub(super) source: Stamp,
+    /// The folder below the root in which it was then, whose name its text bears; none in lists that older versions wrote.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) folder: String,
 }
 
 impl Copy {

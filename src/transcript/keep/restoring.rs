@@ -1,6 +1,7 @@
 //! Putting kept sessions back where their agents resume them: always a copy, never over a file that differs, the transcript
 //! behind everything that belongs to it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -15,44 +16,113 @@ use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{HistoryBase, read_meta};
 use crate::transcript::copy::{fill_temporary, missing_folders, settle};
+use crate::transcript::fields::Fields;
+use crate::transcript::lines::Lines;
 use crate::transcript::locate::{is_absence, located, own_folder};
+use crate::transcript::parts::is_lines;
+use crate::transcript::record::line_text;
+use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
 use crate::transcript::rollouts::{self, LINEAGE_LIMIT, place_of};
+
+/// How much of a copy is looked at for the folder that its records name, in bytes.
+const BEGINNING_BYTES: u64 = 1024 * 1024;
+
+/// Who is told of a transcript that is about to be there: the id of its session, and how many bytes it has.
+pub type Placing<'a> = &'a mut dyn FnMut(&str, u64);
+
+/// Where a copy is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFrom {
+    /// The folder in which the transcript was when it was copied, below the agent's own.
+    pub folder: PathBuf,
+    /// The first folder that its records name.
+    pub cwd: Option<String>,
+}
 
 impl Archive {
     /// Puts the kept files of a session of Claude into the folder in which it is looked for from `cwd`; where that is not
-    /// known, into that in which they were. Gives what was put there: nothing where the transcript is there and holds all that is kept. What lies beside it is left as it is.
+    /// known, into that in which they were. Their records name other folders by `relocation`; what tools gave is put to where
+    /// the records name it, too. `placing` is told before the transcript is there. Gives what was put there: nothing where
+    /// the transcript is there and holds all that is kept. What lies beside it is left as it is.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when no transcript is kept, [`TranscriptError::AlreadyExists`] when one is there that
     /// holds something else, [`TranscriptError::Io`].
-    pub fn restore_claude(&self, key: &Key, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
+    pub fn restore_claude(
+        &self,
+        key: &Key,
+        cwd: Option<&Path>,
+        relocation: &Relocation,
+        placing: Placing<'_>,
+    ) -> Result<Vec<PathBuf>, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let (folder, transcript) = kept(&place, key)?;
         let there = located(&key.root, &key.upstream_id, cwd)?.paths;
-        if holds_all(&folder, &transcript, &there)? {
+        if holds_all(&folder, &transcript, &there, relocation)? {
             return Ok(Vec::new());
         }
         let target = match cwd {
             Some(cwd) => own_folder(&key.root, cwd),
             None => key.root.join(inside_folder(folder.place(), &place)?),
         };
-        let others = folder.names().filter(|name| *name != transcript);
         let mut restored = Vec::new();
-        for name in others.chain([transcript.as_str()]) {
-            let path = target.join(inside(name, &place)?);
-            if write(&folder, name, &path, &key.root)? {
+        let mut put = |name: &str, path: PathBuf| -> Result<(), TranscriptError> {
+            let target = Target {
+                path: &path,
+                root: &key.root,
+                relocation,
+            };
+            let placed = |bytes| {
+                if name == transcript {
+                    placing(&key.upstream_id, bytes);
+                }
+            };
+            if write(&folder, name, &target, placed)? {
                 restored.push(path);
             }
+            Ok(())
+        };
+        for (name, path) in named_places(&folder, &transcript, key)? {
+            if path != target.join(&name) {
+                put(&name, path)?;
+            }
+        }
+        let others = folder.names().filter(|name| *name != transcript);
+        for name in others.chain([transcript.as_str()]) {
+            put(name, target.join(inside(name, &place)?))?;
         }
         Ok(restored)
+    }
+
+    /// Where the copy of a transcript is from that would be restored; none where none is kept.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
+    pub fn kept_from(&self, key: &Key) -> Result<Option<KeptFrom>, TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        let Some(folder) = Folder::open(&place)? else {
+            return Ok(None);
+        };
+        let Some(name) = folder.transcript() else {
+            return Ok(None);
+        };
+        let Some((copy, bytes)) = folder.best(name)? else {
+            return Ok(None);
+        };
+        let text = folder.text(copy)?.take(bytes.min(BEGINNING_BYTES));
+        Ok(Some(KeptFrom {
+            folder: folder.place_of(copy).to_owned(),
+            cwd: first_cwd(text).map_err(TranscriptError::io("read", &place))?,
+        }))
     }
 
     /// The same of a session of Codex, with the rollouts in which its history begins.
     ///
     /// # Errors
     /// As [`Archive::restore_claude`].
-    pub fn restore_codex(&self, key: &Key) -> Result<Vec<PathBuf>, TranscriptError> {
+    pub fn restore_codex(&self, key: &Key, placing: Placing<'_>) -> Result<Vec<PathBuf>, TranscriptError> {
         // Those that it continues, its own first.
         let mut missing = Vec::new();
         let mut wanted = Some(key.clone());
@@ -79,7 +149,7 @@ impl Archive {
                         Some((copy, _)) => base_of(folder.text(copy)?, &place)?,
                         None => None,
                     };
-                    if !holds_all(&folder, &name, &there)? {
+                    if !holds_all(&folder, &name, &there, &Relocation::default())? {
                         missing.push(next.clone());
                     }
                     base
@@ -97,27 +167,16 @@ impl Archive {
             let (folder, name) = kept(&place, key)?;
             let path = place_of(&key.root, inside(&name, &place)?);
             let path = path.unwrap_or_else(|| key.root.join("sessions").join(&name));
-            if write(&folder, &name, &path, &key.root)? {
+            let target = Target {
+                path: &path,
+                root: &key.root,
+                relocation: &Relocation::default(),
+            };
+            if write(&folder, &name, &target, |bytes| placing(&key.upstream_id, bytes))? {
                 restored.push(path);
             }
         }
         Ok(restored)
-    }
-
-    /// How many bytes a restored transcript would have; none where none is kept.
-    ///
-    /// # Errors
-    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn restored_bytes(&self, key: &Key) -> Result<Option<u64>, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let Some(folder) = Folder::open(&place)? else {
-            return Ok(None);
-        };
-        let Some(name) = folder.transcript() else {
-            return Ok(None);
-        };
-        Ok(folder.best(name)?.map(|(_, bytes)| bytes))
     }
 }
 
@@ -151,25 +210,34 @@ fn inside_folder<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, Transcrip
     Err(TranscriptError::io("use", place)(error))
 }
 
-/// Whether a transcript is there that holds all that is kept of it.
+/// Whether a transcript is there that holds all that is kept of it, as it was or as it would be put there.
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] where one is there that does not.
-fn holds_all(folder: &Folder, name: &str, there: &[PathBuf]) -> Result<bool, TranscriptError> {
+fn holds_all(
+    folder: &Folder,
+    name: &str,
+    there: &[PathBuf],
+    relocation: &Relocation,
+) -> Result<bool, TranscriptError> {
+    let Some(first) = there.first() else {
+        return Ok(false);
+    };
     let Some((copy, bytes)) = folder.best(name)? else {
         return Ok(false);
     };
+    let reading = |error| TranscriptError::io("read", first)(error);
+    let kept = pour(folder.text(copy)?, bytes, relocation, &mut io::sink()).map_err(reading)?;
     for path in there {
-        if begins_with(text_of(path)?, folder.text(copy)?, bytes)
-            .map_err(TranscriptError::io("read", path))?
-        {
-            return Ok(true);
+        for (sum, bytes) in [&kept.text, &kept.source] {
+            let begins = begins_with(text_of(path)?, *bytes, sum);
+            if begins.map_err(TranscriptError::io("read", path))? {
+                return Ok(true);
+            }
         }
     }
-    match there.first() {
-        Some(path) => Err(TranscriptError::AlreadyExists { path: path.clone() }),
-        None => Ok(false),
-    }
+    let path = first.clone();
+    Err(TranscriptError::AlreadyExists { path })
 }
 
 /// A transcript's text, compressed or not.
@@ -190,22 +258,167 @@ fn base_of(text: Box<dyn Read>, path: &Path) -> Result<Option<HistoryBase>, Tran
     Ok(meta.and_then(|meta| meta.base))
 }
 
-/// Whether a text begins with so many bytes of another.
-fn begins_with(mut text: Box<dyn Read>, mut other: Box<dyn Read>, bytes: u64) -> io::Result<bool> {
-    let mut sums = [Sha256::new(), Sha256::new()];
-    let [own, kept] = &mut sums;
-    match pass(&mut text, bytes, own, |_| Ok(())) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-        Err(error) => return Err(error),
+/// Whether a text begins with so many bytes of this digest.
+fn begins_with(mut text: Box<dyn Read>, bytes: u64, digest: &str) -> io::Result<bool> {
+    let mut sum = Sha256::new();
+    match pass(&mut text, bytes, &mut sum, |_| Ok(())) {
+        Ok(()) => Ok(hex(sum) == digest),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
     }
-    pass(&mut other, bytes, kept, |_| Ok(()))?;
-    let [own, kept] = sums.map(hex);
-    Ok(own == kept)
 }
 
-/// Writes what is kept of a file where there is none of its name. Tells whether it did.
-fn write(folder: &Folder, name: &str, path: &Path, root: &Path) -> Result<bool, TranscriptError> {
+/// The first folder that a text's records name.
+fn first_cwd(text: impl Read) -> io::Result<Option<String>> {
+    let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, text), 0);
+    while let Some(line) = lines.next_line()? {
+        let text = line_text(line.bytes);
+        if let Some(cwd) = Fields::parse(&text).and_then(|fields| fields.text("cwd")) {
+            return Ok(Some(cwd));
+        }
+    }
+    Ok(None)
+}
+
+/// The kept files with what tools gave, each with the places where the transcript's records name it.
+fn named_places(
+    folder: &Folder,
+    transcript: &str,
+    key: &Key,
+) -> Result<BTreeSet<(String, PathBuf)>, TranscriptError> {
+    let results: BTreeSet<&str> = folder.names().filter(|name| name.contains(RESULTS)).collect();
+    let mut places = BTreeSet::new();
+    let Some((copy, bytes)) = folder.best(transcript)?.filter(|_| !results.is_empty()) else {
+        return Ok(places);
+    };
+    let text = folder.text(copy)?.take(bytes);
+    let projects = key.root.join("projects");
+    let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, text), 0);
+    let failed = |error| TranscriptError::io("read what is kept of", Path::new(transcript))(error);
+    while let Some(line) = lines.next_line().map_err(failed)? {
+        if memchr::memmem::find(line.bytes, RESULTS.as_bytes()).is_none() {
+            continue;
+        }
+        let text = line_text(line.bytes);
+        let named = Fields::parse(&text).map(|fields| named_results(&fields));
+        for path in named.unwrap_or_default() {
+            // Of any folder of sessions, and of none else.
+            let below = Path::new(&path).strip_prefix(&projects).ok();
+            let is_there = below.is_some_and(|below| {
+                below
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)))
+            });
+            let name = result_name(&path).filter(|name| results.contains(name) && is_there);
+            places.extend(name.map(|name| (name.to_owned(), PathBuf::from(&path))));
+        }
+    }
+    Ok(places)
+}
+
+/// What a kept text is, and what it becomes: the digest of each, and its bytes.
+struct Poured {
+    source: (String, u64),
+    text: (String, u64),
+}
+
+/// Writes so many bytes of a kept text, with other folders in its records.
+fn pour(
+    mut text: Box<dyn Read>,
+    bytes: u64,
+    relocation: &Relocation,
+    to: &mut dyn Write,
+) -> io::Result<Poured> {
+    if relocation.is_nothing() {
+        let mut sum = Sha256::new();
+        pass(&mut text, bytes, &mut sum, |read| to.write_all(read))?;
+        let whole = (hex(sum), bytes);
+        return Ok(Poured {
+            source: whole.clone(),
+            text: whole,
+        });
+    }
+    let mut source = Summed::of(text.take(bytes));
+    let mut written = Summed::of(to);
+    let reader = BufReader::with_capacity(BUFFER_BYTES, &mut source);
+    let unchanged = relocate(reader, &mut written, |line| relocation.line(line), |_| Ok(()))?;
+    if unchanged > 0 {
+        tracing::warn!(
+            unchanged,
+            "lines that are too long to be held are restored as they are"
+        );
+    }
+    if source.bytes < bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Poured {
+        source: source.end(),
+        text: written.end(),
+    })
+}
+
+/// What is read or written, with its digest and length.
+struct Summed<T> {
+    inner: T,
+    sum: Sha256,
+    bytes: u64,
+}
+
+impl<T> Summed<T> {
+    fn of(inner: T) -> Self {
+        Self {
+            inner,
+            sum: Sha256::new(),
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.sum.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    fn end(self) -> (String, u64) {
+        (hex(self.sum), self.bytes)
+    }
+}
+
+impl<T: Read> Read for Summed<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.add(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.add(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Where a kept file goes.
+struct Target<'a> {
+    path: &'a Path,
+    root: &'a Path,
+    relocation: &'a Relocation,
+}
+
+/// Writes what is kept of a file where there is none of its name. Tells whether it did; `placing` how many bytes it has, before
+/// it is there.
+fn write(
+    folder: &Folder,
+    name: &str,
+    target: &Target<'_>,
+    placing: impl FnOnce(u64),
+) -> Result<bool, TranscriptError> {
+    let Target { path, root, .. } = *target;
     match path.symlink_metadata() {
         Ok(_) => return Ok(false),
         Err(error) if is_absence(&error) => {}
@@ -229,17 +442,21 @@ fn write(folder: &Folder, name: &str, path: &Path, root: &Path) -> Result<bool, 
         }
         _ => {}
     }
-    let (temporary, ()) = fill_temporary(&temporary, |writer: &mut dyn Write| {
-        let mut sum = Sha256::new();
-        let mut text = folder.text(copy)?;
-        pass(&mut text, bytes, &mut sum, |read| writer.write_all(read))
+    let nothing = Relocation::default();
+    let relocation = match is_lines(Path::new(name)) {
+        true => target.relocation,
+        false => &nothing,
+    };
+    let (temporary, written) = fill_temporary(&temporary, |writer: &mut dyn Write| {
+        let poured = pour(folder.text(copy)?, bytes, relocation, writer)
             .map_err(TranscriptError::io("restore", path))?;
-        if !copy.is_link() && hex(sum) != copy.sha256 {
+        if !copy.is_link() && poured.source.0 != copy.sha256 {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the kept copy is damaged");
             return Err(TranscriptError::io("restore", path)(error));
         }
-        Ok(())
+        Ok(poured.text.1)
     })?;
+    placing(written);
     match settle(&temporary, path) {
         Ok(()) => {}
         // It has come meanwhile: what it holds is not looked at for what lies beside a transcript.

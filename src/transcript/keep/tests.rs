@@ -1,3 +1,5 @@
+mod moved;
+
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
@@ -5,6 +7,7 @@ use tempfile::TempDir;
 use super::folder::LIST;
 use super::*;
 use crate::transcript::locate::own_folder;
+use crate::transcript::relocate::Relocation;
 
 const CWD: &str = "/nowhere/project";
 
@@ -54,7 +57,18 @@ impl Place {
     }
 
     fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-        self.archive.restore_claude(&self.key(id), Some(Path::new(CWD)))
+        self.restore_in(id, Some(CWD), &Relocation::default())
+    }
+
+    fn restore_in(
+        &self,
+        id: &str,
+        cwd: Option<&str>,
+        relocation: &Relocation,
+    ) -> Result<Vec<PathBuf>, TranscriptError> {
+        let cwd = cwd.map(Path::new);
+        self.archive
+            .restore_claude(&self.key(id), cwd, relocation, &mut |_, _| {})
     }
 
     fn files(&self, id: &str) -> Vec<(String, u64)> {
@@ -75,6 +89,10 @@ impl Place {
     fn lose(&self) {
         fs::remove_dir_all(self.root.join("projects")).unwrap();
     }
+}
+
+fn restore_codex(place: &Place, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+    place.archive.restore_codex(&place.key(id), &mut |_, _| {})
 }
 
 fn append(path: &Path, text: &str) {
@@ -117,7 +135,7 @@ fn a_link_costs_nothing_until_the_agent_deletes_its_file_and_holds_what_was_appe
     assert_eq!(fs::read_to_string(&side).unwrap(), "a long result");
     // Also where nobody says which folder it ran in.
     place.lose();
-    place.archive.restore_claude(&place.key("s"), None).unwrap();
+    place.restore_in("s", None, &Relocation::default()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
     // It is a copy: what is done to it is not done to ours.
     fs::write(&path, "").unwrap();
@@ -468,7 +486,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
             .pack(&place.key(id), Format::Codex, Some(path), None)
             .unwrap();
     }
-    let restore = || place.archive.restore_codex(&place.key(CHILD)).unwrap();
+    let restore = || restore_codex(&place, CHILD).unwrap();
     assert_eq!(restore(), [] as [PathBuf; 0]);
     fs::remove_dir_all(place.root.join("sessions")).unwrap();
     assert_eq!(restore(), [parent.clone(), child.clone()]);
@@ -480,7 +498,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     // Of the one that is asked for nothing is missing; those behind are put back with it.
     assert_eq!(restore(), [parent]);
     fs::write(&child, "another\n").unwrap();
-    assert!(place.archive.restore_codex(&place.key(CHILD)).is_err());
+    assert!(restore_codex(&place, CHILD).is_err());
 }
 
 #[test]
@@ -505,10 +523,13 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
         (noticed, place.names(PARENT)),
         (Noticed::default(), vec!["1.zst".to_owned()])
     );
-    assert_eq!(place.archive.restore_codex(&key).unwrap(), [] as [PathBuf; 0]);
+    assert_eq!(
+        place.archive.restore_codex(&key, &mut |_, _| {}).unwrap(),
+        [] as [PathBuf; 0]
+    );
     fs::remove_file(&packed).unwrap();
     assert_eq!(
-        place.archive.restore_codex(&key).unwrap(),
+        place.archive.restore_codex(&key, &mut |_, _| {}).unwrap(),
         std::slice::from_ref(&path)
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), text);

@@ -50,6 +50,26 @@ pub(super) fn check_lines(
     }
 }
 
+/// Whether a text begins with the lines of another, each the same, or a record that differs in nothing but its `cwd`.
+///
+/// # Errors
+/// What cannot be read.
+pub(in super::super) fn begin_alike(mut theirs: impl BufRead, mut ours: impl BufRead) -> io::Result<bool> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    loop {
+        next_line(&mut theirs, &mut left)?;
+        if left.is_empty() {
+            return Ok(true);
+        }
+        next_line(&mut ours, &mut right)?;
+        // The last one may have no newline yet.
+        let [left, right] = [&left, &right].map(|line| line.strip_suffix(b"\n").unwrap_or(line));
+        if left != right && !differs_in_folder(left, right, "cwd") {
+            return Ok(false);
+        }
+    }
+}
+
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     reader.take(LINE_BYTES).read_until(b'\n', line).map(drop)
@@ -172,6 +192,25 @@ impl Write for Matcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_goes_on_begins_alike_in_another_folder() {
+        let text = "{\"uuid\":\"1\",\"cwd\":\"/long\"}\n@@@\n{\"uuid\":\"2\",\"cwd\":\"/long\"}";
+        let table = [
+            (text.to_owned(), true),
+            (format!("{}\n{{}}\n", text.replace("/long", "/b")), true),
+            (text.replace("@@@", "@@"), false),
+            (text.replace("\"2\"", "\"3\""), false),
+            (text.lines().take(2).collect::<Vec<_>>().join("\n"), false),
+        ];
+        for (ours, is_alike) in table {
+            assert_eq!(
+                begin_alike(text.as_bytes(), ours.as_bytes()).unwrap(),
+                is_alike,
+                "{ours}"
+            );
+        }
+    }
 
     #[test]
     fn a_copy_may_differ_in_folders_and_in_nothing_else() {

@@ -1,0 +1,125 @@
+//! Sessions that were moved before or behind their copies.
+
+use super::*;
+
+const LONG: &str = "/nowhere/a/folder/with/a/long/name";
+const SHORT: &str = "/b";
+
+fn relocation(from: &str, to: &str) -> Relocation {
+    Relocation {
+        folders: vec![(from.to_owned(), to.to_owned())],
+        ..Relocation::default()
+    }
+}
+
+/// Records that name a folder, one a turn, and a line that nobody understands.
+fn records(cwd: &str, count: usize) -> String {
+    let record =
+        |number: usize| format!("{{\"uuid\":\"{number}\",\"cwd\":\"{cwd}\",\"said\":\"in {LONG}\"}}\n");
+    (0..count).map(record).chain(["@@@\n".to_owned()]).collect()
+}
+
+fn in_folder(place: &Place, cwd: &str, name: &str) -> PathBuf {
+    own_folder(&place.root, Path::new(cwd)).join(name)
+}
+
+fn put_in(place: &Place, cwd: &str, name: &str, text: &str) -> PathBuf {
+    let path = in_folder(place, cwd, name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn f12_what_is_restored_into_another_folder_names_it_wherever_it_named_the_old_one() {
+    let place = Place::new();
+    for is_packed in [false, true] {
+        let path = put_in(&place, LONG, "s.jsonl", &records(LONG, 3));
+        let result = put_in(&place, LONG, "s/tool-results/r.txt", LONG);
+        let named = format!(
+            "{{\"cwd\":\"{LONG}/deep\",\"toolUseResult\":{{\"persistedOutputPath\":\"{}\"}}}}\n",
+            result.display()
+        );
+        append(&path, &named);
+        put_in(&place, LONG, "s/subagents/agent-1.jsonl", &records(LONG, 1));
+        match is_packed {
+            true => place.pack("s", Some(&path)),
+            false => place.link("s", &path),
+        };
+        place.lose();
+        let from = place.archive.kept_from(&place.key("s")).unwrap().unwrap();
+        assert_eq!(
+            (place.root.join(from.folder).as_path(), from.cwd.as_deref()),
+            (path.parent().unwrap(), Some(LONG))
+        );
+        let relocation = relocation(LONG, SHORT);
+        let expected = records(SHORT, 3) + &named.replace(&format!("{LONG}/deep"), &format!("{SHORT}/deep"));
+        let mut told = Vec::new();
+        let mut placing = |id: &str, bytes: u64| {
+            assert!(!in_folder(&place, SHORT, "s.jsonl").exists());
+            told.push((id.to_owned(), bytes));
+        };
+        let cwd = Some(Path::new(SHORT));
+        let restored = place
+            .archive
+            .restore_claude(&place.key("s"), cwd, &relocation, &mut placing)
+            .unwrap();
+        assert_eq!(told, [("s".to_owned(), expected.len() as u64)]);
+        let there = in_folder(&place, SHORT, "s.jsonl");
+        assert_eq!(restored.last(), Some(&there));
+        assert_eq!(fs::read_to_string(&there).unwrap(), expected);
+        let side = |name: &str| fs::read_to_string(in_folder(&place, SHORT, name)).unwrap();
+        assert_eq!(side("s/subagents/agent-1.jsonl"), records(SHORT, 1));
+        // What is no record goes as it is, and is where the records name it, too.
+        assert_eq!(side("s/tool-results/r.txt"), LONG);
+        assert_eq!(fs::read_to_string(&result).unwrap(), LONG);
+        // It holds all that is kept.
+        assert_eq!(
+            place.restore_in("s", Some(SHORT), &relocation).unwrap(),
+            [] as [PathBuf; 0]
+        );
+        assert!(
+            place
+                .restore_in("s", Some(SHORT), &Relocation::default())
+                .is_err()
+        );
+        place.lose();
+    }
+}
+
+#[test]
+fn a_copy_in_a_folder_of_a_shorter_name_counts_before_the_one_that_it_goes_on_from() {
+    for is_linked in [true, false] {
+        let place = Place::new();
+        let path = put_in(&place, LONG, "s.jsonl", &records(LONG, 9));
+        place.link("s", &path);
+        if is_linked {
+            place.pack("s", Some(&path));
+        }
+        // It goes there with other folders, and goes on.
+        let moved = put_in(&place, SHORT, "s.jsonl", &records(SHORT, 9));
+        fs::remove_file(&path).unwrap();
+        append(&moved, &records(SHORT, 1));
+        assert!(fs::metadata(&moved).unwrap().len() < records(LONG, 9).len() as u64);
+        let noticed = match is_linked {
+            true => place.link("s", &moved),
+            false => place.pack("s", Some(&moved)),
+        };
+        assert_eq!(noticed, Noticed::default());
+        assert_eq!(place.names("s").len(), 1);
+        let text = fs::read_to_string(&moved).unwrap();
+        place.lose();
+        place
+            .restore_in("s", Some(SHORT), &Relocation::default())
+            .unwrap();
+        assert_eq!(fs::read_to_string(&moved).unwrap(), text);
+        // One that says something else stays beside it, and what it has more is not lost.
+        let other = put_in(&place, "/c", "s.jsonl", &records("/c", 2));
+        fs::remove_file(&moved).unwrap();
+        place.pack("s", Some(&other));
+        assert_eq!(place.names("s").len(), 2);
+        let from = place.archive.kept_from(&place.key("s")).unwrap().unwrap();
+        assert_eq!(from.cwd.as_deref(), Some(SHORT));
+        assert_eq!(place.root.join(from.folder), moved.parent().unwrap());
+    }
+}
