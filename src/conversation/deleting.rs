@@ -73,18 +73,9 @@ pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &Conver
             tracing::warn!(%error, "a transcript could not be deleted");
         }
     }
-    let Some((root, _)) = entry.listed_transcripts() else {
-        return;
-    };
     // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
-    let (services, root) = (Arc::clone(services), root.to_path_buf());
-    let work = move || {
-        for id in own {
-            if let Err(error) = services.keeper.archive.remove(&keeping::key(&root, &id)) {
-                tracing::warn!(upstream = %id, error = chain_text(&error), "the kept copy of a transcript could not be deleted");
-            }
-        }
-    };
+    let services = Arc::clone(services);
+    let work = move || keeping::forget(&services, &entry, &own);
     if let Err(error) = tokio::task::spawn_blocking(work).await {
         tracing::warn!(%error, "kept copies of transcripts could not be deleted");
     }

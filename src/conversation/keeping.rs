@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::disk;
-use super::services::Services;
+use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
 use crate::transcript::relocate::Relocation;
@@ -248,6 +248,44 @@ pub(super) fn restore(
         }
         Format::Codex => archive.restore_codex(&key, &mut placing),
     }
+}
+
+/// Removes the copies of sessions that are deleted. Those in which histories of others begin stay for as long as these are kept.
+pub(super) fn forget(services: &Services, entry: &AgentEntry, ids: &[UpstreamId]) {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return;
+    };
+    let archive = &services.keeper.archive;
+    let removed = match format {
+        Format::Claude => {
+            let removed = ids.iter().map(|id| archive.remove(&key(root, id)));
+            // Each of them, whatever goes wrong with another.
+            removed.reduce(Result::and).unwrap_or(Ok(()))
+        }
+        Format::Codex => {
+            let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
+            archive.remove_rollouts(root, &ids, |id| is_used(services, entry, &id.into()))
+        }
+    };
+    if let Err(error) = removed {
+        tracing::warn!(
+            error = chain_text(&error),
+            "the kept copy of a transcript could not be deleted"
+        );
+    }
+}
+
+/// Whether a conversation has this session that is not deleted, or may have it.
+fn is_used(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> bool {
+    let Ok(owners) = services.store.owners(id, Some(&entry.transcript_root())) else {
+        return true;
+    };
+    owners.into_iter().any(|owner| {
+        let record = services.store.conversation(owner);
+        record.map_or(true, |record| {
+            record.is_some_and(|record| record.deleted_at.is_none())
+        })
+    })
 }
 
 /// The folders from which a session was moved since it was copied, and that in which it is now.

@@ -10,6 +10,7 @@
 mod folder;
 mod list;
 mod pruning;
+mod removing;
 mod restoring;
 
 use std::fs;
@@ -208,8 +209,13 @@ impl Archive {
     fn place(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
         // It has to be the name of a file, as at the agent.
         file_name(&key.upstream_id)?;
-        let root = digest(key.root.as_os_str().as_encoded_bytes());
-        Ok(self.folder.join(&root[..16]).join(&key.upstream_id))
+        Ok(self.folder_of(&key.root).join(&key.upstream_id))
+    }
+
+    /// Where the copies of all sessions of a root are.
+    fn folder_of(&self, root: &Path) -> PathBuf {
+        let root = digest(root.as_os_str().as_encoded_bytes());
+        self.folder.join(&root[..16])
     }
 
     fn lock(&self, key: &Key) -> MutexGuard<'_, ()> {

@@ -46,3 +46,4 @@ mod repairing;
 mod survival;
 mod transcripts;
 mod watching;
+mod within;

@@ -219,6 +219,15 @@ impl Folder {
         }
     }
 
+    /// Whether it stays for others only.
+    pub(super) fn is_released(&self) -> bool {
+        self.list.released
+    }
+
+    pub(super) fn release(&mut self) {
+        self.has_changed |= !std::mem::replace(&mut self.list.released, true);
+    }
+
     /// The name of the transcript, where it is kept.
     pub(super) fn transcript(&self) -> Option<&str> {
         let mut names = self.list.files.keys().map(String::as_str);

@@ -33,6 +33,9 @@ pub(super) struct List {
     /// How many turns had been acknowledged on it when it was copied last, where the copy may have no more than those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
+    /// Whether who had the session has deleted it, and its copies stay for those who continue its history.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) released: bool,
     /// The number that no copy has had yet.
     pub(super) next: u64,
     /// When something of it was last written, as far as it was looked at, in milliseconds since the epoch.
@@ -50,6 +53,7 @@ impl List {
             folder: String::new(),
             was_moved: false,
             turns: None,
+            released: false,
             next: 1,
             changed_ms: 0,
             files: BTreeMap::new(),

@@ -134,7 +134,7 @@ impl Archive {
     }
 }
 
-fn folders(folder: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
+pub(super) fn folders(folder: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if is_absence(&error) => return Ok(Vec::new()),

@@ -252,7 +252,7 @@ fn text_of(path: &Path) -> Result<Box<dyn Read>, TranscriptError> {
     open().map_err(TranscriptError::io("read", path))
 }
 
-fn base_of(text: Box<dyn Read>, path: &Path) -> Result<Option<HistoryBase>, TranscriptError> {
+pub(super) fn base_of(text: Box<dyn Read>, path: &Path) -> Result<Option<HistoryBase>, TranscriptError> {
     let meta = read_meta(BufReader::with_capacity(BUFFER_BYTES, text));
     let meta = meta.map_err(TranscriptError::io("read", path))?;
     Ok(meta.and_then(|meta| meta.base))

@@ -1,4 +1,5 @@
 mod moved;
+mod released;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
