@@ -30,10 +30,7 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
     let undo = undo.split_whitespace().next().unwrap();
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], into);
-    assert!(
-        home.said(&["mv", &typed, &into])
-            .starts_with("nothing that ran in ")
-    );
+    assert!(home.said(&["mv", &typed, &into]).starts_with("nothing ran in "));
 
     let refused = home.run(&["undo", &id]);
     assert_eq!(refused.status.code(), Some(5));

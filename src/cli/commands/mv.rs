@@ -66,9 +66,11 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) ->
         return Ok(Exit::Done);
     }
     if answer.plan.is_empty() {
-        context
-            .output
-            .line(&format!("nothing ran in {}", one_line(&old)))?;
+        let what = match answer.left_out.is_empty() {
+            true => "nothing ran in",
+            false => "nothing moves of what ran in",
+        };
+        context.output.line(&format!("{what} {}", one_line(&old)))?;
     } else if options.dry_run {
         plan(context, &answer.plan)?;
     } else {
