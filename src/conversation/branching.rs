@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::id::{CheckpointId, UpstreamId};
-use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
+use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
-use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::library::Library;
+use crate::transcript::{TranscriptError, cut as cutting};
 
 use super::climbing::{acquire, check_folder, refuse_known};
 use super::disk;
@@ -25,7 +25,7 @@ use super::effect::{Branched, Opened};
 use super::error::ConversationError;
 use super::growth::Tally;
 use super::recovery::OnDisk;
-use super::services::Services;
+use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
 pub(super) use editing::{EditRequest, edit};
 use places::Place;
@@ -392,6 +392,21 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
             ConversationError::Unsupported(format!("the agent {} cannot fork a session", entry.name))
         }
         _ => upstream::conversation_error(entry, error),
+    }
+}
+
+/// Brings the files that a fork names and that lie with its source to the fork, where its agent keeps them beside transcripts.
+/// Blocks.
+pub(super) fn bring_files(services: &Services, link: &Link) {
+    let Ok(entry) = services.agent(&link.agent) else {
+        return;
+    };
+    let Some(root) = entry.readable_transcripts() else {
+        return;
+    };
+    let transcript = disk::find(&services.library, root, &link.cwd, &link.upstream_id);
+    if let Err(error) = transcript.and_then(|transcript| cutting::bring_files(&transcript)) {
+        tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "files that a fork names stay with its source");
     }
 }
 

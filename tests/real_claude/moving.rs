@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, Via};
@@ -10,6 +11,7 @@ use bridge_protocol::rpc::TranscriptRpcClient;
 use serde_json::{Value, json};
 
 use crate::bridge::Bridge;
+use crate::bridge_of::WAIT_LIMIT;
 use crate::carrying::PARALLEL;
 use crate::reading::said;
 use crate::sdk::Told;
@@ -231,4 +233,39 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
         bridge.lab.model.asked("alone there"),
         [user("said alone"), model("ok: said alone"), user("alone there")]
     );
+}
+
+/// D14: what a fork of the agent's own borrows is brought to it when its first turn has ended: it stands when its source is gone.
+#[test]
+#[ignore = "installs the real adapter"]
+fn what_a_fork_borrows_outlives_its_source() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let source = bridge.conversation(Settings::default());
+    for prompt in [LONG, SUBAGENT] {
+        bridge.prompted(source, prompt);
+    }
+    let fork = bridge.fork(source, false).conversation.id;
+    bridge.prompted(fork, "on the branch");
+    let transcript = bridge.lab.transcript(&bridge.head(fork)).expect("a transcript");
+    let beside = transcript.with_extension("");
+    let begun = Instant::now();
+    while ["subagents", "tool-results"]
+        .iter()
+        .any(|folder| !beside.join(folder).is_dir())
+    {
+        assert!(begun.elapsed() < WAIT_LIMIT, "they do not come");
+        std::thread::yield_now();
+    }
+    let told = bridge.history(fork);
+    let old = bridge.lab.transcript(&bridge.head(source)).expect("a transcript");
+    bridge.delete_with_transcripts(source);
+    // The agent removes what lay beside it too.
+    assert!(!old.exists() && !old.with_extension("").exists());
+    assert_eq!(bridge.findings(&bridge.head(fork)), []);
+    bridge.bundle(fork);
+    bridge.prompted(fork, "without its source");
+    let asked = bridge.lab.model.asked("without its source");
+    assert_eq!(asked, [&said(&told)[..], &[user("without its source")]].concat());
 }

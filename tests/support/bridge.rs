@@ -30,7 +30,7 @@ use crate::support::entry::AgentEntry;
 use crate::support::{self, signs};
 
 /// How long a call, an event or a start may take. The slowest is a process start on a busy machine.
-const WAIT_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the daemon may take to stop: it awaits its agents' ends.
 const STOP_LIMIT: Duration = Duration::from_secs(40);

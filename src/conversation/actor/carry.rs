@@ -6,6 +6,7 @@ use std::time::Duration;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::link::{Link, LinkReason, Relation};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 use serde_json::Map;
@@ -245,10 +246,29 @@ impl Actor {
                 LookAgain::Ended(id) => {
                     self.services.turn_ends.note(&id, self.model.id());
                     self.ask_to_keep(Depth::Linked);
+                    self.bring_files();
                 }
                 LookAgain::Left(id) => self.services.turn_ends.note_left(&id),
             }
         }
+    }
+
+    /// Has a fork that the agent made itself get the files beside its source that it names, when it has a transcript: the agent
+    /// leaves them there, and they would be lost with the source.
+    fn bring_files(&self) {
+        let head = self.model.record.chain.head();
+        let is_new = |head: &&Link| {
+            head.reason == LinkReason::Forked && head.relation == Relation::Carries && head.turns == 1
+        };
+        let Some(head) = head.filter(is_new).cloned() else {
+            return;
+        };
+        let services = Arc::clone(&self.services);
+        // Nobody waits for it: what fails is told in the log, and the files stay where they are.
+        tokio::task::spawn_blocking(move || {
+            branching::bring_files(&services, &head);
+            services.keeper.ask(keeping::Session::from(&head), Depth::Linked);
+        });
     }
 
     /// Has the head kept, where it was ever written.
