@@ -263,8 +263,18 @@ fn what_a_fork_borrows_outlives_its_source() {
     bridge.delete_with_transcripts(source);
     // The agent removes what lay beside it too.
     assert!(!old.exists() && !old.with_extension("").exists());
-    assert_eq!(bridge.findings(&bridge.head(fork)), []);
-    bridge.bundle(fork);
+    // The transcript is the agent's: its text still leads to the source's folder, where the result was. It is beside the fork now.
+    let findings = bridge.findings(&bridge.head(fork));
+    let missing = findings
+        .iter()
+        .filter(|finding| finding.detail.contains("tool-results"));
+    assert_eq!(missing.count(), findings.len(), "{findings:?}");
+    assert_eq!(
+        fs::read_dir(beside.join("tool-results"))
+            .expect("the results")
+            .count(),
+        1
+    );
     bridge.prompted(fork, "without its source");
     let asked = bridge.lab.model.asked("without its source");
     assert_eq!(asked, [&said(&told)[..], &[user("without its source")]].concat());
