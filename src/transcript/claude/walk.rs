@@ -257,6 +257,7 @@ impl Walk {
                 entry.or_insert(message);
             }
         }
+        let mut replaced = Vec::new();
         let holds = |message: u64| messages.find(message, |known| *known == message).is_some();
         for position in first..end {
             if !is_off(&self.on_branch, position) {
@@ -272,12 +273,21 @@ impl Walk {
             {
                 continue;
             }
-            self.on_branch[position] = self.on_branch[parent]
+            let is_spoke = self.on_branch[parent]
                 && match entries.role(position) {
                     Role::Assistant => holds(entries.message(position)),
                     Role::ToolResult => holds(entries.message(parent)),
                     _ => false,
                 };
+            self.on_branch[position] = is_spoke;
+            if is_spoke && entries.replaced_by(position).is_some() {
+                replaced.push(position);
+            }
+        }
+        // Those whose last one has come to the branch behind them.
+        for position in replaced {
+            let last = entries.replaced_by(position);
+            self.on_branch[position] = !last.is_some_and(|last| self.on_branch[last]);
         }
     }
 }

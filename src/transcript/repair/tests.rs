@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::*;
 
+mod random;
+
 const OLD: &str = "11111111-1111-4111-8111-111111111111";
 const NEW: &str = "22222222-2222-4222-8222-222222222222";
 
