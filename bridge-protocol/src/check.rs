@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::id::UpstreamId;
+use crate::link::Fidelity;
 
 /// What is wrong with a place in a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -108,12 +109,17 @@ pub struct CheckAnswer {
     /// How many more there are than are told, where there are very many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
-    /// The session that a repaired copy is, where one was asked for and something was found that it does not have.
+    /// The session that a repaired copy is, where one was asked for and something was found that it does not have, or results
+    /// were cut in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired: Option<UpstreamId>,
     /// What was changed in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<Repairs>,
+    /// How much the copy has of what the session had: `full` when nothing is missing, else `partial`. A later resume of the copy
+    /// is measured against the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fidelity: Option<Fidelity>,
     /// What is still found in it, by its own lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<Finding>,

@@ -422,8 +422,11 @@ pub trait TranscriptRpc {
     /// With `repair` a copy under a new id is made that is not damaged: lines that are no records are left out, records whose
     /// parents are missing are joined to what stands before them, and calls of tools without results get those that the agent
     /// itself fills in. With `maxToolOutput`, of Claude's transcripts, texts of results are cut in it that are longer, in bytes.
-    /// It is told as `repaired`; where nothing was found that it would not have, there is none. A conversation that goes on with
-    /// the session goes on with the copy: its session is closed, and the copy is appended to its chain as `rebuilt`.
+    /// It is told as `repaired`, and as `fidelity` how much it has of what the session had; where nothing was found that it would
+    /// not have, and nothing is to be cut, there is none. A conversation that goes on with the session goes on with the copy: its
+    /// session is closed, and the copy is appended to its chain as `rebuilt`; while a turn runs or a question waits that is `busy`.
+    /// A session in a conversation's past, which none goes on with, is refused with `conflict`. The copy of a session that no
+    /// conversation has lies beside it, and is no conversation's either until it is adopted.
     #[method(name = "check", param_kind = map)]
     async fn check(
         &self,

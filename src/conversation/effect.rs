@@ -248,6 +248,8 @@ pub struct RepairedHead {
     pub turns: u64,
     /// How much of the history it has.
     pub fidelity: Fidelity,
+    /// Why the conversation goes on with it.
+    pub cause: RollCause,
 }
 
 /// What a change says beside the record: it goes down in the same write or, when that fails, with the next.

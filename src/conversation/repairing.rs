@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
-use bridge_protocol::link::Fidelity;
+use bridge_protocol::check::{CheckAnswer, Finding, FindingKind, Repairs};
+use bridge_protocol::link::{Fidelity, RollCause};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -77,8 +77,10 @@ pub(super) struct Copied {
     /// The uuid of the source's record with which it ends, where records have any.
     last_uuid: Option<String>,
     turns: u64,
-    /// Whether nothing that counts was lost by the damage.
+    /// Whether nothing that counts was lost by the damage, and nothing was cut.
     is_whole: bool,
+    /// Why it was made.
+    cause: RollCause,
 }
 
 /// Repairs the head of a conversation, once nobody of ours writes to it.
@@ -141,7 +143,7 @@ fn of_head(
         is_heads: true,
     };
     let folder = own_folder(root, Path::new(&record.cwd));
-    let (answer, copied) = copy(services, &entry, &damaged, &folder, output_limit)?;
+    let (mut answer, copied) = copy(services, &entry, &damaged, &folder, output_limit)?;
     let Some(copied) = copied else {
         return Ok(Done { answer, made: None });
     };
@@ -156,16 +158,15 @@ fn of_head(
                 .filter(|_| history.last_session() == Some(id))
         }
     };
-    let is_whole = copied.is_whole && copied.turns >= head.turns + head.carried_turns;
+    let fidelity = fidelity(copied.is_whole && copied.turns >= head.turns + head.carried_turns);
+    answer.fidelity = Some(fidelity);
     let made = RepairedHead {
         upstream_id: copied.upstream_id,
         from: id.clone(),
         checkpoint,
         turns: copied.turns,
-        fidelity: match is_whole {
-            true => Fidelity::Full,
-            false => Fidelity::Partial,
-        },
+        fidelity,
+        cause: copied.cause,
     };
     Ok(Done {
         answer,
@@ -198,7 +199,7 @@ pub(super) fn copy(
     let before = content_at(&damaged.path);
     let (made, mut copied) = match format {
         Format::Claude => copy_claude(services, damaged, folder, output_limit)?,
-        Format::Codex => copy_rollout(damaged)?,
+        Format::Codex => copy_rollout(services, damaged)?,
     };
     if !is_needed && made.repairs.cut_outputs == 0 {
         return Ok((answer, None));
@@ -222,15 +223,32 @@ pub(super) fn copy(
         )));
     }
     services.old_bytes.note_copied(&copied.upstream_id, &made.path);
-    copied.is_whole &= made.repairs.left_out == 0;
+    copied.is_whole &= is_all_there(&made.repairs);
+    if is_needed {
+        copied.cause = RollCause::Damaged;
+    }
     answer.left = found
         .into_iter()
         .filter(|finding| finding.kind.is_damage())
         .collect();
     answer.repaired = Some(copied.upstream_id.clone());
     answer.repairs = Some(made.repairs);
+    answer.fidelity = Some(fidelity(copied.is_whole));
     tracing::info!(upstream_id = %damaged.id, copy = %copied.upstream_id, path = %made.path.display(), "a repaired copy was made");
     Ok((answer, Some(copied)))
+}
+
+/// Whether a copy has all that its source has, but for records whose parents are gone. A result that was filled in says that
+/// the true one is not there.
+fn is_all_there(repairs: &Repairs) -> bool {
+    (repairs.left_out, repairs.filled_in, repairs.cut_outputs) == (0, 0, 0)
+}
+
+fn fidelity(is_whole: bool) -> Fidelity {
+    match is_whole {
+        true => Fidelity::Full,
+        false => Fidelity::Partial,
+    }
 }
 
 /// By what is known whether somebody writes to a file. That a copy of it is kept by a link is no change of it.
@@ -309,22 +327,29 @@ fn copy_claude(
         last_uuid: Some(branch.leaf_uuid().to_owned()),
         turns: branch.prompt_offsets().len() as u64,
         is_whole: branch.breaks() == 0,
+        cause: RollCause::Other,
     };
     Ok((made, copied))
 }
 
-fn copy_rollout(damaged: &Damaged<'_>) -> Result<(Repaired, Copied), ConversationError> {
-    let new_id = Uuid::now_v7().to_string();
-    let made = rollouts::repair::repair(damaged.root, damaged.id.as_str(), &new_id);
-    let made = made.map_err(|error| ConversationError::StoreFailed(chain_text(&error).into()))?;
+fn copy_rollout(services: &Services, damaged: &Damaged<'_>) -> Result<(Repaired, Copied), ConversationError> {
+    let new_id = UpstreamId::from(Uuid::now_v7().to_string());
+    let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
+    let (source, id) = (&damaged.path, damaged.id.as_str());
+    let target = rollouts::repair::target(damaged.root, source, id, new_id.as_str());
+    if damaged.is_heads {
+        services.note_copy(&new_id, &target).map_err(failed)?;
+    }
+    let made = rollouts::repair::repair(source, id, &target, new_id.as_str()).map_err(failed)?;
     let copy = UntoldCopy::at(made.path.clone());
-    let origin = rollouts::origin(damaged.root, &new_id).map_err(|error| unusable(&error))?;
+    let origin = rollouts::origin(damaged.root, new_id.as_str()).map_err(|error| unusable(&error))?;
     let copied = Copied {
-        upstream_id: new_id.into(),
+        upstream_id: new_id,
         copy,
         last_uuid: None,
         turns: origin.turns as u64,
         is_whole: true,
+        cause: RollCause::Other,
     };
     Ok((made, copied))
 }

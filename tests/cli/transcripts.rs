@@ -34,7 +34,7 @@ fn a_damaged_transcript_is_repaired() {
     assert!(told.starts_with("line 1  garbage line: not a record"), "{told}");
     let new = told.rsplit_once("repaired as ").unwrap().1;
     let (new, done) = new.trim_end().split_once(": ").unwrap();
-    assert_eq!(done, "2 lines left out");
+    assert_eq!(done, "2 lines left out; fidelity partial");
     assert!(
         notes.contains(&format!("conversation {id} goes on with it")),
         "{notes}"

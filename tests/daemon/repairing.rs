@@ -101,6 +101,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
         {
             assert_eq!((from, &to), (Some(old.clone()), &new));
             assert_eq!((cause, fidelity), (RollCause::Damaged, Fidelity::Partial));
+            assert_eq!(answer.fidelity, Some(fidelity));
             break;
         }
     }
@@ -149,7 +150,29 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     assert_eq!(app.get(id).await.head, again.repaired);
     // What is in its past is nobody's to go on with.
     let refusal = repair(&app, json!({"upstreamId": old})).await;
-    refused(refusal, ErrorKind::Conflict, "which does not go on with it");
+    let error = refused(refusal, ErrorKind::Conflict, "which does not go on with it");
+    assert!(!error.message.contains("undo"), "{error:?}");
+}
+
+/// An undo is named where it leads back to what is to be repaired.
+#[tokio::test]
+async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (old, _) = head(&home, &app, id).await;
+    app.fork(id, true).await.unwrap();
+    app.send(id, "three").await;
+    app.close(id).await;
+    tear(&home, old.as_str(), "echo: one");
+    let refusal = repair(&app, json!({"upstreamId": old})).await;
+    refused(refusal, ErrorKind::Conflict, "or undo what has come after it");
+    app.call("conversation/undo", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let answer = repair(&app, json!({"upstreamId": old})).await.unwrap();
+    assert_eq!(app.get(id).await.head, answer.repaired);
 }
 
 #[tokio::test]
@@ -297,6 +320,7 @@ async fn long_results_are_cut_where_that_is_asked_for() {
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
     fs::write(&path, text.join("\n") + "\n").unwrap();
     let params = json!({"conversationId": id, "maxToolOutput": 1_000});
+    let mut events = app.events(id).await;
     let answer = repair(&app, params).await.unwrap();
     assert_eq!(answer.findings, []);
     let repairs = answer.repairs.unwrap();
@@ -306,10 +330,16 @@ async fn long_results_are_cut_where_that_is_asked_for() {
     assert!(copy.contains("4000 of the 5000 bytes of this output"), "{copy}");
     assert!(copy.contains(old.as_str()) && !copy.contains(&"x".repeat(1_001)));
     let entry = app.lineage(id).await.pop().unwrap();
+    // Nothing was damaged, and not all of it is there.
     assert_eq!(
-        (entry.reason, entry.fidelity),
-        (LineageReason::Rebuilt, Fidelity::Full)
+        (entry.reason, entry.cause, entry.fidelity),
+        (LineageReason::Rebuilt, Some(RollCause::Other), Fidelity::Partial)
     );
+    assert_eq!(answer.fidelity, Some(Fidelity::Partial));
+    let Event::Rolled { cause, fidelity, .. } = events.until("rolled").await else {
+        unreachable!("it is the event that was waited for");
+    };
+    assert_eq!((cause, fidelity), (RollCause::Other, Fidelity::Partial));
     assert_eq!(app.remembered(id).await, ["[[tool Read {}]]", "two"]);
     let zero = json!({"conversationId": id, "maxToolOutput": 0});
     refused(repair(&app, zero).await, ErrorKind::InvalidParams, "1 or more");
@@ -318,6 +348,15 @@ async fn long_results_are_cut_where_that_is_asked_for() {
         json!({"conversationId": id, "maxToolOutput": 9}),
     );
     refused(alone.await, ErrorKind::InvalidParams, "without repair");
+
+    // All of it is in the source, and a branch in place at its end goes back to that.
+    let at = app.chain(id).await.pop().unwrap().from_checkpoint_id;
+    let back = json!({"conversationId": id, "at": at, "inPlace": true});
+    let fork = app.call("conversation/fork", back).await.unwrap();
+    assert_eq!(fork["fidelity"], "full");
+    let (_, path) = head(&home, &app, id).await;
+    assert!(fs::read_to_string(path).unwrap().contains(&"x".repeat(5_000)));
+    assert_eq!(app.remembered(id).await, ["[[tool Read {}]]", "two"]);
 }
 
 /// Codex' rollouts: lines that are no records are left out; what Codex refuses otherwise is told.
@@ -347,8 +386,13 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     let answer = repair(&app, named.clone()).await.unwrap();
     assert_eq!(kinds(&answer), [FindingKind::GarbageLine, FindingKind::TornLine]);
     assert_eq!(answer.repairs.unwrap().left_out, 2);
+    assert_eq!(answer.fidelity, Some(Fidelity::Partial));
     let new = answer.repaired.unwrap();
     assert_eq!(new.as_str().as_bytes()[14], b'7', "a UUIDv7");
+    // A daemon that is killed before the conversation has it finds what it has made.
+    let note = fs::read_to_string(home.data().join("copies").join(new.as_str())).unwrap();
+    let note: Value = serde_json::from_str(&note).unwrap();
+    assert_eq!(note["transcript"], json!(codex::rollout(&home, new.as_str())));
     let copy = fs::read_to_string(codex::rollout(&home, new.as_str())).unwrap();
     assert_eq!(
         copy.replace(new.as_str(), codex::ROOT_ID).trim_end(),

@@ -119,7 +119,10 @@ async fn tell_repaired(
     repaired: &UpstreamId,
     answer: &CheckAnswer,
 ) -> Outcome<()> {
-    let done = answer.repairs.map(repairs_in_words).unwrap_or_default();
+    let mut done = answer.repairs.map(repairs_in_words).unwrap_or_default();
+    if let Some(fidelity) = answer.fidelity {
+        done = format!("{done}; fidelity {}", words::fidelity(fidelity));
+    }
     let look = context.output.look;
     let line = format!("{} {repaired}{done}", look.paint(GOOD, "repaired as"));
     context.output.line(&line)?;

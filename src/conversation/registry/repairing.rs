@@ -7,12 +7,14 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::{check_claude, check_rollout};
+use super::super::climbing::store_error;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
 use super::super::services::Services;
 use super::Registry;
 use super::adopting::{Held, claude, find};
+use crate::chain::{Undoing, undoing};
 use crate::transcript::shelf::Format;
 
 impl Registry {
@@ -88,17 +90,31 @@ impl Registry {
         match (going_on.as_slice(), holders) {
             ([], []) => Ok(None),
             ([only], _) => Ok(Some(*only)),
-            ([], [holder, ..]) => Err(ConversationError::Conflict(format!(
-                "{id} is in the past of conversation {holder}, which does not go on with it, so that a repair would change \
-                 nothing: fork the conversation at one of the session's checkpoints, or undo what has come after it, and then \
-                 repair that"
-            ))),
+            ([], [holder, ..]) => {
+                let or_undo = match self.is_undone_to(*holder, id)? {
+                    true => ", or undo what has come after it",
+                    false => "",
+                };
+                Err(ConversationError::Conflict(format!(
+                    "{id} is in the past of conversation {holder}, which does not go on with it, so that a repair would change \
+                     nothing: fork the conversation at one of the session's checkpoints{or_undo}, and then repair that"
+                )))
+            }
             (several, _) => Err(ConversationError::Ambiguous {
                 name: id.to_string(),
                 candidates: several.to_vec(),
                 is_whole: true,
             }),
         }
+    }
+
+    /// Whether an undo of a conversation leads back to this session.
+    fn is_undone_to(&self, holder: ConversationId, id: &UpstreamId) -> Result<bool, ConversationError> {
+        let record = self.record(holder)?;
+        let lineage = self.services.store.lineage_all(holder);
+        let lineage = lineage.map_err(|error| store_error(&error))?;
+        let next = undoing(&lineage, record.chain.links());
+        Ok(matches!(next, Some(Undoing::Branch(earlier)) if earlier.link.upstream_id == *id))
     }
 }
 

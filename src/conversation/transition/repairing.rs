@@ -2,7 +2,7 @@
 
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{LinkReason, Relation, RollCause};
+use bridge_protocol::link::{LinkReason, Relation};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Request};
@@ -75,7 +75,7 @@ impl<R> Model<R> {
             relation: Relation::Carries,
             from_upstream_id: Some(made.from.clone()),
             from_checkpoint_id: made.checkpoint,
-            cause: Some(RollCause::Damaged),
+            cause: Some(made.cause),
             turns: 0,
             carried_turns: made.turns,
             written: true,
@@ -93,7 +93,7 @@ impl<R> Model<R> {
         let rolled = Event::Rolled {
             from: Some(made.from),
             to: made.upstream_id.clone(),
-            cause: RollCause::Damaged,
+            cause: made.cause,
             fidelity: made.fidelity,
         };
         let ledger = Ledger {

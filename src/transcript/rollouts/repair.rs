@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{FindingKind, Repairs};
 
 use super::text::Text;
-use super::{find, meta, place_of};
+use super::{meta, place_of};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::is_record;
 use crate::transcript::codex::rename::Renaming;
-use crate::transcript::copy::create;
+use crate::transcript::copy::{create_in, session_of};
 use crate::transcript::lines::Lines;
-use crate::transcript::locate::file_name;
 use crate::transcript::repair::Repaired;
 
 /// Whether a repaired copy does not have what was found.
@@ -28,32 +27,33 @@ pub fn mends(kind: FindingKind) -> bool {
     )
 }
 
-/// Writes the repaired copy of a session's rollout where Codex looks for the new one, which is beside the other.
+/// Writes the repaired copy of a session's rollout `source` to [`target`].
 ///
 /// # Errors
-/// As [`find`]; [`TranscriptError::AlreadyExists`] when the new id is taken, and [`TranscriptError::Io`]. Nothing is left
-/// behind by a failure.
-pub fn repair(root: &Path, upstream_id: &str, new_id: &str) -> Result<Repaired, TranscriptError> {
-    file_name(new_id)?;
-    let source = find(root, upstream_id)?;
-    let own = meta(&source)?.upstream_id;
+/// [`TranscriptError::AlreadyExists`] when that is taken, and [`TranscriptError::Io`]. Nothing is left behind by a failure.
+pub fn repair(
+    source: &Path,
+    upstream_id: &str,
+    target: &Path,
+    new_id: &str,
+) -> Result<Repaired, TranscriptError> {
+    let own = meta(source)?.upstream_id;
     let ids = own.into_iter().chain([upstream_id.to_owned()]);
     let renaming = Renaming::new(ids.map(|id| (id, new_id.to_owned())));
-    let target = target(root, &source, upstream_id, new_id);
-    let (text, _) = Text::open(&source)?;
+    let (text, _) = Text::open(source)?;
     let mut repairs = Repairs::default();
-    create(&target, |writer| {
+    let folder = target.parent().unwrap_or(Path::new("."));
+    // Under a name of which whoever noted the copy knows until it is whole.
+    let path = create_in(folder, session_of(target), |writer| {
         let copied = write(Lines::new(text, 0), &renaming, writer, &mut repairs);
-        copied.map_err(TranscriptError::io("copy", &source))
+        copied.map_err(TranscriptError::io("copy", source))
     })?;
-    Ok(Repaired {
-        path: target,
-        repairs,
-    })
+    Ok(Repaired { path, repairs })
 }
 
-/// A copy is not compressed.
-fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> PathBuf {
+/// Where Codex looks for the repaired copy of a session's rollout `source`, which is beside that. It is not compressed.
+#[must_use]
+pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> PathBuf {
     let name = source.file_name().unwrap_or_default().to_string_lossy();
     let name = name
         .strip_suffix(".zst")
@@ -107,6 +107,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::transcript::copy::remove_copy;
     use crate::transcript::rollouts;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
@@ -133,7 +134,8 @@ mod tests {
         let source = folder.join(format!("rollout-2026-11-03T10-00-00-{OLD}.jsonl"));
         let text = lines.join("\n") + end;
         fs::write(&source, &text).expect("a rollout");
-        let made = repair(root.path(), OLD, NEW).expect("a copy");
+        let target = target(root.path(), &source, OLD, NEW);
+        let made = repair(&source, OLD, &target, NEW).expect("a copy");
         assert_eq!(
             made.path,
             folder.join(format!("rollout-2026-11-03T10-00-00-{NEW}.jsonl"))
@@ -144,12 +146,18 @@ mod tests {
             "the source is as it was"
         );
         assert!(matches!(
-            repair(root.path(), OLD, NEW),
+            repair(&source, OLD, &target, NEW),
             Err(TranscriptError::AlreadyExists { .. })
         ));
+        // What is there until it is whole goes with what else a killed daemon leaves.
+        let unfinished = folder.join(format!(".{}.copy.tmp", session_of(&target)));
+        fs::write(&unfinished, "").expect("a file");
         let found = rollouts::check(root.path(), NEW).expect("a check").findings;
         assert!(found.iter().all(|finding| !mends(finding.kind)), "{found:?}");
         let copy = fs::read_to_string(&made.path).expect("the copy");
+        remove_copy(&target).expect("removed");
+        let left = fs::read_dir(&folder).expect("the folder");
+        assert_eq!(left.count(), 1, "the source alone");
         (made, text, copy)
     }
 

@@ -164,6 +164,7 @@ impl World {
                 checkpoint: None,
                 turns: 2,
                 fidelity: Fidelity::Partial,
+                cause: RollCause::Damaged,
             });
             (Box::new(answer), head.map(Box::new))
         });
