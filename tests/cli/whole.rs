@@ -30,6 +30,7 @@ fn the_tree_of_a_fork_begins_with_what_it_came_from() {
     let root = home.said(&["new", "--title", "Root"]);
     home.said(&["send", &root, "hello"]);
     let fork = home.said(&["fork", &root, "--title", "Fork"]);
+    home.said(&["send", &root, "only here"]);
     let tree = home.said(&["tree", &fork]);
     let lines: Vec<&str> = tree.lines().collect();
     assert!(
@@ -37,9 +38,27 @@ fn the_tree_of_a_fork_begins_with_what_it_came_from() {
         "{tree}"
     );
     assert!(
-        lines[2].contains("\"Fork\"") && lines[2].ends_with("<- asked for"),
+        lines[2].ends_with("  step 1 \"hello\"") && lines[3].ends_with("  step 2 \"only here\""),
         "{tree}"
     );
+    assert!(
+        lines[4].contains("\"Fork\"") && lines[4].ends_with(", forked behind step 1  <- asked for"),
+        "{tree}"
+    );
+    assert!(lines[6].ends_with(" 1 more"), "{tree}");
+    let json = home.said(&["tree", &fork, "--json"]);
+    let steps: Vec<Value> = json
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["checkpoints"].take())
+        .collect();
+    let prompts = |steps: &Value| -> Vec<String> {
+        let steps = steps.as_array().unwrap().iter();
+        steps
+            .map(|step| step["prompt"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(prompts(&steps[0]), ["hello", "only here"]);
+    assert_eq!(prompts(&steps[1]), ["hello"]);
     assert!(!home.said(&["tree", &root]).contains("asked for"));
 
     home.said(&["rm", &root]);

@@ -8,6 +8,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient};
 use bridge_protocol::{ConversationRef, ErrorKind};
 
+use super::past::CHECKPOINT_PAGE;
 use super::send::{Following, follow, prompt_of};
 use super::{Context, conversation_ref};
 use crate::cli::args::{Edit, One};
@@ -17,9 +18,6 @@ use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::words;
-
-/// Checkpoints that are asked for at once; the daemon's own limit of a page.
-const CHECKPOINT_PAGE: u32 = 500;
 
 /// Replaces an earlier prompt and follows the new turn to its end.
 pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {

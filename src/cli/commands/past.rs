@@ -19,7 +19,7 @@ use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
-const CHECKPOINT_PAGE: u32 = 500;
+pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
 const MESSAGE_PAGE: u32 = 1_000;

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Conversation;
+use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde::Serialize;
 
+use super::past::CHECKPOINT_PAGE;
 use super::{Context, conversation_ref};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::DIM;
+use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::progress::watched;
 use crate::cli::tree::{Family, draw};
 use crate::cli::words;
 
@@ -28,6 +31,9 @@ struct Member<'a> {
     conversation: &'a Conversation,
     links: &'a [Link],
     entries: &'a [LineageEntry],
+    /// The steps of its current history, oldest first; absent where they cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoints: Option<&'a [Checkpoint]>,
     #[serde(rename = "askedFor")]
     asked_for: bool,
 }
@@ -42,6 +48,7 @@ pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit>
     if family.conversation.id != asked_for.id {
         mark(&mut family, asked_for.id);
     }
+    remember(context, &daemon, &mut family).await?;
     if context.output.json {
         return print_members(context, &family, asked_for.id).map(|()| Exit::Done);
     }
@@ -179,9 +186,52 @@ async fn member(daemon: &Daemon, conversation: Conversation) -> Outcome<Family> 
         conversation,
         links,
         entries,
+        checkpoints: None,
         forks: Vec::new(),
         asked_for: false,
     })
+}
+
+/// Puts the steps of each conversation to it. One whose history cannot be read is drawn without, and that is said.
+async fn remember(context: &mut Context<'_>, daemon: &Daemon, family: &mut Family) -> Outcome {
+    let mut left = vec![family];
+    while let Some(family) = left.pop() {
+        let id = family.conversation.id;
+        match steps(context, daemon, id).await {
+            Ok(steps) => family.checkpoints = Some(steps),
+            Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
+            Err(problem) => {
+                let look = context.output.note_look;
+                let mark = look.paint(
+                    ATTENTION,
+                    &format!("without the steps of {}:", words::short_id(id)),
+                );
+                context.output.note(&format!(
+                    "{mark} {}",
+                    one_line(problem.message.as_deref().unwrap_or_default())
+                ))?;
+            }
+        }
+        left.extend(family.forks.iter_mut());
+    }
+    Ok(())
+}
+
+/// All steps of a conversation's current history, oldest first.
+async fn steps(context: &Context<'_>, daemon: &Daemon, id: ConversationId) -> Outcome<Vec<Checkpoint>> {
+    let mut steps = Vec::new();
+    let mut before = None;
+    loop {
+        let call = daemon.checkpoints(id.into(), before.take(), Some(CHECKPOINT_PAGE));
+        let page = watched(context.output, daemon, "conversation/checkpoints", call).await?;
+        let oldest = page.checkpoints.last().filter(|oldest| oldest.step > 1);
+        before = oldest.map(|oldest| oldest.id.clone());
+        steps.extend(page.checkpoints);
+        if before.is_none() {
+            steps.reverse();
+            return Ok(steps);
+        }
+    }
 }
 
 fn print_members(context: &mut Context<'_>, family: &Family, asked_for: ConversationId) -> Outcome {
@@ -189,6 +239,7 @@ fn print_members(context: &mut Context<'_>, family: &Family, asked_for: Conversa
         conversation: &family.conversation,
         links: &family.links,
         entries: &family.entries,
+        checkpoints: family.checkpoints.as_deref(),
         asked_for: family.conversation.id == asked_for,
     };
     let json =

@@ -1,6 +1,7 @@
 //! Trees as they are drawn.
 
-use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, Parent, Settings};
+use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use jiff::Timestamp;
 
@@ -84,6 +85,7 @@ fn family(digit: char, links: Vec<Link>, entries: Vec<LineageEntry>, forks: Vec<
         conversation: conversation(digit, "T"),
         links,
         entries,
+        checkpoints: None,
         forks,
         asked_for: false,
     }
@@ -278,5 +280,78 @@ conversation 11111111 "T" (loopback, idle)
 `-conversation 22222222 "T" (loopback, idle)  <- asked for
   * s forked, carries the history, full, 1 turn  <- head
 "#,
+    );
+}
+
+fn step(number: u64, upstream: &str, origin: Option<&str>) -> Checkpoint {
+    Checkpoint {
+        id: format!("{upstream}.{number}").as_str().into(),
+        step: number,
+        upstream_id: upstream.into(),
+        parent_id: None,
+        at: None,
+        prompt: format!("say {number}\nand more"),
+        reply: String::new(),
+        tools: Vec::new(),
+        bytes: 0,
+        origin: origin.map(Into::into),
+    }
+}
+
+#[test]
+fn steps_stand_below_the_session_that_holds_them_and_branches_tell_theirs() {
+    let mut side = family(
+        '2',
+        vec![link("s", 1)],
+        vec![entry("s", LineageReason::Forked, Some("b"))],
+        vec![],
+    );
+    side.conversation.parent = Some(Parent {
+        conversation_id: conversation('1', "").id,
+        checkpoint_id: Some("b.2".into()),
+    });
+    let lent = vec![step(1, "b", None), step(2, "b", None), step(3, "s", None)];
+    side.checkpoints = Some(lent);
+    let mut family = family(
+        '1',
+        vec![link("a", 2), link("b", 7)],
+        vec![
+            entry("a", LineageReason::Created, None),
+            LineageEntry {
+                from_checkpoint_id: Some("a.1".into()),
+                ..entry("b", LineageReason::Edited, Some("a"))
+            },
+        ],
+        vec![side],
+    );
+    let mut steps = vec![step(1, "b", Some("a.1"))];
+    steps.extend((2..=7).map(|number| step(number, "b", None)));
+    steps[6].prompt = "long ".repeat(20);
+    steps[5].prompt.clear();
+    family.checkpoints = Some(steps);
+    check(
+        &family,
+        r#"
+conversation 11111111 "T" (loopback, idle)
+o a created, 2 turns
+* b edited behind step 1, carries the history, full, 7 turns  <- head
+|   ... 2 more
+|   step 3 "say 3 and more"
+|   step 4 "say 4 and more"
+|   step 5 "say 5 and more"
+|   step 6 [no text]
+|   step 7 "long long long long long long long long~"
+`-conversation 22222222 "T" (loopback, idle), forked behind step 2
+  steps 1 to 2 stand in session b
+  * s forked, carries the history, full, 1 turn  <- head
+      step 3 "say 3 and more"
+"#,
+    );
+    // Where the parent has gone back behind the place since, the fork itself still knows.
+    family.checkpoints = None;
+    let drawn = draw(&family, Look::default()).join("\n");
+    assert!(
+        drawn.contains("forked behind step 2") && drawn.contains("b edited, "),
+        "{drawn}"
     );
 }
