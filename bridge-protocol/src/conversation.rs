@@ -357,10 +357,23 @@ pub struct EditAnswer {
 pub struct UndoAnswer {
     /// The conversation as it stands after the call.
     pub conversation: Conversation,
-    /// The session that is the head again.
+    /// The session that is the head again; of a move that was taken back it is the same one, in the folder before it.
     pub link: Link,
-    /// How many turns of the branch that is left are in the history no longer.
+    /// How many turns of the branch that is left are in the history no longer; none where a move was taken back.
     pub dropped: u64,
+    /// From where to where the conversation went back; absent where no move was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<MovedFolder>,
+}
+
+/// The folders of a conversation that went from one to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MovedFolder {
+    /// The folder before.
+    pub from: String,
+    /// The folder now.
+    pub to: String,
 }
 
 /// The answer of `conversation/move`.

@@ -235,7 +235,7 @@ pub trait ConversationRpc {
         #[argument(rename = "requestId")] request_id: Option<String>,
     ) -> RpcResult<EditAnswer>;
 
-    /// Takes back the last edit or branch in place, then the one before it.
+    /// Takes back the last edit, branch in place or move, then the one before it.
     #[method(name = "undo", param_kind = map)]
     async fn undo(
         &self,

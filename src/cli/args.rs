@@ -76,7 +76,7 @@ pub(super) enum Command {
     Fork(Fork),
     /// Replace an earlier prompt, and follow the new turn to its end
     Edit(Edit),
-    /// Take back the last edit or branch in place, then the one before it
+    /// Take back the last edit, branch in place or move, then the one before it
     Undo(One),
     /// Have a conversation, or all that ran in a folder, go on in another one
     Mv(Mv),

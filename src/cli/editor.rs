@@ -44,7 +44,7 @@ impl Written {
 /// This text as a person leaves it in `$VISUAL` or `$EDITOR`.
 ///
 /// # Errors
-/// That there is no editor, that it failed, or that the text was left as it was.
+/// That there is no editor, that it failed, that the text was left as it was, or that nothing is left of it.
 pub(super) fn edited(text: &str) -> Outcome<Written> {
     let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| {
         let editor = std::env::var(name).ok()?;
@@ -85,6 +85,9 @@ pub(super) fn edited(text: &str) -> Outcome<Written> {
     let left = left.map_err(|error| failed("the new prompt cannot be read", error))?;
     if is_as_it_was(&left) {
         return Err(Problem::new(Exit::Failed, "the prompt was left as it was").hint(NOTHING_SENT));
+    }
+    if left.trim().is_empty() {
+        return Err(Problem::new(Exit::Failed, "the prompt is empty").hint(NOTHING_SENT));
     }
     Ok(Written { text: left, file })
 }

@@ -89,7 +89,7 @@ fn without_a_text_the_old_prompt_is_opened_in_an_editor() {
     for (body, words) in [
         ("exit 1", "the editor ended with"),
         ("true", "left as it was"),
-        (r#": > "$2""#, "the prompt is empty"),
+        (r#": > "$2""#, "the prompt is empty\nhint: nothing was sent"),
     ] {
         script(body);
         let edited = edit(&["--at", "1"]);
@@ -97,6 +97,32 @@ fn without_a_text_the_old_prompt_is_opened_in_an_editor() {
         let told = text(&edited.stderr);
         assert!(told.contains(words), "{told}");
     }
+    // A lone dash is what was written, and no sign for standard input.
+    script(r#"printf -- - > "$2""#);
+    let edited = edit(&["--at", "2"]);
+    assert_eq!(
+        text(&edited.stdout).trim_end(),
+        "echo: -",
+        "{}",
+        text(&edited.stderr)
+    );
+    home.said(&["undo", &id]);
+    // A message names its turn, the reply as well as the prompt.
+    let history: Value = serde_json::from_str(&home.said(&["history", &id, "--json"])).unwrap();
+    for message in [0, 1] {
+        script(r#"printf '%s by message' "$(cat "$2")" > "$2""#);
+        let place = history["messages"][message]["id"].as_str().unwrap();
+        let edited = edit(&["--at", place]);
+        assert_eq!(
+            text(&edited.stdout).trim_end(),
+            "echo: one by message",
+            "{}",
+            text(&edited.stderr)
+        );
+        home.said(&["undo", &id]);
+    }
+    let unknown = edit(&["--at", "msg.none.none"]);
+    assert_eq!(unknown.status.code(), Some(4), "{}", text(&unknown.stderr));
     let mut command = home.command(&["edit", &id]);
     let nobody = command
         .env_remove("EDITOR")

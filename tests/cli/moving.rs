@@ -43,6 +43,19 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
 }
 
 #[test]
+fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
+    let home = Home::new();
+    let (old, new) = (home.path().join("old"), home.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    fs::create_dir(&new).unwrap();
+    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["close", &id]);
+    home.said(&["mv", &id, new.to_str().unwrap()]);
+    assert_eq!(home.said(&["undo", &id]), format!("back in {}", old.display()));
+}
+
+#[test]
 fn what_cannot_be_meant_says_what_to_do() {
     let home = Home::new();
     let id = home.said(&["new"]);

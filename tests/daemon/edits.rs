@@ -419,7 +419,7 @@ async fn a_branch_in_place_is_undone() {
     app.send(id, "elsewhere").await;
     assert_eq!(app.get(id).await.cwd, cwd);
     let undone = undo(&app, id).await.unwrap();
-    assert_eq!((undone.dropped, undone.conversation.cwd), (1, home.project()));
+    assert_eq!((undone.moved, undone.conversation.cwd), (None, home.project()));
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
@@ -443,8 +443,8 @@ async fn a_move_is_undone() {
     app.send(id, "elsewhere").await;
     app.close(id).await;
     let undone = undo(&app, id).await.unwrap();
-    assert_eq!((undone.dropped, undone.conversation.cwd), (0, home.project()));
-    assert_eq!(undone.link.reason, LinkReason::Undone);
+    assert_eq!((undone.dropped, &undone.conversation.cwd), (0, &home.project()));
+    assert_eq!(undone.moved.unwrap().to, undone.link.cwd);
     assert!(transcript.exists());
     assert_eq!(
         app.remembered(id).await,

@@ -4,19 +4,22 @@ use std::cell::RefCell;
 
 use bridge_protocol::conversation::EditAnswer;
 use bridge_protocol::history::{MessagePart, Role};
+use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient};
 use bridge_protocol::{ConversationRef, ErrorKind};
 
-use super::past::CHECKPOINT_PAGE;
+use super::past::{CHECKPOINT_PAGE, MESSAGE_PAGE};
 use super::send::{Following, follow, prompt_of};
 use super::{Context, conversation_ref};
 use crate::cli::args::{Edit, One};
 use crate::cli::connect::Daemon;
 use crate::cli::editor::{self, Written};
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM};
+use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Replaces an earlier prompt and follows the new turn to its end.
@@ -24,20 +27,20 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let at = place(&daemon, &conversation, options.at.as_deref().unwrap_or("-1")).await?;
+    let reads_stdin = options.text == ["-"];
     let mut written = None;
-    let words = match options.text.is_empty() {
-        false => options.text,
+    let prompt = match options.text.is_empty() {
+        false => prompt_of(&options.text)?,
         true => {
-            let old = old_prompt(&daemon, &at).await?;
+            let old = old_prompt(&daemon, &conversation, &at).await?;
             if let Some(without) = &old.without {
                 let look = context.output.note_look;
                 context.output.note(&look.paint(ATTENTION, without))?;
             }
-            vec![written.insert(editor::edited(&old.text)?).text.clone()]
+            // Whatever stands in it is meant: a lone dash too.
+            PromptContent::text(&written.insert(editor::edited(&old.text)?).text)
         }
     };
-    let reads_stdin = words == ["-"];
-    let prompt = prompt_of(&words)?;
     let edited: RefCell<Option<EditAnswer>> = RefCell::default();
     let (of_call, text) = (&daemon, prompt.clone());
     let call = async {
@@ -108,12 +111,13 @@ fn told(context: &mut Context<'_>, conversation: &str, answer: &EditAnswer) -> O
     context.output.note(&look.paint(style, &line))
 }
 
-/// Takes back the last edit or branch in place.
+/// Takes back the last edit, branch in place or move.
 pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &one.conversation).await?;
-    let undone = daemon.undo(conversation, None).await.map_err(Problem::from);
-    let answer = undone.map_err(|problem| match problem.kind() {
+    let call = daemon.undo(conversation, None);
+    let undone = watched(context.output, &daemon, "conversation/undo", call).await;
+    let answer = undone.map_err(Problem::from).map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotResumable) => {
             problem.hint("the conversation is as it was; put the transcript back to where its agent looks for it and undo then")
         }
@@ -121,6 +125,11 @@ pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> 
     })?;
     if context.output.json {
         context.answer(&daemon, "conversation/undo")?;
+        return Ok(Exit::Done);
+    }
+    if let Some(moved) = &answer.moved {
+        let line = format!("back in {}", one_line(&moved.to));
+        context.output.line(&line)?;
         return Ok(Exit::Done);
     }
     let head = words::short(answer.link.upstream_id.as_str());
@@ -175,16 +184,38 @@ struct OldPrompt {
 }
 
 /// The prompt of the turn at a place.
-async fn old_prompt(daemon: &Daemon, at: &str) -> Outcome<OldPrompt> {
-    if !at.starts_with("cp.") {
-        return Err(Problem::new(Exit::Usage, "the new prompt is missing").hint(
-            "give it behind --at, or name a step or a checkpoint to have the old prompt opened in an editor",
-        ));
-    }
-    let turn = daemon.get_checkpoint(at.into(), None).await?;
+async fn old_prompt(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<OldPrompt> {
+    let of_message = turn_of_message(daemon, conversation, at).await?;
+    let checkpoint = of_message.unwrap_or_else(|| at.into());
+    let turn = daemon.get_checkpoint(checkpoint, None).await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
     Ok(as_text(prompt.map(|prompt| prompt.content).unwrap_or_default()))
+}
+
+/// The checkpoint behind the turn of a message; nothing where the place is none of the history's messages.
+async fn turn_of_message(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    place: &str,
+) -> Outcome<Option<CheckpointId>> {
+    if !place.starts_with("msg.") {
+        return Ok(None);
+    }
+    let mut cursor = None;
+    loop {
+        let page = daemon
+            .history(conversation.clone(), cursor.take(), Some(MESSAGE_PAGE), None)
+            .await?;
+        let found = page.messages.into_iter().find(|message| message.id == place);
+        if let Some(message) = found {
+            return Ok(message.checkpoint_id);
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(None);
+        }
+    }
 }
 
 /// The words of a prompt, and what it has beside them.

@@ -22,7 +22,7 @@ use crate::cli::words;
 pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
-const MESSAGE_PAGE: u32 = 1_000;
+pub(super) const MESSAGE_PAGE: u32 = 1_000;
 
 /// Lists the places after the turns of the history, newest first.
 pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {

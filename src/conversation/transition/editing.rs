@@ -328,6 +328,7 @@ impl<R> Model<R> {
             conversation: self.view_when_on_disk(),
             link,
             dropped,
+            moved: None,
         }));
         let ledger = Ledger {
             lineage: appended.entries,

@@ -1,6 +1,6 @@
 //! The way to another folder: the session is closed, the files go, and then the chain says so.
 
-use bridge_protocol::conversation::{MoveAnswer, UndoAnswer};
+use bridge_protocol::conversation::{MoveAnswer, MovedFolder, UndoAnswer};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Link, LinkReason};
 
@@ -118,6 +118,10 @@ impl<R> Model<R> {
                 conversation: self.view_when_on_disk(),
                 link,
                 dropped: 0,
+                moved: Some(MovedFolder {
+                    from: before.cwd.clone(),
+                    to: self.record.cwd.clone(),
+                }),
             })),
             None => Answer::Moved(Box::new(answer)),
         };
