@@ -10,6 +10,7 @@ use std::time::Duration;
 use bridge_protocol::daemon::Work;
 use bridge_protocol::rpc::DaemonRpcClient;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::Instant;
 
 use super::connect::Daemon;
 use super::output::Output;
@@ -42,6 +43,46 @@ pub(super) async fn watched<T>(
             .show(work);
     };
     shown(call, look_up, show).await
+}
+
+/// A bar among other output, for a call that goes on to say something: whoever is about to say it takes the bar away first.
+pub(super) struct Watch<'a> {
+    daemon: &'a Daemon,
+    method: &'a str,
+    unicode: bool,
+    next: Instant,
+    bar: Option<Bar>,
+}
+
+impl<'a> Watch<'a> {
+    /// Watches a call of this method that begins now; nothing where no bar is to be shown.
+    pub(super) fn of(output: &Output, daemon: &'a Daemon, method: &'a str) -> Option<Self> {
+        if output.json || output.note_look.columns.is_none() {
+            return None;
+        }
+        Some(Self {
+            daemon,
+            method,
+            unicode: output.note_look.unicode,
+            next: Instant::now() + PATIENCE,
+            bar: None,
+        })
+    }
+
+    /// Shows how far it has come once it is time for that. Nothing is lost when this is not waited for to its end.
+    pub(super) async fn show(&mut self) {
+        tokio::time::sleep_until(self.next).await;
+        let told = self.daemon.work().await.ok();
+        let work = told.and_then(|told| newest(told.work, self.method));
+        let bar = self.bar.get_or_insert_with(|| Bar::new(self.unicode));
+        bar.show(work.as_ref());
+        self.next = Instant::now() + INTERVAL;
+    }
+
+    /// Takes the bar away, until there is something to show again.
+    pub(super) fn hide(&mut self) {
+        self.bar = None;
+    }
 }
 
 /// Waits for a call, and shows how far it has come once it takes long.

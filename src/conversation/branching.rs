@@ -17,6 +17,7 @@ use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::library::Library;
+use crate::transcript::meter::{Meter, metered};
 use crate::transcript::{TranscriptError, cut as cutting};
 
 use super::climbing::{acquire, check_folder, refuse_known};
@@ -27,6 +28,7 @@ use super::growth::Tally;
 use super::recovery::OnDisk;
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
+use super::work::Progress;
 pub(super) use editing::{EditRequest, edit};
 use places::Place;
 
@@ -44,6 +46,8 @@ pub(super) struct BranchRequest {
     pub busy: bool,
     /// The least that the branch has to keep.
     pub min_fidelity: Fidelity,
+    /// Where is counted what is read.
+    pub progress: Arc<Progress>,
 }
 
 impl BranchRequest {
@@ -167,7 +171,7 @@ async fn place(
     if at.is_none() && !busy {
         return Ok(None);
     }
-    blocking(services, entry, move |services, entry| {
+    blocking(services, entry, &request.progress, move |services, entry| {
         let place = match (at, running_since) {
             (Some(at), _) => places::named(services, entry, &record, &at).map(Some),
             (None, Some(since)) => places::before_time(services, entry, &record, &from, since),
@@ -211,7 +215,7 @@ async fn branch_at(
     };
     // Codex does not fork behind a turn of which a session has inherited a part only.
     let place = place.clone();
-    let inherited = blocking(services, entry, move |services, entry| {
+    let inherited = blocking(services, entry, &request.progress, move |services, entry| {
         Ok(places::inherited_end(services, entry, place))
     });
     match inherited.await? {
@@ -224,10 +228,12 @@ async fn branch_at(
 async fn blocking<T: Send + 'static>(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
+    progress: &Arc<Progress>,
     work: impl FnOnce(&Services, &AgentEntry) -> Result<T, ConversationError> + Send + 'static,
 ) -> Result<T, ConversationError> {
     let (services, entry) = (Arc::clone(services), Arc::clone(entry));
-    let task = tokio::task::spawn_blocking(move || work(&services, &entry));
+    let meter: Arc<dyn Meter> = Arc::clone(progress) as _;
+    let task = tokio::task::spawn_blocking(move || metered(meter, || work(&services, &entry)));
     task.await
         .unwrap_or_else(|error| Err(ConversationError::StoreFailed(error.to_string().into())))
 }
@@ -243,13 +249,9 @@ async fn refuse_too_little(
         return Ok(());
     }
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
-    let look = on_disk(
-        services,
-        entry,
-        &request.record.cwd,
-        &request.from,
-        move |library, root, cwd, _, id| Look::at(of_source(library, root, cwd, id, carried), acknowledged),
-    );
+    let look = on_disk(services, entry, request, move |library, root, cwd, _, id| {
+        Look::at(of_source(library, root, cwd, id, carried), acknowledged)
+    });
     let look = look.await?;
     if look.fidelity() >= request.min_fidelity {
         return Ok(());
@@ -297,33 +299,27 @@ async fn native(
     }
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let branch = answer.upstream_id.clone();
-    let look = on_disk(
-        services,
-        entry,
-        &request.record.cwd,
-        &request.from,
-        move |library, root, cwd, agent, id| {
-            let source = of_source(library, root, cwd, id, carried);
-            let expected = match &source {
-                Ok(source) => expected(source.as_ref(), source.as_ref(), acknowledged),
-                Err(_) => acknowledged,
-            };
-            // An agent that writes the branch later has nothing but the source to show for it.
-            let file = match disk::on_disk(library, root, cwd, &branch, None) {
-                Ok(None) => source,
-                branch => branch,
-            };
-            Look {
-                place: disk::last_checkpoint(library, root, cwd, agent, id),
-                prompts: disk::prompts(library, root, cwd, &branch),
-                ..Look::at(file, expected)
-            }
-        },
-    )
+    let look = on_disk(services, entry, request, move |library, root, cwd, agent, id| {
+        let source = of_source(library, root, cwd, id, carried);
+        let expected = match &source {
+            Ok(source) => expected(source.as_ref(), source.as_ref(), acknowledged),
+            Err(_) => acknowledged,
+        };
+        // An agent that writes the branch later has nothing but the source to show for it.
+        let file = match disk::on_disk(library, root, cwd, &branch, None) {
+            Ok(None) => source,
+            branch => branch,
+        };
+        Look {
+            place: disk::last_checkpoint(library, root, cwd, agent, id),
+            prompts: disk::prompts(library, root, cwd, &branch),
+            ..Look::at(file, expected)
+        }
+    })
     .await?;
     session.tally = Tally::of(look.prompts);
     if let Some(place) = place
-        && let Err(error) = ended_there(services, entry, &answer.upstream_id, place).await
+        && let Err(error) = ended_there(services, entry, &answer.upstream_id, place, &request.progress).await
     {
         upstream::close(session, false, Duration::ZERO).await;
         return Err(error);
@@ -371,9 +367,10 @@ async fn ended_there(
     entry: &Arc<AgentEntry>,
     branch: &UpstreamId,
     place: &Place,
+    progress: &Arc<Progress>,
 ) -> Result<(), ConversationError> {
     let (branch, until) = (branch.clone(), place.end.until.clone());
-    blocking(services, entry, move |services, entry| {
+    blocking(services, entry, progress, move |services, entry| {
         let last = places::last_of(services, entry, &branch);
         match last.is_none_or(|last| last == until) {
             true => Ok(()),
@@ -423,7 +420,7 @@ async fn copy_whole(
         )));
     }
     let (record, from) = (request.record.clone(), request.from.clone());
-    let place = blocking(services, entry, move |services, entry| {
+    let place = blocking(services, entry, &request.progress, move |services, entry| {
         places::at_end(services, entry, &record, &from)
     });
     let place = place.await?.ok_or_else(|| {
@@ -443,7 +440,7 @@ async fn within_turn(
     place: &Place,
 ) -> Result<Branched, ConversationError> {
     let (end, cwd) = (place.end.clone(), request.cwd.clone());
-    let made = blocking(services, entry, move |services, entry| {
+    let made = blocking(services, entry, &request.progress, move |services, entry| {
         let noting = |id: &_, path: &_| services.note_copy(id, path);
         let (new_id, path) = places::branch_within(entry, &end, &cwd, noting)?;
         services.old_bytes.note_copied(&new_id, &path);
@@ -474,7 +471,7 @@ async fn cut(
     let (cwd, from) = (request.record.cwd.clone(), place.end.session.clone());
     let to = request.cwd.clone();
     let (until, is_named) = (place.end.until.clone(), request.at.is_some());
-    let copied = blocking(services, entry, move |services, entry| {
+    let copied = blocking(services, entry, &request.progress, move |services, entry| {
         let Some(root) = entry.readable_transcripts() else {
             return Ok(None);
         };
@@ -536,20 +533,22 @@ fn of_source(
     Ok(found.map(|source| source.with_carried(carried)))
 }
 
-/// Asks the disk about a session; nothing is known where the transcripts cannot be read.
+/// Asks the disk about the session that is branched off; nothing is known where the transcripts cannot be read.
 async fn on_disk<T: Default + Send + 'static>(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
-    cwd: &str,
-    id: &UpstreamId,
+    request: &BranchRequest,
     pick: impl FnOnce(&Library, &Path, &str, &str, &UpstreamId) -> T + Send + 'static,
 ) -> Result<T, ConversationError> {
     let Some(root) = entry.readable_transcripts() else {
         return Ok(T::default());
     };
-    let (root, cwd, id, agent) = (root.to_path_buf(), cwd.to_owned(), id.clone(), entry.name.clone());
+    let (root, agent) = (root.to_path_buf(), entry.name.clone());
+    let (cwd, id) = (request.record.cwd.clone(), request.from.clone());
     let services = Arc::clone(services);
-    let task = tokio::task::spawn_blocking(move || pick(&services.library, &root, &cwd, agent.as_str(), &id));
+    let meter: Arc<dyn Meter> = Arc::clone(&request.progress) as _;
+    let look = move || pick(&services.library, &root, &cwd, agent.as_str(), &id);
+    let task = tokio::task::spawn_blocking(move || metered(meter, look));
     task.await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
 }

@@ -45,7 +45,6 @@ use super::folder::usable_folder;
 use super::naming::{check_namespace, check_title};
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Rules, view_of_record};
-use super::work::Works;
 
 pub use adopting::Adoption;
 pub use filter::Filter;
@@ -81,8 +80,6 @@ pub struct Registry {
     readings: Arc<Semaphore>,
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
-    /// Calls that take long because of the files that they read or write.
-    works: Arc<Works>,
     /// Held by a move of a folder.
     moving_trees: tokio::sync::Mutex<()>,
     stop: CancellationToken,
@@ -128,7 +125,6 @@ impl Registry {
             is_watching: AtomicBool::default(),
             readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
-            works: Arc::default(),
             moving_trees: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),

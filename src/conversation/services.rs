@@ -26,6 +26,7 @@ use super::old_bytes::OldBytes;
 use super::state::Rules;
 use super::untold::CopyNotes;
 use super::wakings::Wakings;
+use super::work::Works;
 
 /// The rest of the daemon, as a conversation sees it.
 pub struct Services {
@@ -57,6 +58,8 @@ pub struct Services {
     pub wakings: Wakings,
     /// Copies of transcripts.
     pub keeper: Keeper,
+    /// Calls that take long because of the files that they read or write.
+    pub works: Arc<Works>,
 }
 
 impl Services {

@@ -271,6 +271,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         copies: CopyNotes::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
         keeper: Keeper::new(paths.data.join("kept"), keep_rules(&config, arguments)),
+        works: Arc::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;

@@ -53,6 +53,14 @@ fn every_command_that_can_take_long_has_a_bar() {
             "conversation/history" => &["history", ID],
             "conversation/checkpoints" => &["checkpoints", ID],
             "transcript/list" => &["transcripts", HELD],
+            "conversation/move" => &["mv", ID, "/"],
+            "transcript/move" => &["mv", "/no/such/folder", "/"],
+            "transcript/undo" => &["mv", "--undo", "x"],
+            "transcript/keep" => &["keep"],
+            "transcript/restore" => &["restore", "up-1"],
+            "conversation/undo" => &["undo", ID],
+            "conversation/fork" => &["fork", ID],
+            "conversation/edit" => &["edit", ID, "--at", "cp.x", "again"],
             other => panic!("{other}"),
         }
     };

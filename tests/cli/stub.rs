@@ -21,7 +21,7 @@ pub(crate) const GET_RESULT: &str = r#"{"conversation": {"id":"5d0c2a4e-7f61-4b0
 
 /// The calls that can take long, and how far each has come as `daemon/work` tells it, in MiB of [`WORK_MIB`]. Each is
 /// answered when that was asked three times; a list of transcripts only where the query is [`HELD`].
-pub(crate) const WORK: [(&str, u64); 7] = [
+pub(crate) const WORK: [(&str, u64); 15] = [
     ("conversation/export", 1),
     ("conversation/import", 2),
     ("conversation/adopt", 3),
@@ -29,6 +29,14 @@ pub(crate) const WORK: [(&str, u64); 7] = [
     ("conversation/history", 5),
     ("conversation/checkpoints", 6),
     ("transcript/list", 7),
+    ("conversation/move", 1),
+    ("transcript/move", 2),
+    ("transcript/undo", 3),
+    ("transcript/keep", 4),
+    ("transcript/restore", 5),
+    ("conversation/undo", 6),
+    ("conversation/fork", 7),
+    ("conversation/edit", 1),
 ];
 
 /// See [`WORK`].
@@ -154,13 +162,27 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         ("transcript/check", r#"{"findings":[]}"#),
         ("conversation/history", r#"{"messages":[]}"#),
         ("conversation/checkpoints", r#"{"checkpoints":[]}"#),
+        ("conversation/move", r#"{"plan":[],"moved":0}"#),
+        ("transcript/move", r#"{"plan":[],"moved":0}"#),
+        ("transcript/undo", r#"{"plan":[],"moved":0}"#),
+        ("transcript/keep", r#"{"kept":[],"enabled":true}"#),
+        ("transcript/restore", r#"{"restored":[]}"#),
+        ("conversation/undo", &undo_result()),
+        ("conversation/fork", &fork_result()),
     ] {
+        let result = result.to_owned();
         module
-            .register_async_method(method, move |params, shared, _| async move {
-                held(&shared, method, params.parse()?, result).await
+            .register_async_method(method, move |params, shared, _| {
+                let result = result.clone();
+                async move { held(&shared, method, params.parse()?, &result).await }
             })
             .unwrap();
     }
+    module
+        .register_async_method("conversation/edit", |params, shared, _| async move {
+            edited(&shared, params.parse()?).await
+        })
+        .unwrap();
     module
         .register_method("daemon/work", |params, shared, _| {
             shared.arrived("daemon/work", params.parse().unwrap_or_default());
@@ -231,6 +253,18 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         )
         .unwrap();
     module
+}
+
+/// Answers an edit once `daemon/work` was asked often enough, with its turn.
+async fn edited(shared: &Shared, params: Value) -> Result<Box<RawValue>, ErrorObjectOwned> {
+    let prompt = params["prompt"].clone();
+    let turn = turn("end_turn", &Value::Null);
+    let answer = json!({"turn": turn, "fidelity": "full", "dropped": 0});
+    let answer = held(shared, "conversation/edit", params, &answer.to_string()).await?;
+    let accepted = json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": prompt});
+    shared.emit(accepted).await;
+    shared.emit(json!({"type": "turnEnded", "turn": turn})).await;
+    Ok(answer)
 }
 
 /// Answers once `daemon/work` was asked often enough.
@@ -338,6 +372,18 @@ fn envelope(event: &Value) -> Box<RawValue> {
     let envelope =
         json!({"conversationId": ID, "cursor": "e1:1", "at": "2026-11-03T10:00:00Z", "event": event});
     serde_json::value::to_raw_value(&envelope).unwrap()
+}
+
+fn undo_result() -> String {
+    let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+    let link = json!({"upstreamId": "up-1", "agent": "loopback", "cwd": "/home/u/project", "reason": "undone",
+        "relation": "carries", "turns": 1, "written": true, "at": "2026-11-03T10:00:00Z"});
+    json!({"conversation": conversation["conversation"], "link": link, "dropped": 1}).to_string()
+}
+
+fn fork_result() -> String {
+    let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+    json!({"conversation": conversation["conversation"], "fidelity": "full"}).to_string()
 }
 
 fn list_result() -> String {

@@ -293,11 +293,16 @@ async fn while_it_forks() {
             let mut scene = Scene::begun(&daemon, &gate).await;
             let fork = json!({"inPlace": in_place});
             let forked = scene.begin_held("session/fork", "conversation/fork", fork).await;
+            let list = scene.app.call("daemon/work", json!({})).await.unwrap();
+            let told = (&list["work"][0]["method"], &list["work"][0]["conversationId"]);
+            assert_eq!(told, (&json!("conversation/fork"), &json!(scene.id)), "{list}");
             let dead = scene.kill(victim);
             let answer = scene.answer(forked).await["result"].take();
             assert_eq!(answer["fidelity"], "full", "{answer}");
             let branch = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
             assert_eq!(branch == scene.id, in_place);
+            let list = scene.app.call("daemon/work", json!({})).await.unwrap();
+            assert_eq!(list, json!({"work": []}));
             assert_eq!(scene.app.remembered(branch).await, ["first"]);
             if in_place {
                 scene.said.push("[[recall]]".to_owned());

@@ -54,6 +54,7 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
         on_question: options.on_question,
         reads_stdin,
         method: "conversation/edit",
+        reads_first: true,
     };
     let followed = follow(context, &daemon, conversation.clone(), &prompt, following, call).await;
     let answer = edited.into_inner();

@@ -9,6 +9,7 @@ use crate::cli::args::{Fork, New, Rename};
 use crate::cli::exit::Exit;
 use crate::cli::output::DIM;
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Makes a conversation and prints its id.
@@ -57,17 +58,16 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
         Some(at) => Some(place(&daemon, &conversation, at).await?),
         None => None,
     };
-    let answer = daemon
-        .fork(
-            conversation,
-            options.in_place.then_some(true),
-            at,
-            None,
-            options.title,
-            None,
-            None,
-        )
-        .await?;
+    let call = daemon.fork(
+        conversation,
+        options.in_place.then_some(true),
+        at,
+        None,
+        options.title,
+        None,
+        None,
+    );
+    let answer = watched(context.output, &daemon, "conversation/fork", call).await?;
     if context.output.json {
         context.answer(&daemon, "conversation/fork")?;
         return Ok(Exit::Done);

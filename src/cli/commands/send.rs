@@ -22,6 +22,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::progress::Watch;
 use crate::cli::question::Person;
 
 /// The longest prompt that is read from standard input: below what the daemon takes in one line by default, with
@@ -51,6 +52,8 @@ pub(super) struct Following {
     pub(super) reads_stdin: bool,
     /// The method that runs it.
     pub(super) method: &'static str,
+    /// Whether much may have to be read before the turn begins, so that a bar is shown until then.
+    pub(super) reads_first: bool,
 }
 
 /// Sends a prompt and follows the turn to its end.
@@ -74,6 +77,7 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
         on_question: options.on_question,
         reads_stdin,
         method: "conversation/prompt",
+        reads_first: false,
     };
     follow(context, &daemon, conversation, &prompt, following, answer).await
 }
@@ -105,6 +109,7 @@ pub(super) async fn follow(
         on_question,
         reads_stdin,
         method,
+        reads_first,
     } = following;
     let mut interrupts = interrupts()?;
     // Subscribed first, so that nothing of the turn is missed.
@@ -112,6 +117,10 @@ pub(super) async fn follow(
     let json = context.output.json;
     let nobody = json || on_question.is_some();
     let person = if nobody { None } else { Person::find(!reads_stdin) };
+    let mut watch = match reads_first {
+        true => Watch::of(context.output, daemon, method),
+        false => None,
+    };
     let mut view = View::new(
         daemon,
         context.output,
@@ -133,18 +142,25 @@ pub(super) async fn follow(
         tokio::select! {
             biased;
             followed = follower.next(), if !own.ended || result.is_none() => {
+                watch.iter_mut().for_each(Watch::hide);
                 let followed = followed.map_err(|problem| lost(problem, &conversation))?;
                 if json {
                     view.raw(&followed.raw)?;
                 }
                 own.follow(&followed, prompt, queue, &mut view, json)?;
+                if own.id.is_some() || view.asks() {
+                    watch = None;
+                }
                 view.unattended().await?;
             }
+            () = shown(&mut watch), if watch.is_some() => {}
             ended = &mut answer, if result.is_none() => {
+                watch = None;
                 result = Some(ended.map_err(|error| lost(error.into(), &conversation)));
             }
             line = view.typed(), if view.asks() => view.take_line(line).await?,
             _ = interrupts.recv() => {
+                watch = None;
                 view.end_turn()?;
                 if cancelling.is_some() {
                     return Err(Problem::new(Exit::Failed, "left before the turn has ended")
@@ -183,6 +199,14 @@ pub(super) async fn follow(
 async fn finished<F: Future + Unpin>(call: &mut Option<F>) -> F::Output {
     match call {
         Some(call) => call.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Shows how far a call has come, where that is watched.
+async fn shown(watch: &mut Option<Watch<'_>>) {
+    match watch {
+        Some(watch) => watch.show().await,
         None => std::future::pending().await,
     }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Map;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
@@ -29,7 +30,7 @@ use crate::conversation::repairing::{self, Done, RepairRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
-use crate::conversation::work::Progress;
+use crate::conversation::work::{Begun, Progress};
 use crate::store::{Change, ConversationRecord, CutPrompt};
 use crate::transcript::moving::Moving;
 
@@ -95,6 +96,7 @@ impl Actor {
                 busy,
                 min_fidelity,
             } => {
+                let begun = self.begun("conversation/fork");
                 let request = BranchRequest {
                     record: self.model.record.clone(),
                     from,
@@ -102,10 +104,13 @@ impl Actor {
                     cwd,
                     busy,
                     min_fidelity,
+                    progress: begun.progress(),
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {
-                    JobDone::Branched(job, branch.await.map(Box::new))
+                    let branched = branch.await;
+                    drop(begun);
+                    JobDone::Branched(job, branched.map(Box::new))
                 }));
             }
             Effect::Edit {
@@ -113,15 +118,19 @@ impl Actor {
                 at,
                 min_fidelity,
             } => {
+                let begun = self.begun("conversation/edit");
                 let request = EditRequest {
                     record: self.model.record.clone(),
                     at,
                     min_fidelity,
+                    progress: begun.progress(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
-                self.job = Some(Box::pin(
-                    async move { JobDone::Edited(job, edit.await.map(Box::new)) },
-                ));
+                self.job = Some(Box::pin(async move {
+                    let edited = edit.await;
+                    drop(begun);
+                    JobDone::Edited(job, edited.map(Box::new))
+                }));
             }
             Effect::LookBack { job } => self.look_back(job),
             Effect::Move {
@@ -444,6 +453,12 @@ impl Actor {
             }
             JobDone::Closed(job, has_ended)
         }));
+    }
+
+    /// Puts a call of this conversation on the list of those that take long. It comes to its end also when the daemon stops.
+    fn begun(&self, method: &'static str) -> Begun {
+        let works = &self.services.works;
+        works.begin(method, Some(self.model.record.id), CancellationToken::new())
     }
 
     /// Takes the files into another folder, once nobody of ours has them open.

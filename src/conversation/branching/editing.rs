@@ -18,6 +18,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::history::History;
 use crate::conversation::services::{Services, now};
 use crate::conversation::upstream::{self, Opening, UntoldCopy, UpstreamSession};
+use crate::conversation::work::Progress;
 use crate::store::ConversationRecord;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
 use crate::transcript::preamble::{Missing, TURN_LIMIT, preamble};
@@ -30,6 +31,8 @@ pub(in crate::conversation) struct EditRequest {
     pub at: PlaceRef,
     /// The least that the branch has to keep.
     pub min_fidelity: Fidelity,
+    /// Where is counted what is read.
+    pub progress: Arc<Progress>,
 }
 
 /// A branch before its session is open.
@@ -50,7 +53,7 @@ pub(in crate::conversation) async fn edit(
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.record.cwd)?;
     let (record, at) = (request.record.clone(), request.at.clone());
-    let left = blocking(&services, &entry, move |services, entry| {
+    let left = blocking(&services, &entry, &request.progress, move |services, entry| {
         places::before_turn(services, entry, &record, &at)
     });
     let Left { place, dropped } = left.await?;
@@ -72,6 +75,7 @@ pub(in crate::conversation) async fn edit(
         busy: false,
         min_fidelity: request.min_fidelity,
         record: request.record.clone(),
+        progress: Arc::clone(&request.progress),
     };
     refuse_too_little(&services, &entry, &as_branch).await?;
     let cut = match branch_at(&services, &entry, &as_branch, &place).await {
@@ -82,7 +86,7 @@ pub(in crate::conversation) async fn edit(
         Ok(done) => done,
         Err(error) if request.min_fidelity <= Fidelity::Text && is_lasting(&error) => {
             // Told in words is better than not at all, as long as that is said.
-            let told = retell(&services, &entry, &request.record, &place, &error).await;
+            let told = retell(&services, &entry, &request, &place, &error).await;
             told.map_err(|()| error)?
         }
         Err(error) => return Err(error),
@@ -178,12 +182,13 @@ async fn climb(
 async fn retell(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
-    record: &ConversationRecord,
+    request: &EditRequest,
     place: &Place,
     why: &ConversationError,
 ) -> Result<(Made, Opened, UpstreamSession), ()> {
+    let record = &request.record;
     let until = place.end.until.clone();
-    let told = blocking(services, entry, move |services, _| {
+    let told = blocking(services, entry, &request.progress, move |services, _| {
         let at: Option<CheckpointRef> = until.as_str().parse().ok();
         let Some(at) = at else { return Ok(None) };
         let mut history = History::of_place(services, &until, &at)?;

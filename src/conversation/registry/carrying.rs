@@ -30,12 +30,12 @@ impl Registry {
     /// How far long calls have come.
     #[must_use]
     pub fn work(&self) -> Vec<Work> {
-        self.works.told()
+        self.services.works.told()
     }
 
     /// Puts a call on the list of those that take long.
     pub(super) fn begun(&self, method: &'static str, conversation: Option<ConversationId>) -> Begun {
-        self.works.begin(method, conversation, self.stop.clone())
+        self.services.works.begin(method, conversation, self.stop.clone())
     }
 
     /// Exports a conversation as it stands. The work ends when the caller leaves.

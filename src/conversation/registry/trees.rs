@@ -417,6 +417,7 @@ impl Registry {
         }
         // Also when the daemon is about to stop.
         let begun = self
+            .services
             .works
             .begin("transcript/undo", None, CancellationToken::new());
         for part in known.begun.parts.iter().rev() {

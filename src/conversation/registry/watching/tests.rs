@@ -211,6 +211,7 @@ fn registry(data: &Path, root: &Path) -> Arc<Registry> {
         copies: CopyNotes::below(data),
         wakings: Wakings::new(1),
         keeper: Keeper::new(data.join("kept"), KeepRules::default()),
+        works: Arc::default(),
     }))
 }
 
