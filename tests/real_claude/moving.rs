@@ -256,7 +256,7 @@ fn what_a_fork_borrows_outlives_its_source() {
         .any(|folder| !beside.join(folder).is_dir())
     {
         assert!(begun.elapsed() < WAIT_LIMIT, "they do not come");
-        std::thread::yield_now();
+        bridge.get(fork);
     }
     let told = bridge.history(fork);
     let old = bridge.lab.transcript(&bridge.head(source)).expect("a transcript");
