@@ -22,7 +22,9 @@ pub(super) fn look_back(
     let undoing = undoing(&lineage, record.chain.links());
     match &undoing {
         Some(Undoing::Move { cwd }) => {
-            if let Some(id) = trees::took_along(&services.data, record, cwd) {
+            let took = trees::took_along(&services.data, record, cwd);
+            let took = took.map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
+            if let Some(id) = took {
                 return Err(ConversationError::PartOfTree {
                     undo_id: id.to_string(),
                 });

@@ -265,10 +265,15 @@ fn plan(
             .owners(&link.upstream_id, Some(&entry.transcript_root()))
             .map_err(|error| store_error(&error))?;
         let is_anothers = |owner: &&ConversationId| {
-            let other = services.store.conversation(**owner).ok().flatten();
-            // A deleted one has no say any more, and one that goes along goes with it.
-            let stays = other.filter(|other| other.deleted_at.is_none());
-            **owner != record.id && stays.is_some_and(|other| !destination.takes(&other, &link.upstream_id))
+            let has_a_say = match services.store.conversation(**owner) {
+                // A deleted one has none any more, and with one that goes along it goes too.
+                Ok(other) => other.is_some_and(|other| {
+                    other.deleted_at.is_none() && !destination.takes(&other, &link.upstream_id)
+                }),
+                // Nobody knows.
+                Err(_) => true,
+            };
+            **owner != record.id && has_a_say
         };
         if let Some(other) = owners.iter().find(is_anothers) {
             plan.left_out.push(format!(

@@ -233,9 +233,11 @@ impl TreeMove {
     }
 
     /// All that are known, in no order. One that cannot be read is told in the log.
-    pub(super) fn all(data: &Path) -> Vec<Self> {
-        let Ok(entries) = fs::read_dir(data.join(FOLDER)) else {
-            return Vec::new();
+    pub(super) fn all(data: &Path) -> io::Result<Vec<Self>> {
+        let entries = match fs::read_dir(data.join(FOLDER)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
         };
         let ids = entries
             .flatten()
@@ -247,7 +249,7 @@ impl TreeMove {
                 None
             }
         });
-        read.collect()
+        Ok(read.collect())
     }
 
     /// Since when it is as it is; none when nobody can tell.
@@ -264,8 +266,11 @@ impl TreeMove {
 }
 
 /// The move of a folder that took a conversation here from this one, unless it was undone.
-pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -> Option<Uuid> {
-    let moves = TreeMove::all(data).into_iter();
+///
+/// # Errors
+/// What the system answers.
+pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -> io::Result<Option<Uuid>> {
+    let moves = TreeMove::all(data)?.into_iter();
     let moves = moves.filter(|known| known.state == State::Done && known.begun.undoes.is_none());
     let took = moves.filter(|known| {
         let mut parts = known.begun.parts.iter();
@@ -275,7 +280,7 @@ pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -
         })
     });
     // Of several the last.
-    took.max_by_key(TreeMove::noted_at).map(|known| known.id)
+    Ok(took.max_by_key(TreeMove::noted_at).map(|known| known.id))
 }
 
 fn append(path: &Path, note: &Note) -> io::Result<()> {
@@ -346,7 +351,7 @@ mod tests {
         let begun = begun(&record("/w/old/a"));
         let mut made = TreeMove::begin(data.path(), begun.clone()).unwrap();
         let known = |state: Option<State>| {
-            let all = TreeMove::all(data.path());
+            let all = TreeMove::all(data.path()).unwrap();
             let told: Vec<_> = all
                 .iter()
                 .map(|known| (known.begun.clone(), known.state))
@@ -373,12 +378,13 @@ mod tests {
         let mut taken = record("/w/old/a");
         let mut made = TreeMove::begin(data.path(), begun(&taken)).unwrap();
         taken.cwd = "/w/to/a".to_owned();
-        assert_eq!(took_along(data.path(), &taken, "/w/old/a"), None, "not done yet");
+        let took = |record: &_, from: &str| took_along(data.path(), record, from).unwrap();
+        assert_eq!(took(&taken, "/w/old/a"), None, "not done yet");
         made.note(State::Done).unwrap();
-        assert_eq!(took_along(data.path(), &taken, "/w/old/a"), Some(made.id));
-        assert_eq!(took_along(data.path(), &taken, "/elsewhere"), None);
-        assert_eq!(took_along(data.path(), &record("/w/to/a"), "/w/old/a"), None);
+        assert_eq!(took(&taken, "/w/old/a"), Some(made.id));
+        assert_eq!(took(&taken, "/elsewhere"), None);
+        assert_eq!(took(&record("/w/to/a"), "/w/old/a"), None);
         made.note(State::Undone).unwrap();
-        assert_eq!(took_along(data.path(), &taken, "/w/old/a"), None);
+        assert_eq!(took(&taken, "/w/old/a"), None);
     }
 }

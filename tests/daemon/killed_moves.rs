@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use bridge_protocol::error::BridgeError;
+
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::moved_trees::{move_tree, stray};
@@ -44,6 +46,30 @@ fn is_reached(reached: Reached, data: &Path, old: usize) -> bool {
     }
 }
 
+/// Waits until a move has come so far; whether it had not ended by then. `old` files of the agent were there before.
+async fn is_in_time<T: std::fmt::Debug>(
+    home: &Home,
+    reached: Reached,
+    old: usize,
+    moving: impl Future<Output = Result<T, BridgeError>>,
+) -> bool {
+    let data = home.data();
+    let watched = Watched::below(&data);
+    let so_far = move || is_reached(reached, &data, old).then_some(());
+    let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the move", so_far));
+    tokio::select! {
+        biased;
+        answer = moving => {
+            answer.unwrap();
+            false
+        }
+        found = so_far => {
+            found.unwrap();
+            true
+        }
+    }
+}
+
 /// D7: whenever it ends, each file is in one place, whole, and the conversation goes on with all of them.
 #[tokio::test]
 async fn a_move_that_is_killed_is_done_or_taken_back() {
@@ -73,23 +99,7 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
             fs::write(path, format!("{number}")).unwrap();
         }
         let before = agents_files(&home);
-        let data = home.data();
-        let watched = Watched::below(&data);
-        let count = before.len();
-        let so_far = move || is_reached(reached, &data, count).then_some(());
-        let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the move", so_far));
-        let in_time = tokio::select! {
-            biased;
-            answer = move_to(&app, id, &new) => {
-                answer.unwrap();
-                false
-            }
-            found = so_far => {
-                found.unwrap();
-                true
-            }
-        };
-        interrupted += usize::from(in_time);
+        interrupted += usize::from(is_in_time(&home, reached, before.len(), move_to(&app, id, &new)).await);
         drop(app);
         daemon.kill();
 
@@ -154,23 +164,8 @@ async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
             );
         }
         let before = agents_files(&home);
-        let data = home.data();
-        let watched = Watched::below(&data);
-        let count = before.len();
-        let so_far = move || is_reached(reached, &data, count).then_some(());
-        let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the move", so_far));
-        let in_time = tokio::select! {
-            biased;
-            answer = move_tree(&app, &old, &new) => {
-                answer.unwrap();
-                false
-            }
-            found = so_far => {
-                found.unwrap();
-                true
-            }
-        };
-        interrupted += usize::from(in_time);
+        let moving = move_tree(&app, &old, &new);
+        interrupted += usize::from(is_in_time(&home, reached, before.len(), moving).await);
         drop(app);
         daemon.kill();
 

@@ -11,6 +11,7 @@ use bridge_protocol::link::{LineageReason, LinkReason};
 use bridge_protocol::transcript::TreeMoveAnswer;
 use serde_json::{Value, json};
 
+use crate::codex::{ROOT, ROOT_ID, rollout};
 use crate::home::Home;
 use crate::moving::agents_files;
 use crate::support::{App, refused};
@@ -498,4 +499,23 @@ async fn what_the_agent_remembers_of_a_project_goes_along() {
     assert!(!memory(&old).join("MEMORY.md").exists());
     undo_tree(&app, &moved.undo_id.unwrap()).await.unwrap();
     assert_eq!(agents_files(&home), before);
+}
+
+/// Codex finds a rollout wherever it ran: what is no conversation's stays, and is told, not left out in silence.
+#[tokio::test]
+async fn sessions_that_their_agent_finds_by_id_stay_and_are_told() {
+    let home = crate::codex::home();
+    crate::codex::write(&rollout(&home, ROOT_ID), ROOT);
+    let new = home.folder_named("new");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let answer = move_tree(&app, "/home/u/project", &new).await.unwrap();
+    assert_eq!((answer.plan.len(), answer.moved, answer.undo_id), (0, 0, None));
+    assert_eq!(answer.left_out.len(), 1);
+    assert!(
+        answer.left_out[0].contains("1 of codex's sessions"),
+        "{:?}",
+        answer.left_out
+    );
+    assert!(rollout(&home, ROOT_ID).exists());
 }

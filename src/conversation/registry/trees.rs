@@ -165,7 +165,7 @@ impl Registry {
         let call = move || {
             let work = async move {
                 let _turn = registry.moving_trees.lock().await;
-                if let Some(answer) = registry.answered(asked.as_ref())? {
+                if let Some(answer) = registry.answered(asked.as_ref()).await? {
                     return Ok(answer);
                 }
                 registry.finish_underway().await?;
@@ -177,10 +177,10 @@ impl Registry {
     }
 
     /// What an earlier call with this key has done, whose answer a kill kept from being noted.
-    fn answered(&self, request: Option<&Request>) -> Result<Option<TreeMoveAnswer>, ConversationError> {
+    async fn answered(&self, request: Option<&Request>) -> Result<Option<TreeMoveAnswer>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
         let asked = Asked::from(request);
-        let known = TreeMove::all(&self.services.data).into_iter();
+        let known = self.known_trees().await?.into_iter();
         let mut known = known.filter(|known| known.state != State::Underway);
         let same = known.find(|known| known.begun.asked.as_ref().is_some_and(|one| one.id == asked.id));
         match same {
@@ -199,7 +199,7 @@ impl Registry {
         if let Err(error) = self.finish_underway().await {
             tracing::error!(%error, "the next move of a folder, and the next start, try again");
         }
-        for known in self.known_trees().await {
+        for known in self.known_trees().await.unwrap_or_default() {
             match (known.state, known.begun.undoes) {
                 (State::Underway, _) => {}
                 _ if is_old(&known) => known.forget(),
@@ -209,15 +209,15 @@ impl Registry {
         }
     }
 
-    async fn known_trees(&self) -> Vec<TreeMove> {
+    async fn known_trees(&self) -> Result<Vec<TreeMove>, ConversationError> {
         let services = Arc::clone(&self.services);
         let known = tokio::task::spawn_blocking(move || TreeMove::all(&services.data)).await;
-        known.unwrap_or_default()
+        written(known)
     }
 
     /// Takes back what an earlier move has left half way.
     async fn finish_underway(self: &Arc<Self>) -> Result<(), ConversationError> {
-        for known in self.known_trees().await {
+        for known in self.known_trees().await? {
             if known.state == State::Underway {
                 tracing::info!(id = %known.id, "a move of a folder that was cut short is taken back");
                 let back = self.take_back(known, None).await;
@@ -258,22 +258,23 @@ impl Registry {
         let _making = self.creating.lock().await;
         let (mut tree, mut planned) = self.planned(wanted).await?;
         let mut held = Held::none(self);
-        while let Some(id) = held.missing(planned.parts.iter().map(|part| part.conversation_id)) {
-            if let Err(error) = held.hold(id).await {
-                held.release().await;
-                return Err(of_conversation(id, error));
+        loop {
+            let missing = held.missing(planned.parts.iter().map(|part| part.conversation_id));
+            if missing.is_empty() {
+                break;
             }
-            if held
-                .missing(planned.parts.iter().map(|part| part.conversation_id))
-                .is_none()
-            {
-                // What they did until they were held counts too.
-                match self.planned(wanted).await {
-                    Ok(again) => (tree, planned) = again,
-                    Err(error) => {
-                        held.release().await;
-                        return Err(error);
-                    }
+            for id in missing {
+                if let Err(error) = held.hold(id).await {
+                    held.release().await;
+                    return Err(of_conversation(id, error));
+                }
+            }
+            // What they did until they were held counts too.
+            match self.planned(wanted).await {
+                Ok(again) => (tree, planned) = again,
+                Err(error) => {
+                    held.release().await;
+                    return Err(error);
                 }
             }
         }
@@ -283,6 +284,7 @@ impl Registry {
             ..TreeMoveAnswer::default()
         };
         if planned.parts.is_empty() && planned.rest.is_empty() {
+            held.release().await;
             return Ok(answer);
         }
         let files = answer.plan.iter().filter(|one| one.kind != MovedKind::Metadata);

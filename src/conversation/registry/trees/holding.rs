@@ -1,5 +1,6 @@
 //! Conversations that take nothing on while they go to another folder together.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,20 +16,20 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Those that are held, until this is released or dropped.
 pub(super) struct Held {
     registry: Arc<Registry>,
-    ids: Vec<ConversationId>,
+    ids: HashSet<ConversationId>,
 }
 
 impl Held {
     pub(super) fn none(registry: &Arc<Registry>) -> Self {
         Self {
             registry: Arc::clone(registry),
-            ids: Vec::new(),
+            ids: HashSet::new(),
         }
     }
 
-    /// The first of these that is not held.
-    pub(super) fn missing(&self, mut ids: impl Iterator<Item = ConversationId>) -> Option<ConversationId> {
-        ids.find(|id| !self.ids.contains(id))
+    /// Those of these that are not held.
+    pub(super) fn missing(&self, ids: impl Iterator<Item = ConversationId>) -> Vec<ConversationId> {
+        ids.filter(|id| !self.ids.contains(id)).collect()
     }
 
     /// Has another one take nothing more on.
@@ -38,7 +39,7 @@ impl Held {
     pub(super) async fn hold(&mut self, id: ConversationId) -> Result<(), ConversationError> {
         let answer = self.registry.call(id, Call::Hold, None)?.await;
         answer.unwrap_or(Err(ConversationError::Lost))?;
-        self.ids.push(id);
+        self.ids.insert(id);
         Ok(())
     }
 
@@ -59,7 +60,7 @@ impl Drop for Held {
     }
 }
 
-async fn release(registry: &Arc<Registry>, ids: Vec<ConversationId>) {
+async fn release(registry: &Arc<Registry>, ids: HashSet<ConversationId>) {
     for id in ids {
         // One with a full mailbox has others to answer first.
         while let Err(ConversationError::Busy(_)) = match registry.call(id, Call::Release, None) {
