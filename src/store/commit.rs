@@ -71,6 +71,8 @@ pub(super) enum Job {
         change: Box<Change>,
         answer: oneshot::Sender<Result<Sequence, StoreError>>,
     },
+    /// A reader found that the trees have failed.
+    Probe,
     Shutdown {
         answer: oneshot::Sender<Result<(), StoreError>>,
     },
@@ -140,6 +142,7 @@ impl Writer {
             while let Some(job) = next {
                 match job {
                     Job::Commit { change, answer } => group.push((*change, answer)),
+                    Job::Probe => self.is_doubtful = true,
                     Job::Shutdown { answer } => {
                         stop = Some(answer);
                         break;
@@ -156,6 +159,7 @@ impl Writer {
         while let Ok(job) = line.try_recv() {
             match job {
                 Job::Commit { answer, .. } => give(answer, Err(StoreError::Closed)),
+                Job::Probe => {}
                 Job::Shutdown { answer } => drop(answer.send(Err(StoreError::Closed))),
             }
         }
@@ -221,10 +225,12 @@ impl Writer {
     }
 
     /// Makes changes durable together, in their order. A change that cannot be written down fails alone; what fails in
-    /// writing fails for all.
+    /// writing fails for all. Without changes it sees to trees that are in doubt.
     pub(super) fn commit(&mut self, group: Vec<(Change, Answer)>) {
         let mut waiting = group.into_iter();
-        while waiting.len() > 0 {
+        let mut looked_after = !self.is_doubtful;
+        while waiting.len() > 0 || !looked_after {
+            looked_after = true;
             let mut answers = Vec::new();
             self.probe();
             let outcome = match self.mend() {
@@ -278,6 +284,11 @@ impl Writer {
                     apply::apply(&mut draft, &mut mark, &entry)?;
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
+                }
+                // Not this change but the trees: told by what reads them first, and seen to before the next change.
+                Err(error @ (StoreError::Database { .. } | StoreError::OutOfService)) => {
+                    give(answer, Err(error.clone()));
+                    return Err(error);
                 }
                 Err(error) => give(answer, Err(error)),
             }

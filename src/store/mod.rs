@@ -199,7 +199,7 @@ impl Store {
     /// # Errors
     /// When the record, or a body that it names, cannot be read.
     pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
-        self.shared.conversation(id)
+        self.watched(self.shared.conversation(id))
     }
 
     /// The conversation that a name leads to: its whole id, a prefix of it, or an upstream id that it ever held.
@@ -222,7 +222,7 @@ impl Store {
         upstream_id: &UpstreamId,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        self.shared.owners(upstream_id, root)
+        self.watched(self.shared.owners(upstream_id, root))
     }
 
     /// Conversations by the time of their last change, newest first, without deleted ones; those behind a cursor, or all.
@@ -249,7 +249,7 @@ impl Store {
         after: Option<RecentCursor>,
         limit: usize,
     ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
-        self.shared.recent_page(after, limit)
+        self.watched(self.shared.recent_page(after, limit))
     }
 
     /// One step of a look through all conversations behind a cursor, newest first, without deleted ones: ids of those
@@ -265,7 +265,7 @@ impl Store {
         limit: usize,
         fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
     ) -> Result<Looked, StoreError> {
-        self.shared.look(after, limit, fits)
+        self.watched(self.shared.look(after, limit, fits))
     }
 
     /// The lineage of a conversation behind a `seq` (0: from the beginning), oldest first, `limit` entries at most.
@@ -278,7 +278,7 @@ impl Store {
         after_seq: u64,
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
-        self.shared.lineage(id, after_seq, limit)
+        self.watched(self.shared.lineage(id, after_seq, limit))
     }
 
     /// The whole lineage of a conversation, oldest first.
@@ -286,7 +286,7 @@ impl Store {
     /// # Errors
     /// When an entry cannot be read.
     pub fn lineage_all(&self, id: ConversationId) -> Result<Vec<LineageEntry>, StoreError> {
-        self.shared.lineage(id, 0, usize::MAX)
+        self.watched(self.shared.lineage(id, 0, usize::MAX))
     }
 
     /// What is remembered of a request; without a conversation, of one that makes a conversation.
@@ -298,7 +298,7 @@ impl Store {
         conversation_id: Option<ConversationId>,
         request_id: &RequestId,
     ) -> Result<Option<RequestRecord>, StoreError> {
-        self.shared.request(conversation_id, request_id)
+        self.watched(self.shared.request(conversation_id, request_id))
     }
 
     /// All processes that are remembered.
@@ -306,7 +306,7 @@ impl Store {
     /// # Errors
     /// When a record cannot be read.
     pub fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
-        self.shared.processes()
+        self.watched(self.shared.processes())
     }
 
     /// The conversations that are not idle: with a pending turn, an open question or a continuation that is due, or
@@ -315,7 +315,7 @@ impl Store {
     /// # Errors
     /// When the index cannot be read.
     pub fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
-        self.shared.unfinished()
+        self.watched(self.shared.unfinished())
     }
 
     /// How many conversations there are, without deleted ones. Reads one number.
@@ -356,6 +356,17 @@ impl Store {
                 thread: Mutex::new(Some(thread)),
             }),
         })
+    }
+
+    /// What a reader gets. Where the trees have failed the thread hears of it, so that others take their place although
+    /// nothing is committed.
+    fn watched<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        if matches!(read, Err(StoreError::Database { .. }))
+            && let Err(error) = self.enter(Job::Probe)
+        {
+            tracing::warn!(%error, "the database has failed, and is looked after with the next change");
+        }
+        read
     }
 
     /// Takes a place in line, at once or not at all: who had to wait for one could be overtaken by a later change.

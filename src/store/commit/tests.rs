@@ -156,6 +156,42 @@ fn a_database_that_failed_is_built_anew_with_the_next_change() {
     assert_eq!(opened.mark.conversations, 4);
 }
 
+/// sled writes by itself as well, and says that this failed to whoever asks it next, also to one who reads.
+#[test]
+fn a_database_whose_failure_is_met_by_a_read_is_replaced_before_the_next_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
+    drop(std::mem::replace(
+        &mut *shared.keyspace_to_replace(),
+        Keyspace::Closed,
+    ));
+    assert!(commit(&mut writer, vec![change(record(2, 1))])[0].is_err());
+    assert!(shared.figures().failure.is_some());
+    assert!(commit(&mut writer, vec![change(record(3, 1))])[0].is_ok());
+    assert!(shared.figures().failure.is_none());
+    assert_eq!(shared.figures().conversations, 2);
+    assert!(shared.conversation(id(1)).unwrap().is_some());
+    assert!(shared.conversation(id(2)).unwrap().is_none());
+}
+
+#[test]
+fn a_database_that_a_reader_found_failed_is_replaced_although_nothing_is_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
+    drop(std::mem::replace(
+        &mut *shared.keyspace_to_replace(),
+        Keyspace::Closed,
+    ));
+    let (line, jobs) = mpsc::channel(2);
+    line.try_send(Job::Probe).unwrap();
+    drop(line);
+    writer.run(jobs, None);
+    assert!(shared.conversation(id(1)).unwrap().is_some());
+    assert!(shared.figures().failure.is_none());
+}
+
 #[test]
 fn while_a_database_cannot_be_built_changes_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::find::Found;
 use super::{Format, ShelfEntry};
@@ -16,6 +16,10 @@ use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, Transcri
 
 /// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
 const THREADS: usize = 2;
+
+/// By how much the time of a file lies behind that of what was just written to it: file systems keep it in steps, from a
+/// tick of the kernel to two seconds (FAT).
+const FILE_TIME_STEP: SignedDuration = SignedDuration::from_secs(2);
 
 /// What one thread reads into, from file to file.
 #[derive(Default)]
@@ -96,7 +100,9 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
         path: Arc::from(found.path.as_path()),
         bytes: found.stat.identity.bytes,
         // No record is younger than its file, whatever it says of itself.
-        updated_at: told.map_or(modified, |told| told.min(modified)),
+        updated_at: told
+            .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
+            .unwrap_or(modified),
         title: summary.title.or(summary.last_prompt).unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,

@@ -1,6 +1,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use jiff::SignedDuration;
+
 use super::*;
 
 const PROMPT: &str = r#"{"type":"user","uuid":"u1","cwd":"/home/u/project","timestamp":"2020-11-03T12:00:00.000Z","origin":{"kind":"human"},"message":{"content":"hello"}}"#;
@@ -254,6 +256,30 @@ fn a_large_file_is_read_at_its_ends() {
     let dated = |entry: &&Arc<ShelfEntry>| ["far", "near"].contains(&entry.upstream_id.as_str());
     for entry in shelf.behind(None).filter(dated) {
         assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:09Z");
+    }
+}
+
+#[test]
+fn a_record_of_the_time_to_come_is_as_old_as_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    write(root, "projects/-a/s1.jsonl", PROMPT);
+    let written: Timestamp = "2020-11-03T12:00:00Z".parse().expect("a time");
+    for (behind, told) in [
+        // The clock of files goes in steps.
+        (SignedDuration::from_millis(3), written),
+        (
+            SignedDuration::from_hours(1),
+            written - SignedDuration::from_hours(1),
+        ),
+    ] {
+        let file = fs::File::options()
+            .write(true)
+            .open(root.join("projects/-a/s1.jsonl"))
+            .expect("the file");
+        file.set_modified((written - behind).into()).expect("its time");
+        let shelf = scanned(root, Format::Claude);
+        assert_eq!(shelf.behind(None).next().expect("s1").updated_at, told);
     }
 }
 
