@@ -34,6 +34,15 @@ const TYPED: &str = "history.jsonl";
 /// What names the folder in each of its lines.
 pub(super) const PROJECT: &str = "project";
 
+/// The folder with one of each background task's, in which [`JOB`] says where that runs.
+const JOBS: &str = "jobs";
+
+/// See [`JOBS`].
+const JOB: &str = "state.json";
+
+/// What names a folder in it.
+const JOB_FOLDERS: [&str; 3] = ["cwd", "originCwd", "worktreePath"];
+
 /// The largest of these files that is held to be rewritten, in bytes. They are of some megabytes.
 const LIMIT_BYTES: u64 = 256 * 1024 * 1024;
 
@@ -58,7 +67,7 @@ pub fn plan_settings(
         // Where the folder has its usual place the settings lie beside it.
         files.extend(root.parent().map(|home| home.join(SETTINGS)));
     }
-    let (mut steps, mut left_out) = (Vec::new(), Vec::new());
+    let (mut steps, mut left_out) = (Vec::new(), jobs_of(root, folders)?);
     for file in files {
         // What a link leads to is changed, and the link stays.
         let file = match fs::canonicalize(&file) {
@@ -98,6 +107,41 @@ pub fn plan_settings(
         });
     }
     Ok((steps, left_out))
+}
+
+/// What names a folder that goes and is left alone: the state of background tasks, which their own process writes.
+fn jobs_of(root: &Path, folders: &[(String, String)]) -> Result<Vec<String>, TranscriptError> {
+    let jobs = root.join(JOBS);
+    let entries = match fs::read_dir(&jobs) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(TranscriptError::io("read the folder", &jobs)(error)),
+    };
+    let relocation = Relocation {
+        folders: folders.to_vec(),
+        ..Relocation::default()
+    };
+    let mut told = Vec::new();
+    for entry in entries.flatten() {
+        let file = entry.path().join(JOB);
+        // One that cannot be read, or is none, names nothing that is known.
+        let state = fs::read_to_string(&file).unwrap_or_default();
+        let Some(members) = Members::parse(&state) else {
+            continue;
+        };
+        let mut named = JOB_FOLDERS.iter().filter_map(|name| members.get(name));
+        if let Some(old) = named
+            .filter_map(|value| lenient_text(value.get()))
+            .find(|old| relocation.folder(old).is_some_and(|new| new != *old))
+        {
+            told.push(format!(
+                "{} is a background task of the agent's and goes on naming {old}",
+                file.display()
+            ));
+        }
+    }
+    told.sort();
+    Ok(told)
 }
 
 /// Such a file with other folders; none when it cannot be read.

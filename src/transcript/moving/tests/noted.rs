@@ -91,3 +91,21 @@ fn a_link_to_the_agents_notes_stays_a_link_and_what_is_none_of_them_stays_as_it_
     assert!(steps.is_empty());
     assert!(left_out[0].contains("claude.json"), "{left_out:?}");
 }
+
+#[test]
+fn background_tasks_that_name_the_folder_are_told_and_left_alone() {
+    let stage = Stage::new();
+    let state = |cwd: &str| format!("{{\n  \"state\": \"done\",\n  \"originCwd\": \"{cwd}\"\n}}\n");
+    stage.put("../jobs/a1/state.json", &state(&format!("{OLD}/sub")));
+    stage.put("../jobs/b2/state.json", &state("/home/u"));
+    stage.put("../jobs/c3/state.json", "torn {");
+    stage.put("../jobs/pins.json", "[]");
+    let folders = [(OLD.to_owned(), NEW.to_owned())];
+    let (steps, left_out) = plan_settings(&stage.at(".."), &folders).unwrap();
+    assert!(steps.is_empty());
+    let [told] = &left_out[..] else {
+        panic!("{left_out:?}")
+    };
+    assert!(told.contains("jobs/a1/state.json is a background task"), "{told}");
+    assert!(told.ends_with(&format!("naming {OLD}/sub")), "{told}");
+}
