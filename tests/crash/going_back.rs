@@ -8,7 +8,7 @@ use crate::worker::Worker;
 
 /// The folders that conversations move between, below the first. Agents keep the transcripts of the last two in one folder,
 /// since both have one name there.
-pub(crate) const FOLDERS: [&str; 3] = ["", "/else-where", "/else.where"];
+pub(crate) const FOLDERS: [&str; 4] = ["", "/other", "/else-where", "/else.where"];
 
 /// How many of the last turns one is taken from to be replaced.
 const BACK: usize = 4;

@@ -13,6 +13,7 @@
 
 mod chain;
 mod client;
+mod files;
 mod going_back;
 mod home;
 #[path = "../support/in_order.rs"]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::files::GARBAGE;
 use crate::home::Home;
 use crate::ledger::text;
 use crate::worker::Worker;
@@ -102,7 +103,8 @@ fn transcripts(projects: &Path, told: &str) -> BTreeMap<String, PathBuf> {
 
 /// Whether each record can be read, and one that is no copy of another session's names this folder.
 fn is_whole(path: &Path, folder: Option<&str>) -> Result<(), String> {
-    for line in fs::read_to_string(path).unwrap().lines() {
+    let text = fs::read_to_string(path).unwrap();
+    for line in text.lines().filter(|line| *line != GARBAGE) {
         let record: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
         let cwd = record["cwd"].as_str().filter(|_| record["forkedFrom"].is_null());
         if cwd.is_some() && folder.is_some() && cwd != folder {

@@ -29,6 +29,7 @@ impl Worker {
         for ledger in &mut self.retired {
             verify_retired(&mut client, ledger);
         }
+        self.verify_tree(&mut client);
         self.make_as_begun(&mut client).expect("the daemon stays");
         for index in 0..self.active.len() {
             self.verify_active(&mut client, index, ending)
@@ -88,6 +89,7 @@ impl Worker {
                         "conversation/edit" => self.edited(index, &call.params, first),
                         "conversation/undo" => self.active[index].history_was_undone(&first["link"]),
                         "conversation/move" => self.moved(index, &call.params, first),
+                        "transcript/check" => self.active[index].saw_upstream(&first["repaired"]),
                         _ => {}
                     }
                     let again = self.ask(client, call.method, &call.params)?;

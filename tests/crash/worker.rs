@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Gone, Line};
+use crate::files::Tree;
 use crate::ledger::{Answered, Ledger, Unanswered};
 use crate::random::Random;
 use crate::rounds::Clock;
@@ -25,10 +26,12 @@ pub(crate) struct Worker {
     pub(crate) retired: Vec<Ledger>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) socket: PathBuf,
-    /// The folders that conversations work in; they begin in the first.
+    /// The folders that its conversations work in.
     pub(crate) folders: Vec<String>,
     /// What was asked for by a `new` that was not answered.
     making: Option<Value>,
+    /// A folder whose move was not answered.
+    pub(crate) tree: Option<Tree>,
     prompts: u64,
     keys: u64,
     pub(crate) figures: Figures,
@@ -50,6 +53,10 @@ pub(crate) struct Figures {
     pub(crate) undos: u64,
     /// Moves that took files along.
     pub(crate) moves: u64,
+    /// Moves of a folder that did.
+    pub(crate) trees: u64,
+    pub(crate) restored: u64,
+    pub(crate) repaired: u64,
 }
 
 impl Worker {
@@ -63,6 +70,7 @@ impl Worker {
             socket,
             folders,
             making: None,
+            tree: None,
             prompts: 0,
             keys: 0,
             figures: Figures::default(),
@@ -103,7 +111,10 @@ impl Worker {
         }
         let index = self.random.below(self.active.len());
         match self.random.below(100) {
-            0..=49 => self.prompt(client, index),
+            0..=42 => self.prompt(client, index),
+            43..=45 => self.move_tree(client),
+            46..=47 => self.lose_and_restore(client, index),
+            48..=49 => self.repair(client, index),
             50..=53 => self.edit(client, index),
             54..=56 => self.undo(client, index),
             57..=61 => self.move_to(client, index),
@@ -130,7 +141,8 @@ impl Worker {
 
     fn make(&mut self, client: &mut Client) -> Result<(), Gone> {
         let title = format!("made by {}", self.number);
-        let mut params = json!({"agent": "loopback", "cwd": self.folders[0], "title": title});
+        let folder = self.random.pick(&self.folders);
+        let mut params = json!({"agent": "loopback", "cwd": folder, "title": title});
         // Without a key a conversation whose answer was lost would be nobody's.
         self.keys += 1;
         params["requestId"] = json!(format!("new-{}-{}", self.number, self.keys));
