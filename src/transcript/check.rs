@@ -22,7 +22,7 @@ use bridge_protocol::check::{Finding, FindingKind};
 
 use super::claude::{ChainNoted, Index, Seen, Selection};
 use super::lines::LINE_LIMIT_BYTES;
-use super::scan::{Scanned, Scanner};
+use super::scan::{Records, Scanned};
 use lines::{CheckedLine, Place, each_line};
 use noted::{ITEMS_LIMIT, Said, SaidNoted};
 pub(super) use strange::{Strange, Stranges};
@@ -109,28 +109,14 @@ pub fn check(
 ///
 /// # Errors
 /// What the reader answers.
-pub(super) fn named_files(mut reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
-    let mut scanner = Scanner::<SaidNoted>::default();
+pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
+    let mut records = Records::<_, SaidNoted>::of(reader);
     let (mut named, mut has_more) = (BTreeSet::new(), false);
-    loop {
-        let piece = match reader.fill_buf() {
-            Ok(piece) => piece,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let is_over = piece.is_empty();
-        let (taken, ended) = scanner.feed(piece);
-        reader.consume(taken);
-        if (ended || is_over)
-            && let Scanned::Record(said) = scanner.finish()
-        {
-            named.extend(said.files);
-            has_more |= said.has_more;
-        }
-        if is_over {
-            return Ok((named, has_more));
-        }
+    while let Some((_, said)) = records.next_record()? {
+        named.extend(said.files);
+        has_more |= said.has_more;
     }
+    Ok((named, has_more))
 }
 
 /// A call of a tool, or the result of one, by a hash of the call's id.

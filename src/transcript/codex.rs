@@ -25,7 +25,7 @@ use memchr::memmem;
 
 use super::fields::Fields;
 use super::record::line_text;
-use super::scan::{Scanned, Scanner};
+use super::scan::{Records, Scanned, Scanner};
 use super::summary::{Ends, TranscriptSummary, title_of};
 
 /// The type of the event that gives a session a name.
@@ -82,31 +82,12 @@ pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
 ///
 /// # Errors
 /// What the reader answers.
-pub fn read_meta(mut reader: impl BufRead) -> io::Result<Option<Meta>> {
-    let mut scanner = Scanner::<LineNoted>::default();
-    loop {
-        let piece = match reader.fill_buf() {
-            Ok(piece) => piece,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let is_over = piece.is_empty();
-        let (taken, ended) = scanner.feed(piece);
-        reader.consume(taken);
-        if !ended && !is_over {
-            continue;
-        }
-        match scanner.finish() {
-            Scanned::Record(note) => {
-                return Ok(match note.what {
-                    What::Meta(meta) => Some(*meta),
-                    _ => None,
-                });
-            }
-            _ if is_over => return Ok(None),
-            _ => {}
-        }
-    }
+pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
+    let first = Records::<_, LineNoted>::of(reader).next_record()?;
+    Ok(first.and_then(|(_, note)| match note.what {
+        What::Meta(meta) => Some(*meta),
+        _ => None,
+    }))
 }
 
 /// A piece of a turn, as the agent names it.

@@ -7,10 +7,12 @@
 //! Pure; knows neither files nor how records hang together.
 
 mod nesting;
+mod records;
 mod strict;
 mod strings;
 
 use nesting::Nesting;
+pub(super) use records::Records;
 use strict::Strict;
 pub(super) use strings::Held;
 use strings::{special, unfinished};

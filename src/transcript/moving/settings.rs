@@ -129,7 +129,7 @@ fn jobs_of(root: &Path, folders: &[(String, String)]) -> Result<Vec<String>, Tra
         let Some(members) = Members::parse(&state) else {
             continue;
         };
-        let mut named = JOB_FOLDERS.iter().filter_map(|name| members.get(name));
+        let named = JOB_FOLDERS.iter().filter_map(|name| members.get(name));
         if let Some(old) = named
             .filter_map(|value| lenient_text(value.get()))
             .find(|old| relocation.folder(old).is_some_and(|new| new != *old))
