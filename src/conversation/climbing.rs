@@ -104,6 +104,7 @@ pub async fn climb(
         behind,
         failed: None,
         last_error: None,
+        died: None,
         kept_lacks: 0,
     };
     let climbed = climber.run(Climb::new(goal), lease).await;
@@ -261,6 +262,8 @@ struct Climber {
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
     last_error: Option<ConversationError>,
+    /// What is said of the process that ended under a way other than opening what is there.
+    died: Option<ConversationError>,
     /// How many turns are later than the kept copy that was restored.
     kept_lacks: u64,
 }
@@ -318,6 +321,12 @@ impl Climber {
                 Outcome::Inspected(inspection) => climb.inspected(inspection),
                 Outcome::Failed(failure) => {
                     tracing::info!(conversation = %self.record.id, ?step, ?failure, "a way to resume did not work");
+                    self.died = match (&step, &failure) {
+                        (Step::Copy { .. } | Step::Text, StepFailure::Process(_)) => self.last_error.clone(),
+                        // Now it is known.
+                        _ if climb.needs_fresh_process(&step) => None,
+                        _ => self.died.take(),
+                    };
                     climb.failed(&failure);
                 }
                 Outcome::Stop(error) => return Err(error),
@@ -398,6 +407,10 @@ impl Climber {
         {
             return error.clone();
         }
+        // Nobody knows what that way would have brought.
+        if let Some(error) = &self.died {
+            return error.clone();
+        }
         ConversationError::NotResumable {
             wanted: climb.goal().min_fidelity,
             attempts: climb.attempts().to_vec(),
@@ -405,13 +418,7 @@ impl Climber {
     }
 
     async fn take(&mut self, climb: &Climb, step: &Step, lease: &mut Option<Lease>) -> Outcome {
-        let fresh = matches!(
-            step,
-            Step::Open {
-                fresh_process: true,
-                ..
-            }
-        );
+        let fresh = climb.needs_fresh_process(step);
         let process = match self.process(fresh, lease).await {
             Ok(process) => process,
             Err(error) => return Outcome::Stop(error),

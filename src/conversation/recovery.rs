@@ -30,6 +30,10 @@ pub struct Climb {
     rest: Vec<Step>,
     cause: Option<RollCause>,
     fresh_tried: bool,
+    /// A step to be taken once more: its process was at fault, and may have been ended by what others did in it.
+    again: Option<Step>,
+    /// Whether the current step is taken once more.
+    is_again: bool,
     /// Our kept copy was put back, or could not be.
     restored_tried: bool,
     /// The agent has opened the head, but its transcript holds less than was acknowledged.
@@ -76,6 +80,8 @@ impl Climb {
             rest: Vec::new(),
             cause: None,
             fresh_tried: false,
+            again: None,
+            is_again: false,
             restored_tried: false,
             head_is_short: false,
             is_damaged: false,
@@ -114,9 +120,24 @@ impl Climb {
 
     /// The next step.
     pub fn next_step(&mut self) -> Step {
-        let step = self.choose();
+        let again = self.again.take();
+        self.is_again = again.is_some();
+        let step = again.unwrap_or_else(|| self.choose());
         self.current = Some(step.clone());
         step
+    }
+
+    /// Whether a step needs a process that did nothing yet.
+    #[must_use]
+    pub fn needs_fresh_process(&self, step: &Step) -> bool {
+        let is_asked_for = matches!(
+            step,
+            Step::Open {
+                fresh_process: true,
+                ..
+            }
+        );
+        is_asked_for || self.is_again
     }
 
     /// Records that the last step failed.
@@ -128,6 +149,10 @@ impl Climb {
             error: Some(failure.text().to_owned()),
         });
         match (&step, self.stage, failure) {
+            // Less is not taken because a process has ended that others use too.
+            (Step::Copy { .. } | Step::Text, _, StepFailure::Process(_)) if !self.is_again => {
+                self.again = Some(step);
+            }
             // The id itself is refused: a new process would refuse it too.
             // Whatever came before: that it does not have it is what decides.
             (Step::Open { .. }, Stage::Opening, StepFailure::SessionUnknown(_)) => {

@@ -92,6 +92,27 @@ fn a_fresh_process_is_really_a_fresh_one() {
     ));
 }
 
+/// It may have been ended by what another conversation did in it.
+#[test]
+fn for_a_process_that_ended_under_a_copy_nothing_less_is_taken_before_it_was_tried_in_a_fresh_one() {
+    let mut climb = Climb::new(goal());
+    assert!(matches!(climb.next_step(), Step::Open { .. }));
+    climb.failed(&unknown());
+    assert_eq!(climb.next_step(), Step::Inspect);
+    climb.inspected(disk(on_disk(4), &[], 4));
+    let copy = climb.next_step();
+    assert!(matches!(copy, Step::Copy { via: Via::Copied, .. }));
+    assert!(!climb.needs_fresh_process(&copy));
+    climb.failed(&process());
+    let again = climb.next_step();
+    assert_eq!(again, copy);
+    assert!(climb.needs_fresh_process(&again));
+    climb.failed(&process());
+    let less = climb.next_step();
+    assert_eq!(less, Step::Text);
+    assert!(!climb.needs_fresh_process(&less));
+}
+
 #[test]
 fn an_id_that_is_refused_is_not_tried_in_a_fresh_process_but_copied() {
     let refused = facts(disk(on_disk(4), &[], 4), &[("resume h", unknown())]);
