@@ -26,6 +26,7 @@ pub mod growth;
 pub mod history;
 pub mod importing;
 pub mod keeping;
+mod last_session;
 pub mod line;
 mod looking_back;
 mod moving;

@@ -21,6 +21,7 @@ use super::climbing::store_error;
 use super::destination::Destination;
 use super::disk;
 use super::error::ConversationError;
+use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::trees::{State, TreeMove};
 use super::work::{EndedEarly, Progress};
@@ -36,10 +37,8 @@ pub(super) struct MoveRequest {
     pub record: ConversationRecord,
     /// Where it leads.
     pub destination: Destination,
-    /// Whether what was open last may still be written to.
-    pub goes_on: bool,
-    /// The closing of a session that goes on beside.
-    pub behind: Option<JoinHandle<bool>>,
+    /// What was open last.
+    pub last: LastSession,
     /// The noting that an earlier move is done.
     pub noting: Option<JoinHandle<()>>,
     /// Where is noted how far it has come.
@@ -105,21 +104,11 @@ pub(super) async fn carry_out(
     let MoveRequest {
         record,
         destination,
-        goes_on,
-        behind,
+        last,
         noting,
         progress,
     } = request;
-    let has_ended = match behind {
-        Some(closing) => closing.await.unwrap_or(false),
-        None => true,
-    };
-    if goes_on || !has_ended {
-        return Err(ConversationError::Busy(
-            "the agent has not ended the session yet and may still write to its transcript; try again"
-                .to_owned(),
-        ));
-    }
+    last.ended().await?;
     if let Some(noting) = noting {
         // Whatever came of it is told in the log.
         let _noted = noting.await;

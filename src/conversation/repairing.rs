@@ -10,7 +10,6 @@ use std::time::SystemTime;
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, Finding, FindingKind, Repairs};
 use bridge_protocol::link::{Fidelity, RollCause};
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
@@ -20,6 +19,7 @@ use super::disk;
 use super::effect::RepairedHead;
 use super::error::ConversationError;
 use super::history::History;
+use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::untold::UntoldCopy;
 use super::work::{EndedEarly, Progress};
@@ -38,10 +38,8 @@ pub(super) struct RepairRequest {
     pub record: ConversationRecord,
     /// The longest text of a tool's result that stays whole, in bytes.
     pub output_limit: Option<u64>,
-    /// Whether what was open last may still be written to.
-    pub goes_on: bool,
-    /// The closing of a session that goes on beside.
-    pub behind: Option<JoinHandle<bool>>,
+    /// What was open last.
+    pub last: LastSession,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
 }
@@ -92,16 +90,7 @@ pub(super) async fn carry_out(
     services: Arc<Services>,
     request: RepairRequest,
 ) -> Result<Done, ConversationError> {
-    let has_ended = match request.behind {
-        Some(closing) => closing.await.unwrap_or(false),
-        None => true,
-    };
-    if request.goes_on || !has_ended {
-        return Err(ConversationError::Busy(
-            "the agent has not ended the session yet and may still write to its transcript; try again"
-                .to_owned(),
-        ));
-    }
+    request.last.ended().await?;
     let (record, limit, progress) = (request.record, request.output_limit, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let work = move || metered(meter, || of_head(&services, &record, limit));

@@ -24,6 +24,7 @@ use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
+use crate::conversation::last_session::LastSession;
 use crate::conversation::looking_back;
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::repairing::{self, Done, RepairRequest};
@@ -461,13 +462,19 @@ impl Actor {
         works.begin(method, Some(self.model.record.id), CancellationToken::new())
     }
 
+    fn last_session(&mut self) -> LastSession {
+        LastSession {
+            goes_on: std::mem::take(&mut self.goes_on),
+            behind: self.given_up.take(),
+        }
+    }
+
     /// Takes the files into another folder, once nobody of ours has them open.
     fn move_files(&mut self, job: u64, destination: Destination, progress: Arc<Progress>) {
         let request = MoveRequest {
             record: self.model.record.clone(),
             destination,
-            goes_on: std::mem::take(&mut self.goes_on),
-            behind: self.given_up.take(),
+            last: self.last_session(),
             noting: self.noting.take(),
             progress,
         };
@@ -508,8 +515,7 @@ impl Actor {
         let request = RepairRequest {
             record: self.model.record.clone(),
             output_limit,
-            goes_on: std::mem::take(&mut self.goes_on),
-            behind: self.given_up.take(),
+            last: self.last_session(),
             progress,
         };
         let repairing = repairing::carry_out(Arc::clone(&self.services), request);
