@@ -2,10 +2,14 @@
 //!
 //! It owns names, options and their words. It must not know what a command does.
 
+mod branching;
+
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub(super) use branching::{Edit, Fork, Mv};
 
 /// Conversations with coding agents that outlive their sessions.
 #[derive(Debug, Parser)]
@@ -312,76 +316,6 @@ pub(super) struct Cancel {
     /// Also the prompts that wait in line
     #[arg(long)]
     pub(super) queued: bool,
-}
-
-/// `fork`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'\n  \
-    sessionctl checkpoints .\n  \
-    sessionctl fork . --at 3\n  \
-    sessionctl fork . --at CHECKPOINT")]
-pub(super) struct Fork {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Make the branch the head of the same conversation
-    #[arg(long)]
-    pub(super) in_place: bool,
-    /// Behind this turn or message, and not behind the last: a step as `checkpoints` counts them, -1 for the last, or an id
-    #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
-    pub(super) at: Option<String>,
-    /// What to call the new conversation
-    #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
-    pub(super) title: Option<String>,
-}
-
-/// `edit`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl edit . --at 3 Use a trait instead\n  \
-    sessionctl edit . --at -2\n  \
-    sessionctl undo .")]
-pub(super) struct Edit {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// The turn whose prompt is replaced: a step as `checkpoints` counts them, -1 for the last, or an id; the last turn unless
-    /// given
-    #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
-    pub(super) at: Option<String>,
-    /// The new prompt; - reads it from standard input, and without any the old one is opened in $EDITOR
-    #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
-    pub(super) text: Vec<String>,
-    /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
-    #[arg(long, value_name = "WHAT")]
-    pub(super) on_question: Option<OnQuestion>,
-}
-
-/// `mv`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl mv 5d0c2a ~/src/renamed --dry-run\n  \
-    sessionctl mv 5d0c2a ~/src/renamed\n  \
-    mv ~/src/old ~/src/new && sessionctl mv ~/src/old ~/src/new --settings\n  \
-    sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
-pub(super) struct Mv {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder; or with a slash in it the
-    /// path that a folder had, for everything that ran there or below, also without sessionctl
-    #[arg(value_name = "CONV|OLD", required_unless_present = "undo")]
-    pub(super) what: Option<String>,
-    /// The folder that it goes to, which must exist
-    #[arg(value_name = "NEW", required_unless_present = "undo")]
-    pub(super) folder: Option<PathBuf>,
-    /// Only tell what would be moved
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// With OLD: have Claude Code's own settings and its list of what was typed name the new folder too
-    #[arg(long)]
-    pub(super) settings: bool,
-    /// Take a move of a folder back, by the id that it told
-    #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run", "settings"])]
-    pub(super) undo: Option<String>,
 }
 
 /// `answer`.
