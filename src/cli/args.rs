@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub(super) use branching::{Edit, Fork, Mv};
+pub(super) use branching::{Edit, Fork, MinFidelity, Mv};
 
 /// Conversations with coding agents that outlive their sessions.
 #[derive(Debug, Parser)]

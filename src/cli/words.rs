@@ -2,10 +2,10 @@
 //!
 //! It owns how a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
-use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{BranchedVia, ConversationState};
 use bridge_protocol::link::{Attempt, Fidelity, LineageReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::turn::FailureKind;
+use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use uuid::Uuid;
@@ -234,6 +234,23 @@ pub(super) fn via(via: Via) -> &'static str {
         Via::Fresh => "a new session",
         _ => "in a way that this version does not know",
     }
+}
+
+/// How a branch was made.
+pub(super) fn branched(via: BranchedVia) -> &'static str {
+    match via {
+        BranchedVia::Native => "the agent's own fork",
+        BranchedVia::Cut => "a copy of the transcript up to there",
+        BranchedVia::Text => "a new session that was told the history in words",
+        BranchedVia::Fresh => "a new session, there was nothing to take along",
+        _ => "in a way that this version does not know",
+    }
+}
+
+/// The session that a branch is, and how it was made where the daemon tells that.
+pub(super) fn branch(upstream_id: &UpstreamId, via: Option<BranchedVia>) -> String {
+    let how = via.map_or_else(String::new, |via| format!(" ({})", branched(via)));
+    format!("session {}{how}", short(upstream_id.as_str()))
 }
 
 /// How a session was brought back, and what is missing.

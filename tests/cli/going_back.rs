@@ -33,10 +33,12 @@ fn an_earlier_prompt_is_replaced_and_brought_back() {
     let edited = home.run(&["edit", &id, "--at", "2", "deux", "mots"]);
     assert_eq!(text(&edited.stdout).trim_end(), "echo: deux mots");
     let told = text(&edited.stderr);
+    let how = "(a copy of the transcript up to there)";
     assert!(
-        told.contains("in place of 2 turns") && told.contains(&format!("sessionctl undo {id}")),
+        told.contains("in place of 2 turns, on session ") && told.contains(how),
         "{told}"
     );
+    assert!(told.contains(&format!("sessionctl undo {id}")), "{told}");
     assert_eq!(prompts(&home, &id), ["one", "deux mots"]);
     let told = home.said(&["undo", &id]);
     assert!(
@@ -245,7 +247,22 @@ fn a_place_is_a_step_or_an_id() {
             2,
             "at must be the id",
         ),
+        (
+            &["fork", &id, "--at", "nowhere"],
+            2,
+            "hint: sessionctl checkpoints",
+        ),
         (&["edit", &id, "--at", "1", " "], 2, "the prompt is empty"),
+        (
+            &["fork", &id, "--min-fidelity", "most"],
+            2,
+            "full, partial, text, none",
+        ),
+        (
+            &["edit", &id, "--min-fidelity", "most", "text"],
+            2,
+            "full, partial, text, none",
+        ),
         (&["undo", &id], 5, "nothing to undo"),
         (&["undo", "5d0c2a00"], 4, "there is no conversation"),
     ] {
@@ -254,4 +271,82 @@ fn a_place_is_a_step_or_an_id() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
         assert!(told.contains(words), "{arguments:?}: {told}");
     }
+}
+
+/// A path that begins at the folder of the one who types it.
+#[test]
+fn a_branch_may_work_in_another_folder() {
+    let home = Home::new();
+    let id = begun(&home);
+    let other = home.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = other.canonicalize().unwrap();
+    let forked = home.run(&["fork", &id, "--at", "2", "--cwd", "./other"]);
+    assert_eq!(forked.status.code(), Some(0), "{forked:?}");
+    let told = text(&forked.stderr);
+    assert!(
+        told.contains("(a copy of the transcript up to there), fidelity full"),
+        "{told}"
+    );
+    let fork = text(&forked.stdout).trim_end().to_owned();
+    let shown: Value = serde_json::from_str(&home.said(&["show", &fork, "--json"])).unwrap();
+    assert_eq!(shown["conversation"]["cwd"], other.to_str().unwrap());
+    assert_eq!(prompts(&home, &fork), ["one", "two"]);
+    let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
+    assert_ne!(shown["conversation"]["cwd"], other.to_str().unwrap());
+    let answer = home.said(&["fork", &id, "--cwd", "other", "--json"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["via"], "native");
+    for json in [&[][..], &["--json"]] {
+        let refused = home.run(&[&["fork", &id, "--cwd", "nowhere"][..], json].concat());
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{told}");
+        let path = home.path().join("nowhere");
+        assert!(
+            told.contains(path.to_str().unwrap()) && told.contains("--cwd names"),
+            "{told}"
+        );
+    }
+}
+
+/// Of a conversation whose own folder is gone it says which option helps.
+#[test]
+fn a_fork_whose_folder_is_gone_is_told_how_it_can_be_made() {
+    let home = Home::new();
+    let gone = home.path().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let id = home.said(&["new", "--cwd", gone.to_str().unwrap()]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["close", &id]);
+    std::fs::remove_dir(&gone).unwrap();
+    let refused = home.run(&["fork", &id]);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = text(&refused.stderr);
+    assert!(told.contains("hint: fork with --cwd DIR"), "{told}");
+    let fork = home.said(&["fork", &id, "--cwd", "."]);
+    assert_eq!(prompts(&home, &fork), ["one"]);
+}
+
+/// Turns that were acknowledged and that the transcript lacks are no secret: where all was asked for, no branch is made.
+#[test]
+fn a_branch_that_would_have_less_than_was_asked_for_is_not_made() {
+    let home = Home::new();
+    let id = begun(&home);
+    home.said(&["close", &id]);
+    let kept: Value = serde_json::from_str(&home.said(&["transcripts", "--json"])).unwrap();
+    let path = kept["transcripts"][0]["path"].as_str().unwrap();
+    let whole = std::fs::read_to_string(path).unwrap();
+    let third = whole.find("\"three\"").unwrap();
+    let end = whole[..third].rfind('\n').unwrap() + 1;
+    std::fs::write(path, &whole[..end]).unwrap();
+    let refused = home.run(&["fork", &id, "--min-fidelity", "full"]);
+    let told = text(&refused.stderr);
+    assert_ne!(refused.status.code(), Some(0), "{told}");
+    assert!(
+        told.contains("lost turns") && told.contains("hint: the conversation is as it was; a lower"),
+        "{told}"
+    );
+    let forked = home.run(&["fork", &id, "--min-fidelity", "partial"]);
+    assert_eq!(forked.status.code(), Some(0), "{forked:?}");
+    assert!(text(&forked.stderr).contains("fidelity partial"), "{forked:?}");
 }

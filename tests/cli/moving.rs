@@ -51,7 +51,12 @@ fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
     home.said(&["send", &id, "one"]);
     home.said(&["close", &id]);
-    home.said(&["mv", &id, new.to_str().unwrap()]);
+    let moved = home.run(&["mv", &id, new.to_str().unwrap()]);
+    let told = text(&moved.stderr);
+    assert!(
+        told.contains(&format!("sessionctl undo {id} takes it back")),
+        "{told}"
+    );
     assert_eq!(home.said(&["undo", &id]), format!("back in {}", old.display()));
 }
 
@@ -70,6 +75,7 @@ fn what_cannot_be_meant_says_what_to_do() {
         ),
         (vec!["mv", "--undo", "x", &id], 2, "--undo"),
         (vec!["mv", "./none", "./nowhere"], 1, "nowhere"),
+        (vec!["mv", &id, "./nowhere"], 1, "the folder to go to must exist"),
         (vec!["mv", "--undo", "x"], 4, "no move"),
     ] {
         let refused = home.run(&words);

@@ -78,3 +78,30 @@ fn every_command_that_can_take_long_has_a_bar() {
         assert_eq!(stub.calls_of(method).len(), 1, "{method}");
     }
 }
+
+/// Both are held until they were asked for, so that they are called from a terminal.
+#[test]
+fn the_least_that_has_to_come_along_is_the_daemons_to_judge() {
+    let levels = [None, Some("full"), Some("partial"), Some("text"), Some("none")];
+    let waiting = levels.map(|level| {
+        let stub = Stub::start();
+        let option: &[&str] = match &level {
+            Some(level) => &["--min-fidelity", level],
+            None => &[],
+        };
+        let fork = [&["fork", ID][..], option].concat();
+        let edit = [&["edit", ID, "--at", "cp.x", "again"][..], option].concat();
+        let terminals = [fork, edit].map(|words| Terminal::of(80, &sessionctl(&stub.home(), &words)));
+        (level, stub, terminals)
+    });
+    for (level, stub, terminals) in waiting {
+        for terminal in terminals {
+            let (shown, code) = terminal.ended();
+            assert_eq!(code, Some(0), "{level:?}: {shown:?}");
+        }
+        for method in ["conversation/fork", "conversation/edit"] {
+            let calls = stub.calls_of(method);
+            assert_eq!(calls[0]["minFidelity"].as_str(), level, "{method}");
+        }
+    }
+}

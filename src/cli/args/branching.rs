@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::OnQuestion;
 
@@ -12,7 +12,8 @@ use super::OnQuestion;
     sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'\n  \
     sessionctl checkpoints .\n  \
     sessionctl fork . --at 3\n  \
-    sessionctl fork . --at CHECKPOINT")]
+    sessionctl fork . --at CHECKPOINT\n  \
+    sessionctl fork . --cwd ../another-checkout")]
 pub(in crate::cli) struct Fork {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -23,9 +24,28 @@ pub(in crate::cli) struct Fork {
     /// Behind this turn or message, and not behind the last: a step as `checkpoints` counts them, -1 for the last, or an id
     #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
     pub(in crate::cli) at: Option<String>,
+    /// The folder that the branch works in, which must exist; the conversation's own unless given
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) cwd: Option<PathBuf>,
     /// What to call the new conversation
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(in crate::cli) title: Option<String>,
+    /// The least of the history that has to come along; a branch that would have less is not made
+    #[arg(long, value_name = "LEVEL")]
+    pub(in crate::cli) min_fidelity: Option<MinFidelity>,
+}
+
+/// The least of a history that will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum MinFidelity {
+    /// All of it
+    Full,
+    /// An older state of it, or one that lacks turns
+    Partial,
+    /// What was said, told in words; so it is unless another level is given
+    Text,
+    /// Anything will do
+    None,
 }
 
 /// `edit`.
@@ -45,6 +65,9 @@ pub(in crate::cli) struct Edit {
     /// The new prompt; - reads it from standard input, and without any the old one is opened in $EDITOR
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
     pub(in crate::cli) text: Vec<String>,
+    /// The least of the history before the turn that has to come along; an edit that would have less is not made
+    #[arg(long, value_name = "LEVEL")]
+    pub(in crate::cli) min_fidelity: Option<MinFidelity>,
     /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
     #[arg(long, value_name = "WHAT")]
     pub(in crate::cli) on_question: Option<OnQuestion>,

@@ -13,7 +13,7 @@ use bridge_protocol::{ConversationRef, ErrorKind};
 use super::past::{CHECKPOINT_PAGE, MESSAGE_PAGE};
 use super::send::{Following, follow, prompt_of};
 use super::{Context, conversation_ref};
-use crate::cli::args::{Edit, One};
+use crate::cli::args::{Edit, MinFidelity, One};
 use crate::cli::connect::Daemon;
 use crate::cli::editor::{self, Written};
 use crate::cli::exit::Exit;
@@ -26,6 +26,7 @@ use crate::cli::words;
 pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let named = options.at.clone();
     let at = place(&daemon, &conversation, options.at.as_deref().unwrap_or("-1")).await?;
     let reads_stdin = options.text == ["-"];
     let mut written = None;
@@ -43,8 +44,9 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
     };
     let edited: RefCell<Option<EditAnswer>> = RefCell::default();
     let (of_call, text) = (&daemon, prompt.clone());
+    let least = options.min_fidelity.map(least);
     let call = async {
-        let answer = of_call.edit(conversation.clone(), at, text, None, None).await?;
+        let answer = of_call.edit(conversation.clone(), at, text, least, None).await?;
         let turn = answer.turn.clone();
         edited.replace(Some(answer));
         Ok(turn)
@@ -65,6 +67,7 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
     }
     // From the moment in which it was accepted it stands in the transcript.
     let is_taken = answer.is_some_and(|answer| answer.link.is_some());
+    let followed = followed.map_err(|problem| not_branched(problem, &options.conversation, named.as_deref()));
     match written {
         Some(written) if !is_taken => not_lost(context, written, followed),
         _ => followed,
@@ -94,14 +97,16 @@ fn not_lost(context: &mut Context<'_>, written: Written, followed: Outcome<Exit>
 
 /// Tells what an edit has changed.
 fn told(context: &mut Context<'_>, conversation: &str, answer: &EditAnswer) -> Outcome {
-    if answer.link.is_none() {
+    let Some(link) = &answer.link else {
         return context.output.note("the conversation is as it was");
-    }
+    };
     let (look, turns) = (
         context.output.note_look,
         words::count(answer.dropped, "turn", "turns"),
     );
-    let mut line = format!("in place of {turns}; sessionctl undo {conversation} brings that back");
+    let branch = words::branch(&link.upstream_id, answer.via);
+    let mut line =
+        format!("in place of {turns}, on {branch}; sessionctl undo {conversation} brings that back");
     let style = match answer.fidelity {
         Fidelity::Full => DIM,
         fidelity => {
@@ -175,6 +180,29 @@ pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word:
             "sessionctl checkpoints {conversation} lists those there are"
         )),
     )
+}
+
+/// The least fidelity, as the daemon is asked for it.
+pub(super) fn least(level: MinFidelity) -> Fidelity {
+    match level {
+        MinFidelity::Full => Fidelity::Full,
+        MinFidelity::Partial => Fidelity::Partial,
+        MinFidelity::Text => Fidelity::Text,
+        MinFidelity::None => Fidelity::None,
+    }
+}
+
+/// The same problem, with what to do about the place that was named, or about what a branch would lack.
+pub(super) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
+    match problem.kind() {
+        Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => problem.hint(
+            format!("sessionctl checkpoints {conversation} lists the turns; --at takes their numbers and their ids"),
+        ),
+        Some(ErrorKind::NotResumable) => {
+            problem.hint("the conversation is as it was; a lower --min-fidelity takes what there is")
+        }
+        _ => problem,
+    }
 }
 
 /// A prompt as it can be opened in an editor.

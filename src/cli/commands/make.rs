@@ -1,9 +1,10 @@
 //! Making conversations and naming them: `new`, `fork`, `rename`.
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::rpc::ConversationRpcClient;
 
-use super::edit::place;
+use super::edit::{least, not_branched, place};
 use super::{Context, conversation_ref, real_folder, this_folder};
 use crate::cli::args::{Fork, New, Rename};
 use crate::cli::exit::Exit;
@@ -52,6 +53,8 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
 
 /// Branches off and prints the id of the branch's conversation.
 pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
+    let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    let names_folder = folder.is_some();
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let at = match &options.at {
@@ -62,12 +65,19 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
         conversation,
         options.in_place.then_some(true),
         at,
-        None,
+        folder,
         options.title,
-        None,
+        options.min_fidelity.map(least),
         None,
     );
-    let answer = watched(context.output, &daemon, "conversation/fork", call).await?;
+    let answer = watched(context.output, &daemon, "conversation/fork", call).await;
+    let answer = answer.map_err(|error| match Problem::from(error) {
+        problem if problem.kind() == Some(ErrorKind::InvalidCwd) => problem.hint(match names_folder {
+            true => "--cwd names the folder that the branch works in, which must exist",
+            false => "fork with --cwd DIR has the branch work in another folder",
+        }),
+        problem => not_branched(problem, &options.conversation, options.at.as_deref()),
+    })?;
     if context.output.json {
         context.answer(&daemon, "conversation/fork")?;
         return Ok(Exit::Done);
@@ -75,8 +85,8 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = match &answer.link {
         Some(link) => format!(
-            "branched off as session {}, fidelity {}",
-            words::short(link.upstream_id.as_str()),
+            "branched off as {}, fidelity {}",
+            words::branch(&link.upstream_id, answer.via),
             words::fidelity(answer.fidelity)
         ),
         None => {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
 use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::transcript::TreeMoveAnswer;
@@ -36,8 +37,10 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
     let folder = real_folder(folder)?;
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, what).await?;
+    let back = format!("sessionctl undo {conversation} takes it back");
     let call = daemon.move_to(conversation, folder, options.dry_run.then_some(true), None);
-    let answer = watched(context.output, &daemon, "conversation/move", call).await?;
+    let answer = watched(context.output, &daemon, "conversation/move", call).await;
+    let answer = answer.map_err(no_folder)?;
     if context.output.json {
         context.answer(&daemon, "conversation/move")?;
         return Ok(Exit::Done);
@@ -49,6 +52,9 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
     } else {
         let files = words::count(answer.moved, "file", "files");
         context.output.line(&format!("moved with {files}"))?;
+        // By its id: in this folder the dot names another one by now.
+        let look = context.output.note_look;
+        context.output.note(&look.paint(DIM, &back))?;
     }
     left_out(context, &answer.left_out)
 }
@@ -60,7 +66,8 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) ->
     let daemon = context.connect().await?;
     let (settings, dry_run) = (options.settings.then_some(true), options.dry_run.then_some(true));
     let call = daemon.move_tree(old.clone(), new, settings, dry_run, None);
-    let answer = watched(context.output, &daemon, "transcript/move", call).await?;
+    let answer = watched(context.output, &daemon, "transcript/move", call).await;
+    let answer = answer.map_err(no_folder)?;
     if context.output.json {
         context.answer(&daemon, "transcript/move")?;
         return Ok(Exit::Done);
@@ -94,6 +101,16 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
     }
     told(context, &answer)?;
     left_out(context, &answer.left_out)
+}
+
+/// The same, with what to do where the folder to go to is none.
+fn no_folder(error: impl Into<Problem>) -> Problem {
+    match error.into() {
+        problem if problem.kind() == Some(ErrorKind::InvalidCwd) => {
+            problem.hint("the folder to go to must exist: rename the old one to it, or make it, first")
+        }
+        problem => problem,
+    }
 }
 
 fn told(context: &mut Context<'_>, answer: &TreeMoveAnswer) -> Outcome {

@@ -1,11 +1,11 @@
 //! Words for times and for what was lost.
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{BranchedVia, ConversationState};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{age, moment, names, resumed, short, state, telling_apart};
+use super::{age, branch, moment, names, resumed, short, state, telling_apart};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -73,6 +73,37 @@ fn what_was_lost_is_told() {
             attempts: Vec::new(),
         });
         assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn how_a_branch_was_made_is_told() {
+    let table = [
+        (
+            Some(BranchedVia::Native),
+            "session 0123abcd (the agent's own fork)",
+        ),
+        (
+            Some(BranchedVia::Cut),
+            "session 0123abcd (a copy of the transcript up to there)",
+        ),
+        (
+            Some(BranchedVia::Text),
+            "session 0123abcd (a new session that was told the history in words)",
+        ),
+        (
+            Some(BranchedVia::Fresh),
+            "session 0123abcd (a new session, there was nothing to take along)",
+        ),
+        (
+            Some(BranchedVia::Unknown),
+            "session 0123abcd (in a way that this version does not know)",
+        ),
+        // A daemon that is older does not tell.
+        (None, "session 0123abcd"),
+    ];
+    for (via, expected) in table {
+        assert_eq!(branch(&"0123abcd-and-more".into(), via), expected);
     }
 }
 
