@@ -4,6 +4,7 @@
 //! decides from a transcript before the sweep of its agent is done. Stop: no new work → turns are cancelled → agents
 //! end → answers are written → the store is flushed → sockets and lock go.
 
+mod activation;
 pub mod arguments;
 pub mod config;
 pub mod folders;

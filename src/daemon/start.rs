@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::activation;
 use super::arguments::Arguments;
 use super::config::{Config, ConfigError, Surroundings};
 use super::folders::{self, FolderError};
@@ -99,6 +100,9 @@ pub enum StartError {
     /// The last life's turns could not be ended.
     #[error("what the last life left could not be settled")]
     LastLife(#[source] ConversationError),
+    /// What a service manager passed cannot be used.
+    #[error("what the service manager passed is no listening Unix socket")]
+    Activation(#[source] io::Error),
     /// The socket cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -243,6 +247,8 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             () = std::future::ready(()) => Ending::Rebuilt { set_aside: opened.set_aside },
         });
     }
+    // Before any process is started that could inherit it, and not before this one could have started itself again.
+    let given = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
     let set_aside = set_aside.or_else(|| arguments.rebuilt.clone().flatten());
     let (instance, is_first_life) = instance(&paths.data)?;
@@ -295,7 +301,10 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         return Ok(Ending::Stopped);
     }
 
-    let socket = PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?;
+    let socket = match given {
+        Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
+        None => PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?,
+    };
     let (listener, socket_file) = socket.into_parts();
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
     let daemon = Arc::new(Daemon {

@@ -99,6 +99,19 @@ pub enum BindError {
         /// The path of the socket.
         path: PathBuf,
     },
+    /// A service manager listens elsewhere.
+    #[error(
+        "the service manager listens on {}, and clients look for the daemon at {}; give both the same path, see ListenStream= of \
+         the socket's unit",
+        given.display(),
+        path.display()
+    )]
+    GivenElsewhere {
+        /// Where it listens; empty where the socket has no name.
+        given: PathBuf,
+        /// Where clients look.
+        path: PathBuf,
+    },
     /// The system refused a step.
     #[error("cannot {step} {}", path.display())]
     Io {
@@ -119,10 +132,12 @@ pub struct PrivateSocket {
     file: SocketFile,
 }
 
-/// The socket's file. Removed when this is dropped, unless another file has taken its place.
+/// The socket's file. Removed when this is dropped, unless another file has taken its place, or it is another's.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
+    /// Whether whoever gave the socket goes on listening there.
+    is_anothers: bool,
     device: u64,
     inode: u64,
 }
@@ -163,6 +178,33 @@ impl PrivateSocket {
         Ok(Self { listener, file })
     }
 
+    /// A socket that a service manager listens on already, and goes on listening on behind this process.
+    ///
+    /// Has to be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`BindError::GivenElsewhere`] when it is not at `path`, and when others may write to the folder.
+    pub fn given(listener: std::os::unix::net::UnixListener, path: &Path) -> Result<Self, BindError> {
+        let address = listener
+            .local_addr()
+            .map_err(io_error("ask for the address of", path))?;
+        let named = address.as_pathname().unwrap_or(Path::new(""));
+        if named != path {
+            return Err(BindError::GivenElsewhere {
+                given: named.to_owned(),
+                path: path.to_owned(),
+            });
+        }
+        prepare_folder(check_path(path)?)?;
+        listener
+            .set_nonblocking(true)
+            .map_err(io_error("watch the socket", path))?;
+        let mut file = SocketFile::of(path)?;
+        file.is_anothers = true;
+        let listener = UnixListener::from_std(listener).map_err(io_error("watch the socket", path))?;
+        Ok(Self { listener, file })
+    }
+
     /// The listener, to be served, and the file, to be kept until the daemon ends.
     pub fn into_parts(self) -> (UnixListener, SocketFile) {
         (self.listener, self.file)
@@ -179,6 +221,7 @@ impl SocketFile {
         let metadata = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
         Ok(Self {
             path: path.to_owned(),
+            is_anothers: false,
             device: metadata.dev(),
             inode: metadata.ino(),
         })
@@ -200,6 +243,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_anothers {
+            return;
+        }
         let removed = self
             .is_still_ours()
             .and_then(|ours| if ours { fs::remove_file(&self.path) } else { Ok(()) });

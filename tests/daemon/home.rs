@@ -123,14 +123,18 @@ impl Home {
     }
 
     pub(crate) fn start_with(&self, arguments: &[&str]) -> Daemon<'_> {
+        self.start_command(self.command(), arguments)
+    }
+
+    /// Starts a daemon by this command that has to become ready.
+    pub(crate) fn start_command(&self, mut command: Command, arguments: &[&str]) -> Daemon<'_> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.log())
             .unwrap();
-        let child = self
-            .command()
+        let child = command
             .arg("--ready-on-stdin")
             .args(arguments)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -144,7 +148,8 @@ impl Home {
         let mut word = String::new();
         let mut pipe = ours;
         pipe.set_read_timeout(Some(DEADLINE)).unwrap();
-        // The command object is gone and with it this side's copy of the far end, so a daemon that ends is seen.
+        // Without this side's copy of the far end a daemon that ends is seen.
+        drop(command);
         pipe.read_to_string(&mut word).unwrap();
         assert_eq!(word, "ready\n", "the daemon did not start: {}", self.logged());
         daemon
@@ -152,12 +157,14 @@ impl Home {
 
     /// Runs a daemon that has to end by itself; gives its exit status and what it said on standard error.
     pub(crate) fn run(&self, arguments: &[&str]) -> (ExitStatus, String) {
-        let mut child = self
-            .command()
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = self.command();
+        command.args(arguments);
+        Self::run_command(command)
+    }
+
+    /// The same of a daemon that is started by this command.
+    pub(crate) fn run_command(mut command: Command) -> (ExitStatus, String) {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let status = wait_bounded(child);
         let mut said = String::new();
@@ -228,6 +235,22 @@ fn eprintln_log(log: &str) {
 pub(crate) struct Daemon<'a> {
     pub(crate) home: &'a Home,
     child: Option<Child>,
+}
+
+impl<'a> Daemon<'a> {
+    /// Starts one by this command, and does not wait for it.
+    pub(crate) fn spawn(home: &'a Home, mut command: Command) -> Self {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(home.log())
+            .unwrap();
+        let child = command.stderr(Stdio::from(log)).spawn().unwrap();
+        Self {
+            home,
+            child: Some(child),
+        }
+    }
 }
 
 impl Daemon<'_> {

@@ -12,6 +12,7 @@
     reason = "parameters are written where they are sent, as json!"
 )]
 
+mod activated;
 mod adopting;
 mod agents;
 mod apart;

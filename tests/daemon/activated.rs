@@ -1,0 +1,113 @@
+//! A service manager that listens for the daemon and starts it with the first client.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::home::{Daemon, Home};
+use crate::support::App;
+
+/// Makes the program start with this socket as systemd passes it: as descriptor 3, and to this process alone.
+const PASS: &str = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&0 0</dev/null"#;
+
+/// A socket as the unit of `packaging` has it.
+fn listen(path: &Path) -> UnixListener {
+    let folder = path.parent().unwrap();
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .unwrap();
+    UnixListener::bind(path).unwrap()
+}
+
+/// The daemon's program, to be started with a socket.
+fn command(home: &Home, listener: &UnixListener) -> Command {
+    let program = home.command();
+    let mut command = Command::new("/bin/sh");
+    command.env_clear();
+    command.envs(
+        program
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    command
+        .current_dir(home.path())
+        .args(["-c", PASS, "sh"])
+        .arg(program.get_program());
+    let passed = OwnedFd::from(listener.try_clone().unwrap());
+    command.stdin(Stdio::from(passed)).stdout(Stdio::null());
+    command
+}
+
+#[tokio::test]
+async fn a_client_that_came_before_the_daemon_is_answered_and_the_socket_outlives_it() {
+    let home = Home::new();
+    let listener = listen(&home.socket());
+    for life in 1..=2 {
+        // Nobody accepts it yet.
+        let waiting = App::connect(&home.socket()).await;
+        let daemon = Daemon::spawn(&home, command(&home, &listener));
+        let id = waiting.begun(&home.project(), &["hello"]).await;
+        assert_eq!(waiting.get(id).await.id, id);
+        assert_is_not_inherited(&home, &listener);
+        waiting.call("daemon/shutdown", json!({})).await.unwrap();
+        assert!(daemon.ended().await.success(), "life {life}");
+        assert!(home.socket().exists(), "the manager listens there");
+    }
+}
+
+/// An agent that had it would keep clients waiting for ever when the manager has gone.
+#[cfg(target_os = "linux")]
+fn assert_is_not_inherited(home: &Home, listener: &UnixListener) {
+    let socket = fs::File::from(OwnedFd::from(listener.try_clone().unwrap()));
+    let name = format!("socket:[{}]", socket.metadata().unwrap().ino());
+    let open = fs::read_dir(format!("/proc/{}/fd", home.only_agent())).unwrap();
+    let names: Vec<_> = open
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+        .collect();
+    assert!(!names.is_empty());
+    assert!(!names.contains(&name.into()), "{names:?}");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn assert_is_not_inherited(_: &Home, _: &UnixListener) {}
+
+#[test]
+fn a_socket_that_is_elsewhere_or_is_none_is_refused() {
+    let home = Home::new();
+    let elsewhere = home.path().join("run/other.sock");
+    let listener = listen(&elsewhere);
+    let (status, said) = Home::run_command(command(&home, &listener));
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("run/other.sock") && said.contains("run/sessiond.sock"),
+        "{said}"
+    );
+    assert!(said.contains("ListenStream="), "{said}");
+    assert!(elsewhere.exists() && !home.socket().exists());
+
+    let mut none = command(&home, &listener);
+    none.stdin(Stdio::null());
+    let (status, said) = Home::run_command(none);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("no listening Unix socket"), "{said}");
+}
+
+/// What an ancestor was given is not for this process.
+#[tokio::test]
+async fn what_was_passed_to_another_process_is_left_alone() {
+    let home = Home::new();
+    let mut command = home.command();
+    command.env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
+    let daemon = home.start_command(command, &[]);
+    assert_eq!(
+        daemon.app().await.call("daemon/status", json!({})).await.unwrap()["pid"],
+        daemon.pid()
+    );
+}
