@@ -2,6 +2,7 @@
 //! its transcript that ends there, or by a fork that is told the place where the transcripts cannot be cut.
 
 mod editing;
+mod lost;
 mod places;
 
 use std::path::Path;
@@ -134,6 +135,7 @@ pub(super) async fn branch(
 ) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.cwd)?;
+    lost::before_branch(&services, &entry, &request).await?;
     let Some(place) = place(&services, &entry, &request).await? else {
         refuse_too_little(&services, &entry, &request).await?;
         let native_error = match native(&services, &entry, &request, None).await {

@@ -426,3 +426,90 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
     }
     assert_eq!(app.chain(id).await.len(), 1);
 }
+
+/// A branch and an edit have it put back as a prompt has, so that nobody needs to resume first.
+#[tokio::test]
+async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let prompts = ["first", "second", "third"];
+    let id = app.begun(&home.project(), &prompts).await;
+    let places = app.checkpoints(id).await.into_iter();
+    let places: Vec<String> = places.map(|place| place.id.as_str().to_owned()).collect();
+    app.close(id).await;
+    let fork = |at: Option<&String>| json!({"conversationId": id, "at": at});
+    let edit = |at: &String| json!({"conversationId": id, "at": at, "prompt": "instead"});
+
+    // Nothing is kept: what is missing is said, and changes nothing.
+    let aside = home.data().join("aside");
+    let projects = home.data().join("loopback/projects");
+    fs::rename(&projects, &aside).unwrap();
+    let forked = app.call("conversation/fork", fork(Some(&places[1]))).await;
+    refused(forked, ErrorKind::AgentError, "there is no transcript of");
+    let edited = app.call("conversation/edit", edit(&places[1])).await;
+    refused(
+        edited,
+        ErrorKind::TranscriptDamaged,
+        "conversation/resume brings it back",
+    );
+    fs::rename(&aside, &projects).unwrap();
+
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    let head = app.get(id).await.head.unwrap();
+    let whole = fs::read(transcript(&home, head.as_str())).unwrap();
+    for (turns, at) in [(1, Some(&places[0])), (2, Some(&places[1])), (3, None)] {
+        lose(&home);
+        let forked = app.call("conversation/fork", fork(at)).await.unwrap();
+        assert_eq!(forked["fidelity"], "full");
+        let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+        assert_eq!(app.remembered(branch).await, prompts[..turns]);
+        assert_eq!(fs::read(transcript(&home, head.as_str())).unwrap(), whole);
+    }
+    for (turns, at) in places.iter().enumerate() {
+        lose(&home);
+        let edited = app.call("conversation/edit", edit(at)).await.unwrap();
+        assert_eq!(
+            (&edited["fidelity"], &edited["dropped"]),
+            (&json!("full"), &json!(3 - turns))
+        );
+        assert_eq!(
+            app.remembered(id).await,
+            [&prompts[..turns], &["instead"]].concat()
+        );
+        app.call("conversation/undo", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        assert_eq!(fs::read(transcript(&home, head.as_str())).unwrap(), whole);
+    }
+    // Another conversation's stays where it is.
+    let other = app.begun(&home.project(), &["other"]).await;
+    lose(&home);
+    let forked = app
+        .call(
+            "conversation/fork",
+            json!({"conversationId": other, "at": places[0]}),
+        )
+        .await;
+    refused(forked, ErrorKind::CheckpointNotFound, "there is no checkpoint");
+    assert_eq!(home.transcript(head.as_str()), None);
+}
+
+#[tokio::test]
+async fn a_branch_of_a_copy_that_is_older_than_the_conversation_is_told_as_such() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first", "second"]).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
+    lose(&home);
+    let strict = json!({"conversationId": id, "minFidelity": "full"});
+    let refusal = app.call("conversation/fork", strict).await;
+    refused(refusal, ErrorKind::NotResumable, "could not be brought back");
+    lose(&home);
+    let forked = app.fork(id, false).await.unwrap();
+    assert_eq!(forked.fidelity, Fidelity::Partial);
+    assert_eq!(app.remembered(forked.conversation.id).await, ["first", "second"]);
+}

@@ -7,7 +7,7 @@ use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
 
 use super::places::{self, Left, Place};
-use super::{BranchRequest, blocking, branch_at, refuse_too_little};
+use super::{BranchRequest, blocking, branch_at, lost, refuse_too_little};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Urgency;
 use crate::chain::{Chain, NewLink};
@@ -52,6 +52,7 @@ pub(in crate::conversation) async fn edit(
 ) -> Result<(Edited, UpstreamSession), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.record.cwd)?;
+    lost::before_edit(&services, &entry, &request).await?;
     let (record, at) = (request.record.clone(), request.at.clone());
     let left = blocking(&services, &entry, &request.progress, move |services, entry| {
         places::before_turn(services, entry, &record, &at)

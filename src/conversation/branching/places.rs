@@ -63,11 +63,7 @@ pub(super) fn named(
     if let (PlaceRef::Checkpoint(place), Format::Claude) = (at, format) {
         // The one who cuts finds it by itself.
         let session = UpstreamId::new(place.upstream_id.as_str());
-        let is_held = record.chain.contains(&session)
-            || lineage(services, record)?
-                .iter()
-                .any(|entry| entry.upstream_id == session);
-        return match is_held {
+        return match is_held(services, record, &session)? {
             true => Ok(Place {
                 end: KeptEnd {
                     session,
@@ -82,6 +78,22 @@ pub(super) fn named(
     let (mut history, spot) = find(services, record, at)?;
     let kept = history.up_to(spot)?;
     place(root, format, kept)?.ok_or_else(|| no_such_place(at))
+}
+
+/// Whether a conversation has a session, or had it.
+///
+/// # Errors
+/// When the lineage cannot be read.
+pub(super) fn is_held(
+    services: &Services,
+    record: &ConversationRecord,
+    session: &UpstreamId,
+) -> Result<bool, ConversationError> {
+    if record.chain.contains(session) {
+        return Ok(true);
+    }
+    let lineage = lineage(services, record)?;
+    Ok(lineage.iter().any(|entry| entry.upstream_id == *session))
 }
 
 /// The place after the last turn that began before a moment; none where there is none.
@@ -175,9 +187,8 @@ pub(super) fn before_turn(
     at: &PlaceRef,
 ) -> Result<Left, ConversationError> {
     let (root, format) = readable(entry, " before a turn")?;
-    let (history, spot) = find(services, record, at)?;
-    let kept = history.before_turn_of(spot)?;
     let mut current = History::of_conversation(services, record, &lineage(services, record)?)?;
+    // First: of what cannot be read nobody knows which places it has.
     let head = record.chain.head().filter(|head| head.written);
     if let Some(head) = head
         && current.last_session() != Some(&head.upstream_id)
@@ -188,6 +199,8 @@ pub(super) fn before_turn(
             head.upstream_id
         )));
     }
+    let (history, spot) = find(services, record, at)?;
+    let kept = history.before_turn_of(spot)?;
     let turns = current.turns() as u64;
     let dropped = match current.spot(at) {
         Some(_) => turns.saturating_sub(kept.turns),

@@ -1,0 +1,107 @@
+//! Sessions that are to be branched and whose transcripts are gone: what is kept of them is put back first, as a resume does.
+
+use std::sync::Arc;
+
+use bridge_protocol::UpstreamId;
+
+use super::{BranchRequest, EditRequest, blocking, places};
+use crate::agent::catalog::AgentEntry;
+use crate::conversation::disk;
+use crate::conversation::error::ConversationError;
+use crate::conversation::keeping;
+use crate::conversation::services::{Services, chain_text};
+use crate::conversation::work::Progress;
+use crate::store::ConversationRecord;
+
+/// Puts the session back of which a branch is to be made.
+///
+/// # Errors
+/// When it is gone and what is kept of it cannot be put back.
+pub(super) async fn before_branch(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+) -> Result<(), ConversationError> {
+    let session = match &request.at {
+        Some(at) => at.upstream_id().into(),
+        None => request.from.clone(),
+    };
+    bring_back(services, entry, &request.record, vec![session], &request.progress).await
+}
+
+/// The same of the head, which says what the edit drops, and of the session that holds the turn to be replaced.
+///
+/// # Errors
+/// As [`before_branch`].
+pub(super) async fn before_edit(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &EditRequest,
+) -> Result<(), ConversationError> {
+    let head = request.record.chain.head().map(|head| head.upstream_id.clone());
+    let sessions = head.into_iter().chain([request.at.upstream_id().into()]);
+    bring_back(
+        services,
+        entry,
+        &request.record,
+        sessions.collect(),
+        &request.progress,
+    )
+    .await
+}
+
+async fn bring_back(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    record: &ConversationRecord,
+    sessions: Vec<UpstreamId>,
+    progress: &Arc<Progress>,
+) -> Result<(), ConversationError> {
+    let record = record.clone();
+    blocking(services, entry, progress, move |services, entry| {
+        for id in sessions {
+            // Whoever names a session of another conversation is told so later.
+            if is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)? {
+                restore(services, entry, &record, &id)?;
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Whether the transcript of a session is gone, and kept.
+fn is_lost(services: &Services, entry: &AgentEntry, record: &ConversationRecord, id: &UpstreamId) -> bool {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return false;
+    };
+    let there = disk::transcript(&services.library, root, format, &record.cwd, id);
+    there.is_err_and(|error| disk::is_absence(&error)) && keeping::is_kept(services, root, id)
+}
+
+/// With the sessions of the chain before it, in which its history may begin; without them it is there all the same.
+fn restore(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> Result<(), ConversationError> {
+    let links = record.chain.links();
+    let place = links.iter().position(|link| link.upstream_id == *id);
+    for older in &links[..place.unwrap_or_default()] {
+        let older = &older.upstream_id;
+        if is_lost(services, entry, record, older)
+            && let Err(error) = keeping::restore(services, entry, Some(&record.cwd), older)
+        {
+            tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
+        }
+    }
+    let restored = keeping::restore(services, entry, Some(&record.cwd), id).map_err(|error| {
+        ConversationError::TranscriptDamaged(format!(
+            "the transcript of session {id} is gone, and what is kept of it could not be put back: {}",
+            chain_text(&error)
+        ))
+    })?;
+    tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy for a branch of it");
+    Ok(())
+}
