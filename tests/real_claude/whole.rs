@@ -2,6 +2,9 @@
 //! failed and that were interrupted. Wherever one goes back to in it, and however it is brought back, the model is sent what it
 //! would have been sent there, to the letter: so that what its server has kept of the conversation serves still.
 
+mod deleted;
+mod moved;
+
 use std::fs;
 
 use bridge_protocol::ConversationId;
@@ -79,9 +82,9 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
     let id = whole(&bridge);
     let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
     let before = fs::read(&source).expect("the source");
-    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut);
+    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, || {});
     assert_eq!(fs::read(&source).expect("the source"), before);
-    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut);
+    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, || {});
     assert!(fs::read(&source).expect("the source").starts_with(&before));
 }
 

@@ -60,8 +60,8 @@ fn d7_branches_and_edits_have_exactly_what_stands_before_their_place() {
         return;
     };
     let id = whole(&bridge);
-    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native);
-    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native);
+    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
+    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
 
     // A branch of a branch, at a place that stands in the first one's file, after a restart.
     let first = bridge.checkpoints(id)[0].id.clone();

@@ -8,7 +8,7 @@ use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
 use crate::bridge::Bridge;
-use crate::support::model_server::user;
+use crate::support::model_server::{model, user};
 use crate::support::prefix::Prefix;
 
 /// The first request of a prompt's turn, but for the prompt.
@@ -17,16 +17,18 @@ pub(crate) fn asked_before(bridge: &Bridge, prompt: &str) -> Prefix {
 }
 
 /// Branches behind each of these turns, which were had in one session one after the other, and prompts there: the model is sent
-/// what it was sent with the next prompt, to the letter. `last` is the prompt behind them.
+/// what it was sent with the next prompt, to the letter. `last` is the prompt behind them; `before` comes before each.
 pub(crate) fn branches_behind_each(
     bridge: &Bridge,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
     via: BranchedVia,
+    before: impl Fn(),
 ) {
     let checkpoints = bridge.checkpoints(id);
     for (index, checkpoint) in checkpoints.iter().take(prompts.len()).enumerate() {
+        before();
         let at = Some(checkpoint.id.as_str().to_owned());
         let fork = bridge.fork_at(id, false, at).expect("conversation/fork");
         assert_eq!((fork.fidelity, fork.via), (Fidelity::Full, Some(via)), "{index}");
@@ -39,17 +41,19 @@ pub(crate) fn branches_behind_each(
 }
 
 /// Replaces each of these prompts, and takes that back: the model is sent what it was sent with the prompt itself, to the letter,
-/// and after the undo all that it was sent at first.
+/// and after the undo all that it was sent at first. `before` comes before each.
 pub(crate) fn edits_of_each(
     bridge: &Bridge,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
     via: BranchedVia,
+    before: impl Fn(),
 ) {
     let source = bridge.head(id);
     let checkpoints = bridge.checkpoints(id);
     for (index, prompt) in prompts.iter().enumerate() {
+        before();
         let text = format!("instead of {index}");
         let edited = bridge.edit(id, checkpoints[index].id.as_str(), &text);
         let edited = edited.expect("conversation/edit");
@@ -73,6 +77,7 @@ pub(crate) fn edits_of_each(
             (source.as_str(), 1)
         );
     }
+    before();
     let text = "after all";
     let turn = bridge.prompted(id, text);
     assert_eq!(turn.upstream_id.as_str(), source);
@@ -101,7 +106,7 @@ pub(crate) fn goes_through(bridge: &mut Bridge, id: ConversationId) -> &'static 
     "moved"
 }
 
-/// Goes on with the second prompt: the model is sent the whole of the request of the first, and what came of it.
+/// Goes on with the second prompt: the model is sent the whole of the request of the first, what came of it, and nothing else.
 pub(crate) fn goes_on(bridge: &Bridge, id: ConversationId, prompts: [&str; 2], via: Via) {
     let head = bridge.head(id);
     let turn = bridge.prompted(id, prompts[1]);
@@ -110,4 +115,7 @@ pub(crate) fn goes_on(bridge: &Bridge, id: ConversationId, prompts: [&str; 2], v
     assert_eq!((resumed.via, resumed.fidelity), (via, Fidelity::Full));
     let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
     before.check_begins(&now, prompts[1]);
+    let [mut expected, said] = prompts.map(|prompt| bridge.lab.model.asked(prompt));
+    expected.extend([model(&format!("ok: {}", prompts[0])), user(prompts[1])]);
+    assert_eq!(said, expected, "{}", prompts[1]);
 }

@@ -1,0 +1,62 @@
+//! The whole conversation cut at each of its places and moved.
+
+use super::*;
+use crate::going_back::asked_before;
+
+/// By a daemon that was started since, and into another folder: the model is sent what it was sent there in the source, to the
+/// letter, and behind the prompt, in the agent's own words, where it works now.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = whole(&bridge);
+    let checkpoints = bridge.checkpoints(id).into_iter().take(PROMPTS.len());
+    let branches: Vec<ConversationId> = checkpoints
+        .map(|checkpoint| {
+            let at = Some(checkpoint.id.as_str().to_owned());
+            let fork = bridge.fork_at(id, false, at).expect("conversation/fork");
+            assert_eq!(
+                (fork.fidelity, fork.via),
+                (Fidelity::Full, Some(BranchedVia::Cut))
+            );
+            fork.conversation.id
+        })
+        .collect();
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
+    let before = fs::read(&source).expect("the source");
+    let folder = bridge.lab.scratch().join("Größe & more");
+    fs::create_dir_all(&folder).expect("a folder");
+    let update = format!(
+        "# Environment update\n - Primary working directory: {} (was {})",
+        folder.display(),
+        bridge.lab.project().display()
+    );
+    let nexts = PROMPTS[1..].iter().chain([&LAST]);
+    for (index, (branch, next)) in branches.into_iter().zip(nexts).enumerate() {
+        bridge.move_to(branch, &folder).expect("conversation/move");
+        let text = format!("there behind {index}");
+        let resumed = bridge.prompted(branch, &text).resumed.expect("it was moved");
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+        let mut expected = asked_before(&bridge, next);
+        let messages = expected.conversation.as_array_mut().expect("messages");
+        match messages.last_mut() {
+            // Right behind the compaction the agent tells much else there.
+            Some(last) if last["role"] == "system" => {
+                let told = &mut last["content"][0]["text"];
+                let date = "\n\nToday's date";
+                let with_update = told
+                    .as_str()
+                    .expect("a text")
+                    .replace(date, &format!("\n\n{update}{date}"));
+                *told = with_update.into();
+            }
+            _ => messages.push(json!({"role": "system", "content": [{"type": "text", "text": update}]})),
+        }
+        asked_before(&bridge, &text).check_is(&expected, &text);
+    }
+    assert_eq!(fs::read(&source).expect("the source"), before);
+}
