@@ -19,7 +19,7 @@ const WITH_TWO: &str = r#"[[tool Bash {"command":"echo a","description":"a"};;Ba
 
 const WITH_MUCH: &str = r#"[[tool Bash {"command":"seq 100 999","description":"count"}]] [[text done]]"#;
 
-fn repair(bridge: &Bridge, id: ConversationId, max_tool_output: Option<u64>) -> CheckAnswer {
+pub(crate) fn repair(bridge: &Bridge, id: ConversationId, max_tool_output: Option<u64>) -> CheckAnswer {
     let client = bridge.client();
     let repaired = bridge.call(async move {
         let call = client.check(None, Some(id.into()), None, Some(true), max_tool_output, None);

@@ -4,6 +4,7 @@
 
 mod deleted;
 mod moved;
+mod repaired;
 
 use std::fs;
 

@@ -1,0 +1,298 @@
+//! The whole conversation, damaged and repaired: the model is sent what it would have been sent, to the letter, but for what is
+//! gone and what takes its place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::slice;
+
+use bridge_protocol::check::{FindingKind, Repairs};
+use bridge_protocol::history::Message;
+use bridge_protocol::link::LinkReason;
+use serde_json::Value;
+use session_bridge::transcript::repair::INTERRUPTED as FILLED_IN;
+use uuid::Uuid;
+
+use super::*;
+use crate::carrying::LONG;
+use crate::going_back::asked_before;
+use crate::repairing::repair;
+use crate::support::model_server::Said;
+
+/// As [`PARALLEL`], behind the compaction.
+const AGAIN: &str = r#"[[tool Bash {"command":"echo three","description":"three"} ;; Bash {"command":"echo four","description":"four"}]] [[think another thought|compared again]]"#;
+
+const NEXT: &str = "what comes next";
+
+/// The replies to [`BEHIND_COMPACTION`], and to [`LONG`], which is the last.
+const REPLIES: [&str; 2] = ["ok: behind the compaction", "counted"];
+
+struct Damage {
+    what: &'static str,
+    change: fn(&mut Vec<String>),
+    found: &'static [FindingKind],
+    repairs: Repairs,
+    /// What it makes of the messages that the model would have been sent.
+    sent: fn(&mut Vec<Value>),
+}
+
+/// How many lines are left out, records joined and results filled in.
+const fn repairs(left_out: u64, joined: u64, filled_in: u64) -> Repairs {
+    Repairs {
+        left_out,
+        joined,
+        filled_in,
+        cut_outputs: 0,
+        cut_bytes: 0,
+    }
+}
+
+/// The first is done to the session itself, the others to copies of it.
+const DAMAGES: [Damage; 5] = [
+    Damage {
+        what: "the second of two results is gone, before the compaction and behind it",
+        change: |lines| {
+            for reply in ["compared", "compared again"] {
+                let results = &lines[..reply_of(lines, reply)];
+                let result = results
+                    .iter()
+                    .rposition(|line| line.contains(r#""type":"tool_result""#));
+                lines.remove(result.expect("the record of a result"));
+            }
+        },
+        found: &[
+            FindingKind::ToolUseWithoutResult,
+            FindingKind::BrokenParent,
+            FindingKind::ToolUseWithoutResult,
+            FindingKind::BrokenParent,
+        ],
+        repairs: repairs(0, 2, 2),
+        sent: |messages| {
+            let again = place_of(messages, "compared again");
+            let results = messages[again - 1]["content"].as_array_mut().expect("results");
+            let gone = results.pop().expect("the second");
+            results.push(json!({
+                "type": "tool_result",
+                "content": [{"type": "text", "text": FILLED_IN}],
+                "is_error": true,
+                "tool_use_id": gone["tool_use_id"],
+            }));
+        },
+    },
+    Damage {
+        what: "garbage stands behind the compaction, and the last line breaks off",
+        change: |lines| {
+            let last = lines[reply_of(lines, REPLIES[1])][..100].to_owned();
+            lines.push(last);
+            lines.insert(reply_of(lines, REPLIES[0]) + 1, "@@@".to_owned());
+        },
+        found: &[FindingKind::GarbageLine, FindingKind::TornLine],
+        repairs: repairs(2, 0, 0),
+        sent: |_| {},
+    },
+    Damage {
+        what: "the last reply breaks off",
+        change: |lines| {
+            lines.truncate(reply_of(lines, REPLIES[1]) + 1);
+            let last = lines.last_mut().expect("the last reply");
+            last.truncate(last.len() / 2);
+        },
+        found: &[FindingKind::TornLine],
+        repairs: repairs(1, 0, 0),
+        // As the agent does behind a result without a reply.
+        sent: |messages| {
+            let reply = place_of(messages, REPLIES[1]);
+            messages[reply]["content"][0]["text"] = json!("No response requested.");
+        },
+    },
+    Damage {
+        what: "a reply is gone",
+        change: |lines| {
+            lines.remove(reply_of(lines, REPLIES[0]));
+        },
+        found: &[FindingKind::BrokenParent],
+        repairs: repairs(0, 1, 0),
+        // The agent makes one message of two prompts that follow each other.
+        sent: |messages| {
+            let reply = place_of(messages, REPLIES[0]);
+            messages.remove(reply);
+            let next = messages.remove(reply);
+            let is_user = |message: &Value| message["role"] == "user";
+            let prompt = messages[..reply].iter().rposition(is_user).expect("its prompt");
+            let blocks = messages[prompt]["content"].as_array_mut().expect("blocks");
+            let text = &mut blocks.last_mut().expect("its prompt")["text"];
+            *text = json!(format!("{BEHIND_COMPACTION}\n"));
+            blocks.extend(next["content"].as_array().expect("blocks").clone());
+        },
+    },
+    Damage {
+        what: "a record is gone of which the model is told nothing",
+        change: |lines| {
+            let attachment = reply_of(lines, REPLIES[0]) + 1;
+            assert!(lines[attachment].contains(r#""type":"attachment""#));
+            lines.remove(attachment);
+        },
+        found: &[FindingKind::BrokenParent],
+        repairs: repairs(0, 1, 0),
+        sent: |_| {},
+    },
+];
+
+/// The line with a reply's record.
+fn reply_of(lines: &[String], reply: &str) -> usize {
+    let text = format!(r#""content":[{{"type":"text","text":"{reply}"}}]"#);
+    let is_it = |line: &String| line.contains(r#""type":"assistant""#) && line.contains(&text);
+    let place = lines.iter().rposition(is_it);
+    place.unwrap_or_else(|| panic!("no record of {reply:?}"))
+}
+
+/// The message with a reply.
+fn place_of(messages: &[Value], reply: &str) -> usize {
+    let is_it = |block: &Value| block["text"] == reply;
+    let has_it = |message: &Value| {
+        let blocks = message["content"].as_array();
+        blocks.is_some_and(|blocks| blocks.iter().any(is_it))
+    };
+    let place = messages.iter().position(has_it);
+    place.unwrap_or_else(|| panic!("no message with {reply:?}"))
+}
+
+fn session_of(transcript: &Path) -> String {
+    let name = transcript.file_stem().expect("a name");
+    name.to_string_lossy().into_owned()
+}
+
+/// The files beside a transcript, by their names below its folder.
+fn beside(transcript: &Path) -> BTreeMap<String, String> {
+    let folder = transcript.with_extension("");
+    let files_in = |name: &'static str| {
+        let entries = fs::read_dir(folder.join(name)).expect("a folder beside the transcript");
+        entries.map(move |entry| {
+            let path = entry.expect("an entry").path();
+            let text = fs::read_to_string(&path).expect("a file beside the transcript");
+            let file = path.file_name().expect("a name").to_string_lossy();
+            (format!("{name}/{file}"), text)
+        })
+    };
+    let found: BTreeMap<String, String> = ["subagents", "tool-results"]
+        .into_iter()
+        .flat_map(files_in)
+        .collect();
+    // What a subagent said, what it is, and a long result.
+    assert_eq!(found.len(), 3, "{:?}", found.keys());
+    found
+}
+
+/// The same session once more, which another conversation adopts.
+fn copied(bridge: &Bridge, transcript: &Path) -> ConversationId {
+    let (old, new) = (session_of(transcript), Uuid::new_v4().to_string());
+    let target = transcript.with_file_name(format!("{new}.jsonl"));
+    for (name, text) in beside(transcript) {
+        let path = target.with_extension("").join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text.replace(&old, &new)).expect("a copy");
+    }
+    let text = fs::read_to_string(transcript).expect("the transcript");
+    fs::write(target, text.replace(&old, &new)).expect("a copy");
+    bridge.adopt(&new).expect("conversation/adopt").id
+}
+
+/// Damages the head's transcript; where it is, and what is in it now.
+fn damage(bridge: &Bridge, id: ConversationId, change: fn(&mut Vec<String>)) -> (PathBuf, String) {
+    let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
+    let text = fs::read_to_string(&path).expect("the transcript");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    change(&mut lines);
+    let end = match lines.last() {
+        Some(last) if last.ends_with('}') => "\n",
+        _ => "",
+    };
+    let text = lines.join("\n") + end;
+    fs::write(&path, &text).expect("the transcript");
+    (path, text)
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = whole(&bridge);
+    bridge.prompted(id, AGAIN);
+    bridge.prompted(id, LONG);
+    bridge.close(id);
+    let session = bridge.head(id);
+    let source = bridge.lab.transcript(&session).expect("the transcript");
+    let copies = DAMAGES[1..].iter().map(|_| copied(&bridge, &source));
+    let ids: Vec<ConversationId> = [id].into_iter().chain(copies).collect();
+    let told = bridge.history(id);
+    // On a fork of the agent's own, so that the session stays as it is.
+    bridge.prompted(bridge.fork(id, false).conversation.id, NEXT);
+    let next = asked_before(&bridge, NEXT);
+
+    for (case, id) in DAMAGES.iter().zip(&ids) {
+        let (what, old) = (case.what, bridge.head(*id));
+        let (path, damaged) = damage(&bridge, *id, case.change);
+        let answer = repair(&bridge, *id, None);
+        let found: Vec<FindingKind> = answer.findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!((&found[..], &answer.left[..]), (case.found, &[][..]), "{what}");
+        assert_eq!(answer.repairs, Some(case.repairs), "{what}");
+        assert_eq!(answer.fidelity, Some(Fidelity::Partial), "{what}");
+        let new = answer.repaired.expect("a copy").as_str().to_owned();
+        let link = bridge.chain(*id).pop().expect("the head");
+        assert_eq!(
+            (link.upstream_id.as_str(), link.reason, link.from_upstream_id),
+            (new.as_str(), LinkReason::Rebuilt, Some(old.as_str().into())),
+            "{what}"
+        );
+        assert_eq!(bridge.findings(&new), [], "{what}");
+        let copy = bridge.lab.transcript(&new).expect("the copy");
+        let lent = beside(&path).into_iter();
+        let lent: BTreeMap<String, String> = lent
+            .map(|(name, text)| (name, text.replace(&old, &new)))
+            .collect();
+        assert_eq!(beside(&copy), lent, "{what}");
+
+        let text = format!("behind {what}");
+        let resumed = bridge.prompted(*id, &text).resumed.expect("it was closed");
+        assert_eq!(
+            (resumed.via, resumed.fidelity),
+            (Via::Resume, Fidelity::Full),
+            "{what}"
+        );
+        // It names its own long result; which file the agent has told the model to read for what it compacted stays.
+        let conversation = next.conversation.to_string();
+        let conversation = conversation
+            .replace(&format!("{session}.jsonl"), &format!("{old}.jsonl"))
+            .replace(&format!("/{session}/"), &format!("/{new}/"));
+        let mut messages: Vec<Value> = serde_json::from_str(&conversation).expect("messages");
+        (case.sent)(&mut messages);
+        let expected = Prefix {
+            conversation: Value::from(messages),
+            ..next.clone()
+        };
+        asked_before(&bridge, &text).check_is(&expected, what);
+        bridge.close(*id);
+        assert_eq!(bridge.findings(&new), [], "{what}");
+        assert_eq!(fs::read_to_string(&path).expect("the source"), damaged, "{what}");
+    }
+
+    // Also what the model is told no longer, where one goes back behind the compaction.
+    let history = bridge.history(id);
+    let is_reply = |message: &&Message| said(slice::from_ref(message)) == [model("compared")];
+    let place = history.iter().find(is_reply).expect("the reply").id.clone();
+    let fork = bridge.fork_at(id, false, Some(place)).expect("conversation/fork");
+    let text = "before the compaction";
+    bridge.prompted(fork.conversation.id, text);
+    let summary = told
+        .iter()
+        .position(|message| message.kind == Some(MessageKind::Summary));
+    let mut expected: Vec<Said> = said(&told[..summary.expect("a summary")]);
+    let mut results = expected.iter_mut().rev();
+    let result = results.find(|said| matches!(said.what, What::ToolResult(_)));
+    result.expect("the second result").what = What::ToolResult(FILLED_IN.to_owned());
+    assert_eq!(
+        bridge.lab.model.asked(text),
+        [&expected[..], &[user(text)]].concat()
+    );
+}
