@@ -232,10 +232,21 @@ fn find(
         Some(link_of(entry))
     });
     let history = link.map(|link| History::of_link(services, record, &lineage, &link));
-    let found = history
-        .transpose()?
-        .and_then(|history| history.spot(at).map(|spot| (history, spot)));
-    found.ok_or_else(|| no_such_place(at))
+    let mut why_untold = current.why_untold(at.upstream_id()).map(str::to_owned);
+    if let Some(history) = history.transpose()? {
+        if let Some(spot) = history.spot(at) {
+            return Ok((history, spot));
+        }
+        why_untold = why_untold.or_else(|| history.why_untold(at.upstream_id()).map(str::to_owned));
+    }
+    Err(match why_untold {
+        // It may well be there, so that nobody is told that it is not.
+        Some(why) => ConversationError::TranscriptDamaged(format!(
+            "\"{at}\" is in a session that cannot be read: {why}; transcript/restore puts back a transcript that is gone \
+             where a copy of it is kept"
+        )),
+        None => no_such_place(at),
+    })
 }
 
 /// A session that has left the chain, as its link was.

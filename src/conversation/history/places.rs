@@ -57,6 +57,16 @@ impl History {
         })
     }
 
+    /// Why nothing of a session is told, where it is a part of this history and cannot be read.
+    pub(in super::super) fn why_untold(&self, upstream_id: &str) -> Option<&str> {
+        let mut gaps = self.gaps.iter();
+        let is_it = |gap: &&HistoryGap| {
+            gap.upstream_id.as_str() == upstream_id
+                && matches!(gap.kind, GapKind::Missing | GapKind::Unreadable)
+        };
+        gaps.find(is_it).map(|gap| gap.detail.as_str())
+    }
+
     /// What is kept of the history when the turn that a message belongs to is replaced.
     ///
     /// # Errors
