@@ -242,6 +242,12 @@ impl Connection {
         self.shared.routes().attached()
     }
 
+    /// Whether a session is open under a handle.
+    #[must_use]
+    pub fn is_attached(&self, handle: &str) -> bool {
+        self.shared.routes().is_attached(handle)
+    }
+
     /// A notification.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! its transcript that ends there, or by a fork that is told the place where the transcripts cannot be cut.
 
 mod editing;
+mod known;
 mod lost;
 mod places;
 
@@ -211,7 +212,13 @@ async fn branch_at(
             entry.name
         )));
     }
-    let refused = match native(services, entry, request, Some(place)).await {
+    let mut made = native(services, entry, request, Some(place)).await;
+    if matches!(&made, Err(error) if known::is_unknown_point(error))
+        && known::open_once(services, entry, request).await
+    {
+        made = native(services, entry, request, Some(place)).await;
+    }
+    let refused = match made {
         Err(error @ ConversationError::AgentError { .. }) => error,
         made => return made,
     };

@@ -3,7 +3,7 @@
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, LinkReason};
 use bridge_protocol::rpc::TranscriptRpcClient;
 
@@ -59,4 +59,44 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
     assert_eq!(bridge.found(new.as_str()), []);
     bridge.prompted(id, "and on");
     assert_eq!(bridge.head(id), new.as_str());
+}
+
+/// Codex has not opened the copy by then, and knows none of its turns.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_repaired_copy_is_branched_and_edited_before_its_first_prompt() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    for is_edit in [false, true] {
+        let id = bridge.conversation(Settings::default());
+        for text in ["number one", "number two"] {
+            bridge.prompted(id, text);
+        }
+        bridge.close(id);
+        let path = bridge.lab.transcript(&bridge.head(id)).expect("a rollout");
+        let text = fs::read_to_string(&path).expect("a rollout");
+        fs::write(&path, text + "{\"timestamp\":\"20").expect("a rollout");
+        let client = bridge.client();
+        let answer = bridge.call(async move {
+            let call = client.check(None, Some(id.into()), None, Some(true), None, None);
+            call.await
+        });
+        assert!(answer.expect("transcript/check").repaired.is_some());
+        let places = bridge.checkpoints(id);
+        let text = format!("instead, by an edit: {is_edit}");
+        let how = if is_edit {
+            let edited = bridge.edit(id, places[1].id.as_str(), &text);
+            let edited = edited.expect("conversation/edit");
+            (edited.fidelity, edited.via)
+        } else {
+            let at = Some(places[0].id.as_str().to_owned());
+            let fork = bridge.fork_at(id, false, at).expect("conversation/fork");
+            bridge.prompted(fork.conversation.id, &text);
+            (fork.fidelity, fork.via)
+        };
+        assert_eq!(how, (Fidelity::Full, Some(BranchedVia::Native)));
+        let expected = [user("number one"), model("ok: number one"), user(&text)];
+        assert_eq!(bridge.lab.model.asked(&text), expected);
+    }
 }

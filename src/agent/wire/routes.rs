@@ -110,6 +110,11 @@ impl Routes {
         self.routes.len()
     }
 
+    /// Whether a session is open under a handle.
+    pub(super) fn is_attached(&self, handle: &str) -> bool {
+        self.routes.contains_key(handle)
+    }
+
     /// What must now be answered as cancelled; to be asked for after every change that can end a route.
     pub(super) fn take_orphaned(&mut self) -> Vec<RawId> {
         std::mem::take(&mut self.orphaned)

@@ -1,0 +1,51 @@
+//! Sessions that an agent has a transcript of and has never opened: it does not know their turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::BranchRequest;
+use crate::agent::catalog::AgentEntry;
+use crate::conversation::climbing::acquire;
+use crate::conversation::error::ConversationError;
+use crate::conversation::services::{Services, chain_text};
+use crate::conversation::upstream::{self, Opening};
+
+/// Whether the agent did not find the message that it was told to fork behind. Codex (0.166) finds none of a session that it has
+/// not opened yet: of a repaired copy, or of one that came in a bundle.
+pub(super) fn is_unknown_point(refused: &ConversationError) -> bool {
+    let ConversationError::AgentError {
+        upstream: Some(upstream),
+        ..
+    } = refused
+    else {
+        return false;
+    };
+    let error: Option<Value> = upstream.read().ok();
+    error.is_some_and(|error| error["data"]["messageId"].is_string())
+}
+
+/// Opens the session that is branched off and closes it again, so that the agent has read it. Whether it has: not where it is
+/// open, for then it has read it before.
+pub(super) async fn open_once(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    request: &BranchRequest,
+) -> bool {
+    let Ok(lease) = acquire(services, entry).await else {
+        return false;
+    };
+    if lease.connection().is_attached(request.from.as_str()) {
+        return false;
+    }
+    let (opening, record) = (Opening::Resume(request.from.clone()), &request.record);
+    match upstream::open(services, entry, lease, &opening, &record.cwd, &record.settings).await {
+        Ok((session, _)) => upstream::close(session, false, Duration::ZERO).await,
+        Err(error) => {
+            let error = chain_text(&error);
+            tracing::warn!(upstream_id = %request.from, error, "a session that is branched off could not be opened");
+            false
+        }
+    }
+}
