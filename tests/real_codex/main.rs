@@ -46,4 +46,5 @@ mod repairing;
 mod survival;
 mod transcripts;
 mod watching;
+mod whole;
 mod within;

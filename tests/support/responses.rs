@@ -14,6 +14,9 @@ use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
 /// Beginnings of texts that Codex says in the user's name.
 const NOT_PROMPTS: [&str; 2] = ["<", "# AGENTS.md"];
 
+/// Stands in a tool's input for the id of the subagent that was begun last, which no prompt can know.
+const AGENT: &str = "THE SUBAGENT";
+
 /// Answers one request. Whether the connection goes on.
 pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Result<bool> {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
@@ -33,7 +36,7 @@ pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared)
     }
     let (prompt, step) = newest_prompt(&body);
     let answer = if script::has_tools(&body) {
-        script::answer_of_turn(&prompt, step, 0)
+        with_agent(script::answer_of_turn(&prompt, step, 0), &body)
     } else {
         Answer::text("A title")
     };
@@ -112,6 +115,29 @@ fn newest_prompt(body: &Value) -> (String, usize) {
         return (prompt, answers);
     }
     (String::new(), 0)
+}
+
+/// With the id of the subagent that was begun last where the script says [`AGENT`].
+fn with_agent(mut answer: Answer, body: &Value) -> Answer {
+    let Answer::Message { blocks, .. } = &mut answer else {
+        return answer;
+    };
+    let items = body["input"].as_array().into_iter().flatten().rev();
+    let mut begun = items.filter_map(|item| {
+        let output: Value = serde_json::from_str(item["output"].as_str()?).ok()?;
+        Some(output["agent_id"].as_str()?.to_owned())
+    });
+    for block in blocks {
+        let AnswerBlock::Tool { input, .. } = block else {
+            continue;
+        };
+        let text = input.to_string();
+        if text.contains(AGENT) {
+            let id = begun.next().expect("a subagent was begun");
+            *input = serde_json::from_str(&text.replace(AGENT, &id)).expect("JSON");
+        }
+    }
+    answer
 }
 
 fn write_error(writer: &mut TcpStream, error: &HttpError) -> io::Result<bool> {
@@ -226,10 +252,18 @@ fn item_of(block: &AnswerBlock) -> (Value, Value) {
             "id": new_id("rs"), "type": "reasoning", "status": "completed", "encrypted_content": "c2VhbGVk",
             "summary": [{"type": "summary_text", "text": text}],
         }),
-        AnswerBlock::Tool { name, input } => json!({
-            "id": new_id("fc"), "type": "function_call", "status": "completed", "call_id": new_id("call"),
-            "name": name, "arguments": input.to_string(),
-        }),
+        AnswerBlock::Tool { name, input } => {
+            let mut call = json!({
+                "id": new_id("fc"), "type": "function_call", "status": "completed", "call_id": new_id("call"),
+                "name": name, "arguments": input.to_string(),
+            });
+            // A tool of a group of tools.
+            if let Some((group, name)) = name.split_once('.') {
+                call["namespace"] = group.into();
+                call["name"] = name.into();
+            }
+            call
+        }
     };
     let mut begun = whole.clone();
     begun["status"] = "in_progress".into();
