@@ -3,6 +3,7 @@
 
 mod editing;
 mod known;
+mod look;
 mod lost;
 mod places;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::id::{CheckpointId, UpstreamId};
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
@@ -32,6 +33,7 @@ use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening, UpstreamSession};
 use super::work::Progress;
 pub(super) use editing::{EditRequest, edit};
+use look::{Look, expected};
 use places::Place;
 
 /// What to branch, and how.
@@ -65,64 +67,6 @@ impl BranchRequest {
         let links = self.record.chain.links();
         let link = links.iter().find(|link| link.upstream_id == self.from);
         link.map_or(0, |link| link.carried_turns)
-    }
-}
-
-/// What the disk says of a session.
-#[derive(Default)]
-struct Look {
-    /// The place after its last turn.
-    place: Option<CheckpointId>,
-    /// How many whole turns it holds.
-    turns: u64,
-    /// How many of those that were acknowledged it lacks.
-    missing_turns: u64,
-    /// How many prompts stand in the branch, where it is there already.
-    prompts: Option<u64>,
-    /// Whether it is there and cannot be read, so that nobody knows what it lacks.
-    is_unread: bool,
-}
-
-impl Look {
-    fn at(file: Result<Option<OnDisk>, TranscriptError>, acknowledged: u64) -> Self {
-        let is_unread = file.is_err();
-        let file = disk::seen(file);
-        Self {
-            place: None,
-            prompts: None,
-            turns: file
-                .as_ref()
-                .map_or(0, |file| file.turns.saturating_sub(u64::from(file.last_is_cut))),
-            missing_turns: file.map_or(0, |file| file.missing_turns(acknowledged)),
-            is_unread,
-        }
-    }
-
-    /// What a branch with this transcript keeps.
-    fn fidelity(&self) -> Fidelity {
-        if self.missing_turns == 0 && !self.is_unread {
-            Fidelity::Full
-        } else {
-            Fidelity::Partial
-        }
-    }
-}
-
-/// How many turns a branch has to hold: those that were acknowledged on its source, but of a source in which somebody went
-/// back within the agent those that stand at the `place` where it is branched off. What was gone back behind is never taken
-/// along, and what stands behind the place is none of those that were acknowledged.
-fn expected(source: Option<&OnDisk>, place: Option<&OnDisk>, acknowledged: u64) -> u64 {
-    let (Some(source), Some(place)) = (source, place) else {
-        return acknowledged;
-    };
-    let running = source.turns.saturating_sub(place.turns);
-    let place = OnDisk {
-        turns_anywhere: source.turns_anywhere.saturating_sub(running),
-        ..place.clone()
-    };
-    match place.went_back(acknowledged) {
-        true => place.turns,
-        false => acknowledged,
     }
 }
 
@@ -560,43 +504,4 @@ async fn on_disk<T: Default + Send + 'static>(
     let task = tokio::task::spawn_blocking(move || metered(meter, look));
     task.await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_branch_owes_what_was_acknowledged_and_was_not_gone_back_behind() {
-        let file = |turns, turns_anywhere| OnDisk {
-            repaired_turns: 0,
-            turns,
-            turns_at_most: turns,
-            turns_anywhere,
-            last_is_cut: false,
-            breaks: 0,
-        };
-        // The source, the place (which is read without what stands on other branches), how many were acknowledged, how many
-        // the branch has to hold.
-        let table = [
-            (file(4, 4), file(4, 0), 4, 4),
-            (file(4, 11), file(4, 0), 10, 4),
-            (file(4, 9), file(4, 0), 10, 10),
-            // A turn runs that nobody has acknowledged yet: it makes good for none that is lost.
-            (file(5, 5), file(4, 0), 4, 4),
-            (file(4, 4), file(3, 0), 4, 4),
-            (file(5, 12), file(4, 0), 10, 4),
-            (file(5, 10), file(4, 0), 10, 10),
-            // Damage.
-            (file(4, 0), file(4, 0), 10, 10),
-        ];
-        for (source, place, acknowledged, owed) in table {
-            assert_eq!(
-                expected(Some(&source), Some(&place), acknowledged),
-                owed,
-                "{source:?}, {place:?}, {acknowledged}"
-            );
-        }
-        assert_eq!(expected(None, None, 3), 3);
-    }
 }

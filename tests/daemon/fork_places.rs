@@ -173,27 +173,24 @@ async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
 /// is not the head any more.
 #[tokio::test]
 async fn a_place_in_what_is_gone_is_not_said_to_be_none() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let (app, id, source) = with_a_past(&daemon, &home).await;
     let place = app.checkpoints(id).await[1].id.clone();
     let message = app.messages(id).await[1].0.clone();
-    let of_it = json!({"conversationId": id});
-    app.call("transcript/keep", of_it.clone()).await.unwrap();
     let edit = json!({"conversationId": id, "at": place, "prompt": "instead"});
-    for in_place in [true, false] {
-        app.call("conversation/close", of_it.clone()).await.unwrap();
-        std::fs::remove_file(&source).unwrap();
-        let edited = app.call("conversation/edit", edit.clone()).await;
-        refused(edited, ErrorKind::TranscriptDamaged, "transcript/restore");
-        let forked = fork_at(&app, id, false, &message).await;
-        refused(forked, ErrorKind::TranscriptDamaged, "there is no transcript of");
-        let nowhere = fork_at(&app, id, false, "cp.loopback.nowhere.x").await;
-        refused(nowhere, ErrorKind::CheckpointNotFound, "");
-        app.call("transcript/restore", of_it.clone()).await.unwrap();
-        let fork = fork_at(&app, id, in_place, &message).await.unwrap();
-        assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS[..1]);
-    }
+    app.close(id).await;
+    let whole = std::fs::read(&source).unwrap();
+    std::fs::remove_file(&source).unwrap();
+    let edited = app.call("conversation/edit", edit).await;
+    refused(edited, ErrorKind::TranscriptDamaged, "cannot be read");
+    let forked = fork_at(&app, id, false, &message).await;
+    refused(forked, ErrorKind::TranscriptDamaged, "there is no transcript of");
+    let nowhere = fork_at(&app, id, false, "cp.loopback.nowhere.x").await;
+    refused(nowhere, ErrorKind::CheckpointNotFound, "");
+    std::fs::write(&source, whole).unwrap();
+    let fork = fork_at(&app, id, false, &message).await.unwrap();
+    assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS[..1]);
 }
 
 /// Its transcript lies where the agent looks for what runs in that folder.

@@ -1,5 +1,7 @@
 //! Carrying effects out. Nothing is decided here and nothing is awaited: what takes time becomes a job or a write.
 
+mod files;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,20 +22,15 @@ use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
-use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
-use crate::conversation::last_session::LastSession;
 use crate::conversation::looking_back;
-use crate::conversation::moving::{self, MoveRequest};
-use crate::conversation::repairing::{self, Done, RepairRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
-use crate::conversation::work::{Begun, Progress};
+use crate::conversation::work::Begun;
 use crate::store::{Change, ConversationRecord, CutPrompt};
-use crate::transcript::moving::Moving;
 
 use super::{Actor, JobDone, Message, Reply};
 
@@ -460,78 +457,6 @@ impl Actor {
     fn begun(&self, method: &'static str) -> Begun {
         let works = &self.services.works;
         works.begin(method, Some(self.model.record.id), CancellationToken::new())
-    }
-
-    fn last_session(&mut self) -> LastSession {
-        LastSession {
-            goes_on: std::mem::take(&mut self.goes_on),
-            behind: self.given_up.take(),
-        }
-    }
-
-    /// Takes the files into another folder, once nobody of ours has them open.
-    fn move_files(&mut self, job: u64, destination: Destination, progress: Arc<Progress>) {
-        let request = MoveRequest {
-            record: self.model.record.clone(),
-            destination,
-            last: self.last_session(),
-            noting: self.noting.take(),
-            progress,
-        };
-        let moving = moving::carry_out(Arc::clone(&self.services), request);
-        self.job = Some(Box::pin(async move {
-            JobDone::Moved(job, moving.await.map(Box::new))
-        }));
-    }
-
-    /// The move is on disk. That it is done is noted beside the loop: until then the next life would find that out.
-    fn keep_move(&mut self) {
-        let Some(moved) = self.moved.take() else { return };
-        self.noting = Some(tokio::task::spawn_blocking(move || {
-            if let Err(error) = moved.keep() {
-                tracing::warn!(
-                    error = chain_text(&error),
-                    "the end of a move could not be noted; the next start does"
-                );
-            }
-        }));
-    }
-
-    fn take_move_back(&mut self, job: u64) {
-        let moved = self.moved.take();
-        self.job = Some(Box::pin(async move {
-            let back = tokio::task::spawn_blocking(move || moved.is_none_or(Moving::take_back));
-            if !matches!(back.await, Ok(true)) {
-                tracing::error!(
-                    "a move that could not be written down could not be taken back wholly either"
-                );
-            }
-            JobDone::MovedBack(job)
-        }));
-    }
-
-    /// Makes a repaired copy of the head, once nobody of ours has it open.
-    fn repair(&mut self, job: u64, output_limit: Option<u64>, progress: Arc<Progress>) {
-        let request = RepairRequest {
-            record: self.model.record.clone(),
-            output_limit,
-            last: self.last_session(),
-            progress,
-        };
-        let repairing = repairing::carry_out(Arc::clone(&self.services), request);
-        self.job = Some(Box::pin(async move {
-            JobDone::Repaired(job, repairing.await.map(Box::new))
-        }));
-    }
-
-    /// Takes a copy that was made in hand until it is written down whose it is.
-    pub(super) fn copy_made(&mut self, job: u64, done: Result<Box<Done>, ConversationError>) {
-        let result = done.map(|done| {
-            let (head, copy) = done.made.unzip();
-            self.repaired = copy;
-            (Box::new(done.answer), head.map(Box::new))
-        });
-        self.input(Input::Repaired { job, result });
     }
 
     fn configure(&mut self, job: u64, settings: Settings) {

@@ -242,8 +242,7 @@ fn find(
     Err(match why_untold {
         // It may well be there, so that nobody is told that it is not.
         Some(why) => ConversationError::TranscriptDamaged(format!(
-            "\"{at}\" is in a session that cannot be read: {why}; transcript/restore puts back a transcript that is gone \
-             where a copy of it is kept"
+            "\"{at}\" is in a session that cannot be read, and no copy of it is kept: {why}"
         )),
         None => no_such_place(at),
     })

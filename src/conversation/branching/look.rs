@@ -1,0 +1,105 @@
+//! What the disk says of a session that is branched, and of the branch: how much it holds of what it has to.
+
+use bridge_protocol::id::CheckpointId;
+use bridge_protocol::link::Fidelity;
+
+use crate::conversation::disk;
+use crate::conversation::recovery::OnDisk;
+use crate::transcript::TranscriptError;
+
+/// What the disk says of a session.
+#[derive(Default)]
+pub(super) struct Look {
+    /// The place after its last turn.
+    pub(super) place: Option<CheckpointId>,
+    /// How many whole turns it holds.
+    pub(super) turns: u64,
+    /// How many of those that were acknowledged it lacks.
+    pub(super) missing_turns: u64,
+    /// How many prompts stand in the branch, where it is there already.
+    pub(super) prompts: Option<u64>,
+    /// Whether it is there and cannot be read, so that nobody knows what it lacks.
+    pub(super) is_unread: bool,
+}
+
+impl Look {
+    pub(super) fn at(file: Result<Option<OnDisk>, TranscriptError>, acknowledged: u64) -> Self {
+        let is_unread = file.is_err();
+        let file = disk::seen(file);
+        Self {
+            place: None,
+            prompts: None,
+            turns: file
+                .as_ref()
+                .map_or(0, |file| file.turns.saturating_sub(u64::from(file.last_is_cut))),
+            missing_turns: file.map_or(0, |file| file.missing_turns(acknowledged)),
+            is_unread,
+        }
+    }
+
+    /// What a branch with this transcript keeps.
+    pub(super) fn fidelity(&self) -> Fidelity {
+        if self.missing_turns == 0 && !self.is_unread {
+            Fidelity::Full
+        } else {
+            Fidelity::Partial
+        }
+    }
+}
+
+/// How many turns a branch has to hold: those that were acknowledged on its source, but of a source in which somebody went
+/// back within the agent those that stand at the `place` where it is branched off. What was gone back behind is never taken
+/// along, and what stands behind the place is none of those that were acknowledged.
+pub(super) fn expected(source: Option<&OnDisk>, place: Option<&OnDisk>, acknowledged: u64) -> u64 {
+    let (Some(source), Some(place)) = (source, place) else {
+        return acknowledged;
+    };
+    let running = source.turns.saturating_sub(place.turns);
+    let place = OnDisk {
+        turns_anywhere: source.turns_anywhere.saturating_sub(running),
+        ..place.clone()
+    };
+    match place.went_back(acknowledged) {
+        true => place.turns,
+        false => acknowledged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_owes_what_was_acknowledged_and_was_not_gone_back_behind() {
+        let file = |turns, turns_anywhere| OnDisk {
+            repaired_turns: 0,
+            turns,
+            turns_at_most: turns,
+            turns_anywhere,
+            last_is_cut: false,
+            breaks: 0,
+        };
+        // The source, the place (which is read without what stands on other branches), how many were acknowledged, how many
+        // the branch has to hold.
+        let table = [
+            (file(4, 4), file(4, 0), 4, 4),
+            (file(4, 11), file(4, 0), 10, 4),
+            (file(4, 9), file(4, 0), 10, 10),
+            // A turn runs that nobody has acknowledged yet: it makes good for none that is lost.
+            (file(5, 5), file(4, 0), 4, 4),
+            (file(4, 4), file(3, 0), 4, 4),
+            (file(5, 12), file(4, 0), 10, 4),
+            (file(5, 10), file(4, 0), 10, 10),
+            // Damage.
+            (file(4, 0), file(4, 0), 10, 10),
+        ];
+        for (source, place, acknowledged, owed) in table {
+            assert_eq!(
+                expected(Some(&source), Some(&place), acknowledged),
+                owed,
+                "{source:?}, {place:?}, {acknowledged}"
+            );
+        }
+        assert_eq!(expected(None, None, 3), 3);
+    }
+}
