@@ -126,6 +126,9 @@ pub(super) enum Command {
     Demo(Demo),
     /// Print what makes a shell complete sessionctl's commands and options
     Completions(Completions),
+    /// Write completions and manual pages below a folder, as packages have them
+    #[command(hide = true)]
+    Generate(Generate),
 }
 
 /// The one conversation that a command is about.
@@ -518,10 +521,23 @@ pub(super) struct Completions {
     pub(super) shell: Shell,
 }
 
+/// `generate`.
+#[derive(Debug, Args)]
+pub(super) struct Generate {
+    /// The folder, as /usr: files go to share/man/man1 and where the shells look below share
+    #[arg(value_name = "PREFIX")]
+    pub(super) prefix: PathBuf,
+}
+
+/// The definition of the command line.
+pub(super) fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// The script that completes the command line in a shell.
 pub(super) fn completions(shell: Shell) -> String {
     let mut script = Vec::new();
-    let mut command = Arguments::command();
+    let mut command = command();
     clap_complete::generate(shell, &mut command, "sessionctl", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }

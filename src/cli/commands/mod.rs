@@ -7,6 +7,7 @@ mod astray;
 mod attach;
 mod carry;
 mod edit;
+mod generate;
 mod go_on;
 mod keep;
 mod list;
@@ -117,6 +118,7 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Import(options) => carry::import(context, options).await,
         Command::Tree(one) => tree::tree(context, &one.conversation).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
+        Command::Generate(options) => generate::generate(context.output, &options),
         Command::Completions(options) => {
             context.output.text(&args::completions(options.shell))?;
             Ok(Exit::Done)

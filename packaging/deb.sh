@@ -1,0 +1,72 @@
+#!/bin/sh
+# Builds a Debian package from this source.
+set -eu
+
+fail() {
+    echo "deb.sh: $1" >&2
+    exit "${2:-1}"
+}
+
+from=
+while [ $# -gt 1 ]; do
+    case "$1" in
+        --from) from="$2"; shift 2 ;;
+        *) break ;;
+    esac
+done
+case "${1:-}" in
+    "" | -*) fail "Usage: packaging/deb.sh [--from DIR] FOLDER: where the package goes, and a folder with built programs" 2 ;;
+esac
+[ $# -eq 1 ] || fail "one folder, not \"$*\"" 2
+out="$1"
+command -v dpkg-deb >/dev/null || fail "dpkg-deb is not there"
+
+source="$(cd "$(dirname "$0")/.." && pwd)"
+if [ -z "$from" ]; then
+    (cd "$source" && cargo build --release --locked --bin sessiond --bin sessionctl)
+    from="${CARGO_TARGET_DIR:-$source/target}/release"
+fi
+
+root="$(mktemp -d)"
+trap 'rm -rf "$root"' EXIT
+chmod 755 "$root"
+umask 022
+mkdir -p "$root/usr/bin" "$root/usr/lib/systemd/user" "$root/usr/share/doc/session-bridge" "$root/DEBIAN"
+for program in sessiond sessionctl; do
+    install -m 755 "$from/$program" "$root/usr/bin/$program"
+    if command -v strip >/dev/null; then
+        strip --strip-debug "$root/usr/bin/$program"
+    fi
+done
+"$root/usr/bin/sessionctl" generate "$root/usr" >/dev/null
+# Where Debian's zsh looks.
+mkdir -p "$root/usr/share/zsh/vendor-completions"
+mv "$root/usr/share/zsh/site-functions/_sessionctl" "$root/usr/share/zsh/vendor-completions/"
+rmdir "$root/usr/share/zsh/site-functions"
+gzip -9n "$root"/usr/share/man/man1/*.1
+for unit in sessiond.service sessiond.socket; do
+    sed "s|@bindir@|/usr/bin|g" "$source/packaging/systemd/$unit" >"$root/usr/lib/systemd/user/$unit"
+done
+cp "$source/LICENSE" "$root/usr/share/doc/session-bridge/copyright"
+gzip -9nc "$source/CHANGELOG.md" >"$root/usr/share/doc/session-bridge/changelog.gz"
+
+version="$("$root/usr/bin/sessionctl" --version | cut -d' ' -f2)"
+architecture="$(dpkg --print-architecture)"
+glibc="$(ldd --version 2>/dev/null | sed -n '1s/.* //p')"
+cat >"$root/DEBIAN/control" <<END
+Package: session-bridge
+Version: $version
+Architecture: $architecture
+Maintainer: session-bridge maintainers <maintainers@session-bridge.invalid>
+Depends: libc6 (>= ${glibc:-2.28}), libgcc-s1
+Section: devel
+Priority: optional
+Installed-Size: $(du -sk "$root/usr" | cut -f1)
+Description: conversations with coding agents that outlive their sessions
+ A daemon that gives each conversation with a coding agent an id of its own, and brings its sessions back after limits,
+ crashes and clean-ups; and its command line.
+END
+mkdir -p "$out"
+package="$out/session-bridge_${version}_$architecture.deb"
+dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null
+echo "$package"

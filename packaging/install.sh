@@ -1,0 +1,103 @@
+#!/bin/sh
+# Installs sessiond and sessionctl from this source for one user, or below another prefix. Run again it replaces what it installed.
+set -eu
+
+usage() {
+    cat <<'END'
+Usage: packaging/install.sh [--prefix DIR] [--from DIR] [--service]
+
+Builds both programs and installs them with completions, manual pages and the units of the service.
+
+  --prefix DIR  where to [default: ~/.local]
+  --from DIR    install programs that are built already, from this folder
+  --service     start the daemon with your session from now on
+END
+}
+
+fail() {
+    echo "install.sh: $1" >&2
+    exit "${2:-1}"
+}
+
+prefix="${HOME:-}/.local"
+from=
+service=
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --prefix) prefix="${2:-}"; shift ;;
+        --from) from="${2:-}"; shift ;;
+        --service) service=yes ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; fail "what is $1?" 2 ;;
+    esac
+    [ $# -gt 0 ] && shift
+done
+case "$prefix" in
+    /*) ;;
+    *) fail "--prefix takes an absolute path, not \"$prefix\"" 2 ;;
+esac
+
+source="$(cd "$(dirname "$0")/.." && pwd)"
+if [ -z "$from" ]; then
+    command -v cargo >/dev/null || fail "cargo is not there; install Rust first (https://rustup.rs)"
+    (cd "$source" && cargo build --release --locked --bin sessiond --bin sessionctl)
+    from="${CARGO_TARGET_DIR:-$source/target}/release"
+fi
+for program in sessiond sessionctl; do
+    [ -x "$from/$program" ] || fail "there is no program $from/$program"
+done
+
+bin="$prefix/bin"
+share="$prefix/share"
+mkdir -p "$bin" "$share/session-bridge"
+installed="$share/session-bridge/installed"
+: >"$installed.new"
+
+# Under another name first: a program that runs cannot be written to.
+for program in sessiond sessionctl; do
+    cp "$from/$program" "$bin/.$program.new"
+    chmod 755 "$bin/.$program.new"
+    mv -f "$bin/.$program.new" "$bin/$program"
+    echo "$bin/$program" >>"$installed.new"
+done
+"$bin/sessionctl" generate "$prefix" >>"$installed.new"
+
+put() {
+    mkdir -p "$(dirname "$2")"
+    sed "s|@bindir@|$bin|g" "$source/packaging/$1" >"$2"
+    echo "$2" >>"$installed.new"
+}
+case "$(uname -s)" in
+    Linux)
+        put systemd/sessiond.service "$share/systemd/user/sessiond.service"
+        put systemd/sessiond.socket "$share/systemd/user/sessiond.socket"
+        ;;
+    Darwin)
+        agent="$HOME/Library/LaunchAgents/io.session-bridge.sessiond.plist"
+        [ -z "$service" ] || put launchd/io.session-bridge.sessiond.plist "$agent"
+        ;;
+esac
+mv -f "$installed.new" "$installed"
+
+if [ -n "$service" ]; then
+    # One that was started on demand holds the lock; its conversations go on in the next.
+    "$bin/sessionctl" --no-start stop >/dev/null 2>&1 || true
+    case "$(uname -s)" in
+        Linux)
+            command -v systemctl >/dev/null || fail "there is no systemctl; sessionctl starts the daemon when it is needed"
+            systemctl --user daemon-reload || fail "no systemd runs for this user; sessionctl starts the daemon when it is needed"
+            systemctl --user enable --now sessiond.socket
+            ;;
+        Darwin)
+            launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true
+            launchctl bootstrap "gui/$(id -u)" "$agent"
+            ;;
+        *) fail "there is no service for this system; sessionctl starts the daemon when it is needed" ;;
+    esac
+fi
+
+echo "installed in $prefix; packaging/uninstall.sh removes it again and leaves your data"
+case ":$PATH:" in
+    *":$bin:"*) ;;
+    *) echo "$bin is not in your PATH yet" ;;
+esac

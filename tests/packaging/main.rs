@@ -1,0 +1,253 @@
+//! What packages and scripts install works, and is removed without a trace.
+//!
+//! The programs are those that were built for the tests, so that nothing is built twice. What a system lacks to try
+//! something is told, and that is left out.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may fail by panicking, its helpers too, and tells what it leaves out"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// This source.
+const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The folder of the programs that were built for the tests.
+fn built() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_sessiond")).parent().unwrap()
+}
+
+/// A command that knows nothing of this machine's user but the programs.
+fn command(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("HOME", home)
+        .env("SESSIOND_HOME", home.join("sessiond"))
+        .current_dir(home);
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+/// A script of `packaging`, which has to succeed; what it said.
+fn script(name: &str, home: &Path, arguments: &[&str]) -> String {
+    let mut command = command(Path::new(SOURCE).join("packaging").join(name), home);
+    said(name, &command.args(arguments).output().unwrap())
+}
+
+fn said(what: &str, output: &Output) -> String {
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{what}: {}: {stdout}{stderr}",
+        output.status
+    );
+    stdout
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            match path.is_dir() && !path.is_symlink() {
+                true => folders.push(path),
+                false => drop(found.insert(path)),
+            }
+        }
+    }
+    found
+}
+
+/// Whether a program of the system is there; where it is not that is told.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("skipped: there is no {program}");
+    }
+    found
+}
+
+/// What a package consists of, as seen from its prefix.
+fn check_installed(prefix: &Path, compressed: bool) {
+    let end = if compressed { ".gz" } else { "" };
+    for file in [
+        "bin/sessiond",
+        "bin/sessionctl",
+        "share/bash-completion/completions/sessionctl",
+        "share/fish/vendor_completions.d/sessionctl.fish",
+        &format!("share/man/man1/sessiond.1{end}"),
+        &format!("share/man/man1/sessionctl.1{end}"),
+        &format!("share/man/man1/sessionctl-fork.1{end}"),
+    ] {
+        assert!(prefix.join(file).is_file(), "there is no {file}");
+    }
+}
+
+#[test]
+fn the_script_installs_twice_what_works_and_takes_away_only_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let (home, prefix) = (
+        folder.path().join("home"),
+        folder.path().join("prefix with spaces"),
+    );
+    fs::create_dir_all(&home).unwrap();
+    let others = prefix.join("bin/of another");
+    fs::create_dir_all(others.parent().unwrap()).unwrap();
+    fs::write(&others, "").unwrap();
+    let to = ["--prefix", prefix.to_str().unwrap()];
+    let install = [&to[..], &["--from", built().to_str().unwrap()]].concat();
+    let words = script("install.sh", &home, &install);
+    assert!(words.contains("not in your PATH"), "{words}");
+    let first = files(&prefix);
+    script("install.sh", &home, &install);
+    assert_eq!(files(&prefix), first);
+    check_installed(&prefix, false);
+    if cfg!(target_os = "linux") {
+        let unit = fs::read_to_string(prefix.join("share/systemd/user/sessiond.service")).unwrap();
+        assert!(
+            unit.contains(&format!("ExecStart={}/bin/sessiond\n", prefix.display())),
+            "{unit}"
+        );
+    }
+
+    let program = prefix.join("bin/sessionctl");
+    let played = said("demo", &command(&program, &home).arg("demo").output().unwrap());
+    assert!(!played.is_empty());
+    // A daemon that runs is stopped, and its data stay.
+    said(
+        "new",
+        &command(&program, &home)
+            .args(["new", "--agent", "loopback"])
+            .output()
+            .unwrap(),
+    );
+    let socket = home.join("sessiond/run/sessiond.sock");
+    assert!(socket.exists());
+    script("uninstall.sh", &home, &to);
+    assert!(!socket.exists());
+    assert!(home.join("sessiond/data/journal.jsonl").exists());
+    assert_eq!(files(&prefix), BTreeSet::from([others]));
+    let words = script("uninstall.sh", &home, &to);
+    assert!(words.contains("nothing is installed"), "{words}");
+}
+
+#[test]
+fn the_scripts_refuse_what_they_do_not_know() {
+    let home = tempfile::tempdir().unwrap();
+    for (name, arguments, words) in [
+        ("install.sh", &["--prefix", "relative"][..], "absolute path"),
+        ("install.sh", &["--what"], "what is --what?"),
+        (
+            "install.sh",
+            &["--from", "/nowhere"],
+            "there is no program /nowhere/sessiond",
+        ),
+        ("uninstall.sh", &["--what"], "what is --what?"),
+        ("deb.sh", &[], "Usage: "),
+    ] {
+        let mut command = command(Path::new(SOURCE).join("packaging").join(name), home.path());
+        let output = command.args(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && stderr.contains(words),
+            "{name} {arguments:?}: {stderr}"
+        );
+        assert_eq!(files(home.path()), BTreeSet::new());
+    }
+}
+
+#[test]
+fn the_debian_package_is_installed_works_and_is_removed() {
+    if !has("dpkg-deb") || !has("dpkg") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (home, root) = (folder.path().join("home"), folder.path().join("root"));
+    fs::create_dir_all(&home).unwrap();
+    fs::create_dir_all(root.join("var/lib/dpkg")).unwrap();
+    fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+    let out = folder.path().join("out");
+    let built = built().to_str().unwrap();
+    let package = script("deb.sh", &home, &["--from", built, out.to_str().unwrap()]);
+    let package = Path::new(package.trim()).to_owned();
+    assert!(package.is_file());
+    let dpkg = |arguments: &[&str]| {
+        let mut dpkg = command("dpkg", &home);
+        dpkg.args(["--force-not-root", "--force-depends", "--log=/dev/null", "--root"])
+            .arg(&root);
+        said("dpkg", &dpkg.args(arguments).output().unwrap())
+    };
+    dpkg(&["--install", package.to_str().unwrap()]);
+    check_installed(&root.join("usr"), true);
+    let unit = fs::read_to_string(root.join("usr/lib/systemd/user/sessiond.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/sessiond\n"), "{unit}");
+    let program = root.join("usr/bin/sessionctl");
+    let played = said("demo", &command(&program, &home).arg("demo").output().unwrap());
+    assert!(!played.is_empty());
+    dpkg(&["--purge", "session-bridge"]);
+    assert_eq!(files(&root.join("usr")), BTreeSet::new());
+}
+
+#[test]
+fn the_units_are_what_systemd_takes() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let verify = |change: &dyn Fn(String) -> String| {
+        for unit in ["sessiond.service", "sessiond.socket"] {
+            let text = fs::read_to_string(Path::new(SOURCE).join("packaging/systemd").join(unit)).unwrap();
+            let text = text.replace("@bindir@/sessiond", env!("CARGO_BIN_EXE_sessiond"));
+            fs::write(folder.path().join(unit), change(text)).unwrap();
+        }
+        let mut command = command("systemd-analyze", folder.path());
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command.args([
+            "--user",
+            "--man=no",
+            "verify",
+            "./sessiond.service",
+            "./sessiond.socket",
+        ]);
+        command.output().unwrap()
+    };
+    let output = verify(&|text| text);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !stderr.contains("sessiond."),
+        "{stderr}"
+    );
+    let output = verify(&|text| text.replace("ListenStream", "ListenSteam"));
+    assert!(!output.status.success(), "what is wrong is not seen");
+}
+
+/// What launchd reads is an XML property list; the tool that says more is on that system alone.
+#[test]
+fn the_launch_agent_is_a_property_list() {
+    let path = Path::new(SOURCE).join("packaging/launchd/io.session-bridge.sessiond.plist");
+    let label = fs::read_to_string(&path).unwrap();
+    assert!(label.contains("<string>io.session-bridge.sessiond</string>"));
+    if cfg!(target_vendor = "apple") {
+        let checked = Command::new("plutil").arg("-lint").arg(&path).output().unwrap();
+        said("plutil", &checked);
+    } else if has("python3") {
+        let read =
+            "import plistlib, sys; print(plistlib.load(open(sys.argv[1], 'rb'))['ProgramArguments'][-1])";
+        let read = Command::new("python3")
+            .args(["-c", read])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert_eq!(said("plistlib", &read).trim(), "@bindir@/sessiond");
+    }
+}
