@@ -407,8 +407,10 @@ impl Climber {
         {
             return error.clone();
         }
-        // Nobody knows what that way would have brought.
-        if let Some(error) = &self.died {
+        // Nobody knows what that way would have brought. Who asked for more than others do is told what was tried.
+        if let Some(error) = &self.died
+            && climb.goal().min_fidelity <= Fidelity::Text
+        {
             return error.clone();
         }
         ConversationError::NotResumable {

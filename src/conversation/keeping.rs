@@ -5,6 +5,7 @@
 
 mod moved;
 
+use crate::store::ConversationRecord;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -199,6 +200,68 @@ pub(super) fn acknowledged(services: &Services, entry: &AgentEntry, id: &Upstrea
         Some(link.turns + link.carried_turns)
     });
     turns.max()
+}
+
+/// The folder that a session of a conversation ran in, by which its agent keeps it; that of the conversation where it is not in
+/// the chain any more.
+pub(super) fn folder_of<'a>(record: &'a ConversationRecord, id: &UpstreamId) -> &'a str {
+    let mut links = record.chain.links().iter();
+    let link = links.find(|link| link.upstream_id == *id);
+    link.map_or(&record.cwd, |link| &link.cwd)
+}
+
+/// How many of the turns that were acknowledged on a session of a conversation are later than what is kept of it, as far as that
+/// is known.
+///
+/// # Errors
+/// When what is kept cannot be read.
+pub(super) fn turns_behind(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> Result<u64, TranscriptError> {
+    let Some((root, _)) = entry.listed_transcripts() else {
+        return Ok(0);
+    };
+    let mut links = record.chain.links().iter();
+    let acknowledged = links
+        .find(|link| link.upstream_id == *id)
+        .map_or(0, |link| link.turns + link.carried_turns);
+    services.keeper.archive.turns_behind(&key(root, id), acknowledged)
+}
+
+/// Puts those of these sessions of a conversation back that are gone, and of which all that was acknowledged is kept.
+pub(super) fn put_back_whole<'a>(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    sessions: impl Iterator<Item = &'a UpstreamId>,
+) {
+    for id in sessions.filter(|id| is_lost(services, entry, record, id)) {
+        let put = match turns_behind(services, entry, record, id) {
+            Ok(0) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = put {
+            tracing::warn!(upstream_id = %id, error = chain_text(&error), "an older session could not be restored");
+        }
+    }
+}
+
+/// Whether the transcript of a session of a conversation is gone, and kept.
+pub(super) fn is_lost(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> bool {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return false;
+    };
+    let there = disk::transcript(&services.library, root, format, folder_of(record, id), id);
+    there.is_err_and(|error| disk::is_absence(&error)) && is_kept(services, root, id)
 }
 
 /// Whether a session's transcript is kept.

@@ -150,7 +150,10 @@ impl Climb {
         });
         match (&step, self.stage, failure) {
             // Less is not taken because a process has ended that others use too.
-            (Step::Copy { .. } | Step::Text, _, StepFailure::Process(_)) if !self.is_again => {
+            (Step::Copy { .. } | Step::Text, _, StepFailure::Process(_))
+            | (Step::Open { .. }, Stage::Locating | Stage::Restoring, StepFailure::Process(_))
+                if !self.is_again =>
+            {
                 self.again = Some(step);
             }
             // The id itself is refused: a new process would refuse it too.

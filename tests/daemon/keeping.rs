@@ -496,20 +496,86 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
 }
 
 #[tokio::test]
-async fn a_branch_of_a_copy_that_is_older_than_the_conversation_is_told_as_such() {
+async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_it_is_branched() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    // Turns that were cancelled stand in the transcript too, so that it does not show what it lacks.
+    for cancelled in [false, true] {
+        let id = app.begun(&home.project(), &["first", "second"]).await;
+        if cancelled {
+            let mut raw = daemon.raw().await;
+            let (running, _) = raw.hang(id).await;
+            let cancel = app.call("conversation/cancel", json!({"conversationId": id}));
+            cancel.await.unwrap();
+            raw.answer(running).await;
+        }
+        app.close(id).await;
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        app.send(id, "never kept").await;
+        let place = app.checkpoints(id).await[0].id.clone();
+        app.close(id).await;
+        lose(&home);
+        let edit = json!({"conversationId": id, "at": place, "prompt": "instead"});
+        for (method, params) in [
+            ("conversation/fork", json!({"conversationId": id})),
+            ("conversation/fork", json!({"conversationId": id, "at": place})),
+            ("conversation/edit", edit),
+        ] {
+            let refusal = app.call(method, params).await;
+            refused(refusal, ErrorKind::TranscriptDamaged, "lacks the last turns (1)");
+        }
+        let resumed = app
+            .call("conversation/resume", json!({"conversationId": id}))
+            .await;
+        let resumed = resumed.unwrap()["resumed"].clone();
+        assert_eq!(
+            (&resumed["via"], &resumed["missingTurns"]),
+            (&json!("archive"), &json!(1)),
+            "{cancelled}"
+        );
+        let forked = app.fork(id, false).await.unwrap();
+        assert_eq!(
+            app.remembered(forked.conversation.id).await[..2],
+            ["first", "second"]
+        );
+        app.close(id).await;
+    }
+}
+
+/// Each session is where its agent looks for what ran in its folder, whichever the conversation is in now.
+#[tokio::test]
+async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
+    let home = Home::keeping_nothing();
+    let (old, new) = (home.project(), home.folder_named("other"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&old, &["first", "second"]).await;
+    let place = app.checkpoints(id).await[0].id.clone();
+    let first = app.get(id).await.head.unwrap();
+    app.close(id).await;
+    let path = transcript(&home, first.as_str());
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    let fork = json!({"conversationId": id, "inPlace": true, "cwd": new});
+    app.call("conversation/fork", fork).await.unwrap();
+    app.send(id, "third").await;
+    fs::remove_file(&path).unwrap();
+    let fork = json!({"conversationId": id, "at": place});
+    app.call("conversation/fork", fork).await.unwrap();
+    assert_eq!(transcript(&home, first.as_str()), path);
+}
+
+/// As its vendor's clean-up leaves it: the branch has no transcript yet or no longer, and its source only a kept copy.
+#[tokio::test]
+async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
-    keep(&app, json!({"conversationId": id})).await.unwrap();
-    app.send(id, "never kept").await;
     app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    let fork = app.fork(id, false).await.unwrap().conversation.id;
+    app.close(fork).await;
     lose(&home);
-    let strict = json!({"conversationId": id, "minFidelity": "full"});
-    let refusal = app.call("conversation/fork", strict).await;
-    refused(refusal, ErrorKind::NotResumable, "could not be brought back");
-    lose(&home);
-    let forked = app.fork(id, false).await.unwrap();
-    assert_eq!(forked.fidelity, Fidelity::Partial);
-    assert_eq!(app.remembered(forked.conversation.id).await, ["first", "second"]);
+    assert_eq!(app.remembered(fork).await, ["first", "second"]);
 }

@@ -6,7 +6,6 @@ use bridge_protocol::UpstreamId;
 
 use super::{BranchRequest, EditRequest, blocking, places};
 use crate::agent::catalog::AgentEntry;
-use crate::conversation::disk;
 use crate::conversation::error::ConversationError;
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
@@ -61,22 +60,13 @@ async fn bring_back(
     blocking(services, entry, progress, move |services, entry| {
         for id in sessions {
             // Whoever names a session of another conversation is told so later.
-            if is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)? {
+            if keeping::is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)? {
                 restore(services, entry, &record, &id)?;
             }
         }
         Ok(())
     })
     .await
-}
-
-/// Whether the transcript of a session is gone, and kept.
-fn is_lost(services: &Services, entry: &AgentEntry, record: &ConversationRecord, id: &UpstreamId) -> bool {
-    let Some((root, format)) = entry.listed_transcripts() else {
-        return false;
-    };
-    let there = disk::transcript(&services.library, root, format, &record.cwd, id);
-    there.is_err_and(|error| disk::is_absence(&error)) && keeping::is_kept(services, root, id)
 }
 
 /// With the sessions of the chain before it, in which its history may begin; without them it is there all the same.
@@ -86,22 +76,34 @@ fn restore(
     record: &ConversationRecord,
     id: &UpstreamId,
 ) -> Result<(), ConversationError> {
-    let links = record.chain.links();
-    let place = links.iter().position(|link| link.upstream_id == *id);
-    for older in &links[..place.unwrap_or_default()] {
-        let older = &older.upstream_id;
-        if is_lost(services, entry, record, older)
-            && let Err(error) = keeping::restore(services, entry, Some(&record.cwd), older)
-        {
-            tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
-        }
-    }
-    let restored = keeping::restore(services, entry, Some(&record.cwd), id).map_err(|error| {
-        ConversationError::TranscriptDamaged(format!(
-            "the transcript of session {id} is gone, and what is kept of it could not be put back: {}",
+    let gone = |what: String| {
+        ConversationError::TranscriptDamaged(format!("the transcript of session {id} is gone, and {what}"))
+    };
+    let unread = |error| {
+        gone(format!(
+            "what is kept of it could not be put back: {}",
             chain_text(&error)
         ))
-    })?;
+    };
+    // Whoever resumes is told what is missing. Behind this nobody would be, for then it lies there as if that were all.
+    let behind = keeping::turns_behind(services, entry, record, id).map_err(unread)?;
+    if behind > 0 {
+        return Err(gone(format!(
+            "the kept copy lacks the last turns ({behind}); conversation/resume goes on with it and says so, and then it can be \
+             branched and edited"
+        )));
+    }
+    let links = record.chain.links();
+    let place = links.iter().position(|link| link.upstream_id == *id);
+    let older = &links[..place.unwrap_or_default()];
+    keeping::put_back_whole(
+        services,
+        entry,
+        record,
+        older.iter().map(|link| &link.upstream_id),
+    );
+    let restored =
+        keeping::restore(services, entry, Some(keeping::folder_of(record, id)), id).map_err(unread)?;
     tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy for a branch of it");
     Ok(())
 }

@@ -43,8 +43,13 @@ impl Climber {
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
         let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
-        let services = Arc::clone(&self.services);
+        let (services, entry) = (Arc::clone(&self.services), Arc::clone(&self.entry));
         let inspect = move || {
+            if goal.head.as_ref().is_some_and(|head| !head.written) {
+                // What was branched off and never prompted is made again of what it came from.
+                let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
+                keeping::put_back_whole(&services, &entry, &record, sources);
+            }
             let found = match format {
                 Format::Claude => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
                 Format::Codex => {
@@ -96,7 +101,7 @@ impl Climber {
         let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
         };
-        let (root, cwd, head) = (root.to_path_buf(), self.record.cwd.clone(), id.clone());
+        let (root, record, head) = (root.to_path_buf(), self.record.clone(), id.clone());
         let ancestors: Vec<UpstreamId> = goal
             .ancestors
             .iter()
@@ -108,15 +113,18 @@ impl Climber {
             .as_ref()
             .map_or(0, |head| head.turns + head.carried_turns);
         let work = move || {
+            let put_back = |id: &UpstreamId| {
+                let cwd = keeping::folder_of(&record, id);
+                keeping::restore(&services, &entry, Some(cwd), id)
+            };
             for older in ancestors {
-                let restored = keeping::restore(&services, &entry, Some(&cwd), &older);
-                if let Err(error) = restored
+                if let Err(error) = put_back(&older)
                     && !disk::is_absence(&error)
                 {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
             }
-            let restored = keeping::restore(&services, &entry, Some(&cwd), &head)?;
+            let restored = put_back(&head)?;
             let key = keeping::key(&root, &head);
             let behind = services.keeper.archive.turns_behind(&key, head_turns)?;
             Ok::<_, TranscriptError>((restored, behind))

@@ -40,6 +40,9 @@ const JOBS: &str = "jobs";
 /// See [`JOBS`].
 const JOB: &str = "state.json";
 
+/// The largest of them that is looked at, in bytes. They are of some kilobytes.
+const JOB_LIMIT_BYTES: u64 = 1024 * 1024;
+
 /// What names a folder in it.
 const JOB_FOLDERS: [&str; 3] = ["cwd", "originCwd", "worktreePath"];
 
@@ -67,7 +70,7 @@ pub fn plan_settings(
         // Where the folder has its usual place the settings lie beside it.
         files.extend(root.parent().map(|home| home.join(SETTINGS)));
     }
-    let (mut steps, mut left_out) = (Vec::new(), jobs_of(root, folders)?);
+    let (mut steps, mut left_out) = (Vec::new(), jobs_of(root, folders));
     for file in files {
         // What a link leads to is changed, and the link stays.
         let file = match fs::canonicalize(&file) {
@@ -110,12 +113,13 @@ pub fn plan_settings(
 }
 
 /// What names a folder that goes and is left alone: the state of background tasks, which their own process writes.
-fn jobs_of(root: &Path, folders: &[(String, String)]) -> Result<Vec<String>, TranscriptError> {
+fn jobs_of(root: &Path, folders: &[(String, String)]) -> Vec<String> {
     let jobs = root.join(JOBS);
     let entries = match fs::read_dir(&jobs) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(TranscriptError::io("read the folder", &jobs)(error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        // Nothing of it would be changed.
+        Err(error) => return vec![format!("{} cannot be read: {error}", jobs.display())],
     };
     let relocation = Relocation {
         folders: folders.to_vec(),
@@ -125,7 +129,11 @@ fn jobs_of(root: &Path, folders: &[(String, String)]) -> Result<Vec<String>, Tra
     for entry in entries.flatten() {
         let file = entry.path().join(JOB);
         // One that cannot be read, or is none, names nothing that is known.
-        let state = fs::read_to_string(&file).unwrap_or_default();
+        let is_short = fs::metadata(&file).is_ok_and(|metadata| metadata.len() <= JOB_LIMIT_BYTES);
+        let state = is_short
+            .then(|| fs::read_to_string(&file).ok())
+            .flatten()
+            .unwrap_or_default();
         let Some(members) = Members::parse(&state) else {
             continue;
         };
@@ -141,7 +149,7 @@ fn jobs_of(root: &Path, folders: &[(String, String)]) -> Result<Vec<String>, Tra
         }
     }
     told.sort();
-    Ok(told)
+    told
 }
 
 /// Such a file with other folders; none when it cannot be read.
