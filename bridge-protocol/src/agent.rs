@@ -7,6 +7,7 @@ use crate::raw::RawJson;
 
 /// An agent as it is configured and found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AgentInfo {
     /// Its name in the configuration.
@@ -32,6 +33,7 @@ pub struct AgentInfo {
 
 /// The answer of `agent/list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AgentList {
     /// In the order of the configuration; `loopback` is always among them.

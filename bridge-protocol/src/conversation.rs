@@ -15,6 +15,7 @@ use crate::turn::{FailureKind, Interrupt, TurnResult};
 
 /// What a conversation is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ConversationState {
@@ -37,11 +38,13 @@ pub enum ConversationState {
     Failed,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
 /// How a session is set up, applied again after each resume and fork.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
     /// The model, by the agent's name of it.
@@ -66,6 +69,7 @@ pub struct Settings {
 
 /// Where a conversation branched off another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Parent {
     /// The conversation that it came from.
@@ -77,6 +81,7 @@ pub struct Parent {
 
 /// The limit that a conversation has run into.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
     /// What kind of failure it was.
@@ -88,6 +93,7 @@ pub struct Limit {
 
 /// A prompt that goes out by itself at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Continuation {
     /// When.
@@ -128,8 +134,25 @@ impl<'de> Deserialize<'de> for ContinueAt {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for ContinueAt {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ContinueAt".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let time = generator.subschema_for::<Timestamp>();
+        schemars::json_schema!({
+            "description": "When a conversation goes on by itself: `reset`, when the limit that it has run into ends, or at \
+                            a time; one that has passed means now.",
+            "anyOf": [{ "type": "string", "const": "reset" }, time],
+        })
+    }
+}
+
 /// Answers `conversation/continue`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ContinueAnswer {
     /// What goes out by itself, and when; absent once it was cancelled.
@@ -139,6 +162,7 @@ pub struct ContinueAnswer {
 
 /// A prompt that waits for the turns before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedPrompt {
     /// The turn that it will be; `conversation/cancel` takes it out of the line.
@@ -153,6 +177,7 @@ pub struct QueuedPrompt {
 
 /// A conversation as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Conversation {
     /// Its id: the same for life.
@@ -210,6 +235,7 @@ pub struct Conversation {
 
 /// What to do with a prompt while another turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnBusy {
     /// Answer `busy`.
@@ -221,6 +247,7 @@ pub enum OnBusy {
 
 /// What to do with a prompt that meets a usage limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnLimit {
     /// End the turn as failed.
@@ -232,6 +259,7 @@ pub enum OnLimit {
 
 /// What becomes of the agent's transcripts when a conversation is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum TranscriptsOnDelete {
     /// They stay.
@@ -243,6 +271,7 @@ pub enum TranscriptsOnDelete {
 
 /// An answer that holds one conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationAnswer {
     /// The conversation as it stands after the call.
@@ -251,6 +280,7 @@ pub struct ConversationAnswer {
 
 /// Answers `conversation/adopt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptAnswer {
     /// The conversation as it stands after the call.
@@ -271,6 +301,7 @@ pub struct AdoptAnswer {
 
 /// One page of `conversation/list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationPage {
     /// Newest first.
@@ -282,6 +313,7 @@ pub struct ConversationPage {
 
 /// The answer of `conversation/cancel`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CancelAnswer {
     /// Whether there was anything to cancel.
@@ -290,6 +322,7 @@ pub struct CancelAnswer {
 
 /// The answer of `conversation/resume`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ResumeAnswer {
     /// The conversation as it stands after the call.
@@ -300,6 +333,7 @@ pub struct ResumeAnswer {
 
 /// The answer of `conversation/fork`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ForkAnswer {
     /// The new conversation, or the same one when forked in place.
@@ -316,6 +350,7 @@ pub struct ForkAnswer {
 
 /// How a branch was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum BranchedVia {
@@ -329,11 +364,13 @@ pub enum BranchedVia {
     Fresh,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
 /// The answer of `conversation/edit`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EditAnswer {
     /// How the turn of the new prompt ended.
@@ -353,6 +390,7 @@ pub struct EditAnswer {
 
 /// The answer of `conversation/undo`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UndoAnswer {
     /// The conversation as it stands after the call.
@@ -368,6 +406,7 @@ pub struct UndoAnswer {
 
 /// The folders of a conversation that went from one to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MovedFolder {
     /// The folder before.
@@ -378,6 +417,7 @@ pub struct MovedFolder {
 
 /// The answer of `conversation/move`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MoveAnswer {
     /// What goes where.
@@ -391,6 +431,7 @@ pub struct MoveAnswer {
 
 /// One thing that goes to another place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedMove {
     /// Where it is.
@@ -405,6 +446,7 @@ pub struct PlannedMove {
 
 /// What is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum MovedKind {
@@ -418,11 +460,13 @@ pub enum MovedKind {
     Settings,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
 /// The answer of `conversation/chain`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ChainAnswer {
     /// Oldest first; the last is the head.
@@ -431,6 +475,7 @@ pub struct ChainAnswer {
 
 /// One page of `conversation/lineage`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LineagePage {
     /// Oldest first.
@@ -442,6 +487,7 @@ pub struct LineagePage {
 
 /// The answer of `conversation/respond`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RespondAnswer {
     /// The turn that the answer started, when it had to start one.
@@ -451,6 +497,7 @@ pub struct RespondAnswer {
 
 /// The turn that runs while a client attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunningTurn {
     /// The turn.
@@ -467,6 +514,7 @@ pub struct RunningTurn {
 
 /// What the agent last said of its session, each as ACP has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionInfo {
     /// The latest plan.
@@ -488,4 +536,5 @@ pub struct SessionInfo {
 
 /// The answer of a method that has nothing to say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Empty {}

@@ -10,6 +10,7 @@ use crate::raw::RawJson;
 
 /// What kind of error it is: the `data.kind` of the wire, and its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -217,6 +218,43 @@ impl BridgeError {
             retryable,
             details,
         }
+    }
+}
+
+/// As it stands in an answer: the members of JSON-RPC's error object.
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for BridgeError {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Error".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let kind = generator.subschema_for::<ErrorKind>();
+        let codes = ErrorKind::ALL.map(ErrorKind::code);
+        schemars::json_schema!({
+            "description": "An error of a method, with what a program needs to act on it.",
+            "type": "object",
+            "properties": {
+                "code": { "description": "That of its kind.", "type": "integer", "enum": codes.as_slice() },
+                "message": {
+                    "description": "One sentence that says what is wrong and, where there is something to do, what.",
+                    "type": "string",
+                },
+                "data": {
+                    "description": "Further members depend on the kind.",
+                    "type": "object",
+                    "properties": {
+                        "kind": kind,
+                        "retryable": {
+                            "description": "Whether the same call may succeed later.",
+                            "type": "boolean",
+                        },
+                    },
+                    "required": ["kind", "retryable"],
+                },
+            },
+            "required": ["code", "message", "data"],
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::turn::{Interrupt, TurnResult};
 
 /// One event, with the conversation that it is about and its place in the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EventEnvelope {
     /// The conversation that it is about.
@@ -30,14 +31,16 @@ pub struct EventEnvelope {
 /// read. Serde's own tagged reading would decode raw members and lose their bytes, so the reading goes by the tag first.
 macro_rules! events {
     ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? },)*) => {
-        /// What happened. A kind that this version does not know is [`Event::Other`], so new ones break no client.
+        /// What happened. A kind that is not known here is kept as it came, so new ones break no client.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
         #[non_exhaustive]
         pub enum Event {
             $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
             /// A kind of event that this version of the crate does not know, as it came.
             #[serde(untagged)]
+            #[cfg_attr(feature = "schema", schemars(skip))]
             Other(RawJson),
         }
 

@@ -16,6 +16,7 @@ pub const PORTABLE_VERSION: u32 = 1;
 
 /// What an export makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ExportFormat {
     /// What was said, as plain JSON that any program can read: see [`PortableConversation`].
@@ -37,6 +38,7 @@ pub enum ExportAnswer {
 
 /// A file that an export made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExportedFile {
     /// Its absolute path.
@@ -53,6 +55,7 @@ pub struct ExportedFile {
 
 /// A session of a conversation's past whose transcript is not there, or could not be taken along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MissingSession {
     /// The session.
@@ -66,6 +69,7 @@ pub struct MissingSession {
 /// A session that was imported with lines that could not be fitted in: they name sessions and folders as those were called
 /// where the file comes from, and the agent may leave them out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UnchangedLines {
     /// The session, as it is called here.
@@ -79,9 +83,10 @@ pub struct UnchangedLines {
 /// A conversation as plain JSON, for other programs. Of each MCP server it has `name`, `type`, `command`, and the names
 /// in `env` and `headers`, but no values, arguments or URLs, which may hold keys; a bundle has those too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PortableConversation {
-    /// [`PORTABLE_VERSION`] of the program that wrote it.
+    /// The version of this form: [`PORTABLE_VERSION`] of the program that wrote it.
     pub version: u32,
     /// When it was written.
     pub exported_at: Timestamp,
@@ -109,6 +114,7 @@ pub struct PortableConversation {
 
 /// What `conversation/import` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ImportAnswer {
     /// The conversation as it stands here now.
@@ -130,6 +136,22 @@ impl Serialize for ExportAnswer {
             Self::File(file) => file.serialize(serializer),
             Self::Json(portable) => portable.serialize(serializer),
         }
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for ExportAnswer {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ExportAnswer".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let file = generator.subschema_for::<ExportedFile>();
+        let portable = generator.subschema_for::<PortableConversation>();
+        schemars::json_schema!({
+            "description": "Where the file is or, where none was asked for, what would be in it. Only a file has a `path`.",
+            "anyOf": [file, portable],
+        })
     }
 }
 

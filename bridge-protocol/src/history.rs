@@ -8,6 +8,7 @@ use crate::raw::RawJson;
 
 /// The place after a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Checkpoint {
     /// Names the place, whatever becomes of the conversation: it says the agent, the session and the turn's last record, or
@@ -40,6 +41,7 @@ pub struct Checkpoint {
 
 /// One message: a prompt, one part of a reply, or what tools answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
     /// Names the message, as a checkpoint's id names its place.
@@ -63,6 +65,7 @@ pub struct Message {
 
 /// Who said a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Role {
@@ -72,11 +75,13 @@ pub enum Role {
     Assistant,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
 /// What a message is, beside words of a person or of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum MessageKind {
@@ -88,6 +93,7 @@ pub enum MessageKind {
     Error,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
@@ -97,6 +103,7 @@ pub enum MessageKind {
 /// own, with the whole block in `raw`; so is one of these without what it should have, and one without a name: their form is
 /// not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MessagePart {
     /// Which kind of part it is.
@@ -133,6 +140,7 @@ pub struct MessagePart {
 
 /// Something that the history lacks, or may lack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryGap {
     /// The session whose transcript it is about.
@@ -145,6 +153,7 @@ pub struct HistoryGap {
 
 /// What is wrong with a part of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum GapKind {
@@ -163,11 +172,13 @@ pub enum GapKind {
     UnknownRecord,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
 /// What `conversation/checkpoints` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointPage {
     /// Newest first. Those before the last are found with its id as `before`; there are none before step 1.
@@ -179,6 +190,7 @@ pub struct CheckpointPage {
 
 /// What `checkpoint/get` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointAnswer {
     /// The checkpoint.
@@ -192,6 +204,7 @@ pub struct CheckpointAnswer {
 
 /// What `conversation/history` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryPage {
     /// Oldest first.

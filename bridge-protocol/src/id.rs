@@ -13,6 +13,7 @@ pub const MIN_PREFIX_CHARS: usize = 6;
 
 /// The id of a conversation: a UUIDv4 minted by the daemon, the same for life and never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct ConversationId(Uuid);
 
@@ -60,6 +61,7 @@ macro_rules! text_id {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(String);
 
@@ -104,8 +106,8 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// How a caller names a conversation: its id, a prefix of it of [`MIN_PREFIX_CHARS`] or more, or exactly an
-    /// upstream id that it ever held.
+    /// How a caller names a conversation: its id, a prefix of it of 6 characters or more, or exactly an upstream id that
+    /// it ever held.
     ConversationRef
 }
 text_id! {

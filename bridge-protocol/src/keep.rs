@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct KeptFile {
     /// Where it is, in the daemon's data folder.
@@ -14,6 +15,7 @@ pub struct KeptFile {
 
 /// What all copies are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct KeepTotal {
     /// How many sessions are kept.
@@ -26,6 +28,7 @@ pub struct KeepTotal {
 
 /// The answer of `transcript/keep`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct KeepAnswer {
     /// The copies of what was named.
@@ -40,6 +43,7 @@ pub struct KeepAnswer {
 
 /// The answer of `transcript/restore`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreAnswer {
     /// The files that were put back; none where all was there.

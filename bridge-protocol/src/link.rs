@@ -9,6 +9,7 @@ use crate::id::{AgentName, CheckpointId, UpstreamId};
 
 /// Why an upstream id joined the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum LinkReason {
@@ -39,6 +40,7 @@ pub enum LinkReason {
 
 /// What a link has to do with the one that it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Relation {
@@ -55,6 +57,7 @@ pub enum Relation {
 
 /// Why a conversation rolled on to another upstream id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RollCause {
@@ -79,6 +82,7 @@ pub enum RollCause {
 
 /// How much of the history the agent has in front of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Fidelity {
@@ -92,6 +96,7 @@ pub enum Fidelity {
     Full,
     /// A word that this version of the crate does not know.
     #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Unknown,
 }
 
@@ -122,6 +127,7 @@ impl Ord for Fidelity {
 
 /// One upstream session that a conversation has had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
     /// The agent's own id of the session.
@@ -132,7 +138,7 @@ pub struct Link {
     pub cwd: String,
     /// Why it joined.
     pub reason: LinkReason,
-    /// What it has to do with [`Link::from_upstream_id`].
+    /// What it has to do with `fromUpstreamId`.
     pub relation: Relation,
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,28 +162,29 @@ pub struct Link {
 
 /// What one entry of the lineage records: a link's reasons, and those that touch no link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum LineageReason {
-    /// See [`LinkReason::Created`].
+    /// As [`LinkReason`] has it.
     Created,
-    /// See [`LinkReason::Forked`].
+    /// As [`LinkReason`] has it.
     Forked,
-    /// See [`LinkReason::Edited`].
+    /// As [`LinkReason`] has it.
     Edited,
-    /// See [`LinkReason::Moved`].
+    /// As [`LinkReason`] has it.
     Moved,
-    /// See [`LinkReason::Rolled`].
+    /// As [`LinkReason`] has it.
     Rolled,
-    /// See [`LinkReason::Adopted`].
+    /// As [`LinkReason`] has it.
     Adopted,
-    /// See [`LinkReason::Restored`].
+    /// As [`LinkReason`] has it.
     Restored,
-    /// See [`LinkReason::Copied`].
+    /// As [`LinkReason`] has it.
     Copied,
-    /// See [`LinkReason::Rebuilt`].
+    /// As [`LinkReason`] has it.
     Rebuilt,
-    /// See [`LinkReason::Undone`].
+    /// As [`LinkReason`] has it.
     Undone,
     /// The user cleared the chain.
     Reset,
@@ -212,6 +219,7 @@ impl From<LinkReason> for LineageReason {
 
 /// One entry of the log of everything that ever happened to a conversation's chain. The log is never cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LineageEntry {
     /// Counts from 1 within the conversation, without holes.
@@ -240,7 +248,7 @@ pub struct LineageEntry {
     pub from_checkpoint_id: Option<CheckpointId>,
     /// Turns acknowledged on the link when this was written.
     pub turns: u64,
-    /// See [`Link::carried_turns`].
+    /// As [`Link`] has it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub carried_turns: u64,
     /// Whether the agent had been seen to take a prompt on it.
@@ -261,6 +269,7 @@ pub struct LineageEntry {
 
 /// How a session was brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Via {
@@ -293,6 +302,7 @@ pub enum Via {
 
 /// One try to bring a session back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
     /// The session that was tried, where the try had one.
@@ -307,6 +317,7 @@ pub struct Attempt {
 
 /// How a conversation came to be open again, and what was lost on the way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Resumed {
     /// The session that is open now.

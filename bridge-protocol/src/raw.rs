@@ -85,6 +85,22 @@ impl fmt::Debug for RawJson {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for RawJson {
+    /// It says nothing, so a name for it would say no more.
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RawJson".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        true.into()
+    }
+}
+
 /// A prompt: ACP content blocks, as they came. On the wire either an array of blocks or a plain string, which is one
 /// text block.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -172,5 +188,31 @@ impl<'de> Deserialize<'de> for PromptContent {
         }
 
         deserializer.deserialize_any(PromptVisitor)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for PromptContent {
+    /// What is taken and what is told are not the same, and one name means one schema.
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "PromptContent".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let blocks = schemars::json_schema!({
+            "description": "ACP's content blocks, in order.",
+            "type": "array",
+            "items": { "type": "object" },
+        });
+        if generator.contract().is_serialize() {
+            return blocks;
+        }
+        schemars::json_schema!({
+            "anyOf": [blocks, { "description": "One text block.", "type": "string" }],
+        })
     }
 }

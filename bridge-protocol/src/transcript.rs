@@ -8,6 +8,7 @@ use crate::id::{AgentName, ConversationId, Cursor, UpstreamId};
 
 /// A transcript on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Transcript {
     /// The agent under whose folder it is.
@@ -39,6 +40,7 @@ pub struct Transcript {
 
 /// The answer of `transcript/list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TranscriptPage {
     /// Newest first.
@@ -58,6 +60,7 @@ pub struct TranscriptPage {
 
 /// A folder in which changes cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Unwatched {
     /// The folder.
@@ -68,6 +71,7 @@ pub struct Unwatched {
 
 /// The answer of `transcript/move` and of `transcript/undo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMoveAnswer {
     /// What goes where.

@@ -10,6 +10,7 @@ use crate::raw::RawJson;
 
 /// Why a turn stopped: ACP's reasons, and `failed`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
@@ -23,7 +24,7 @@ pub enum StopReason {
     Refusal,
     /// Someone cancelled it.
     Cancelled,
-    /// It went wrong: [`TurnResult::failure`] says how.
+    /// It went wrong: `failure` says how.
     Failed,
     /// A reason that this version does not know, in the agent's own word. The turn ended, and nothing is known to have
     /// gone wrong.
@@ -33,6 +34,7 @@ pub enum StopReason {
 
 /// What kind of thing went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -59,6 +61,7 @@ pub enum FailureKind {
 
 /// How a turn failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// What kind.
@@ -74,6 +77,7 @@ pub struct Failure {
 
 /// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TurnResult {
     /// The turn.
@@ -103,6 +107,7 @@ pub struct TurnResult {
 
 /// What kind of question an interrupt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum InterruptKind {
@@ -117,6 +122,7 @@ pub enum InterruptKind {
 
 /// A question of the agent that waits for a person. It is part of the conversation: whoever attaches sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Interrupt {
     /// Its id.
