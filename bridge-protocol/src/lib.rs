@@ -3,7 +3,8 @@
 //! The crate owns the ids, objects, events and errors that cross the socket, and the JSON-RPC methods as
 //! jsonrpsee traits. It must not know how the daemon does its work: no store, no process, no path of its own.
 //! Without features it is plain data (serde only); `server` and `client` add the traits of their side, and
-//! `client` also the Unix socket transport, so that a desktop app needs this crate alone.
+//! `client` also the Unix socket transport, so that a desktop app needs this crate alone. `schema` makes JSON schemas of
+//! the types, and the OpenRPC document of all of it.
 //!
 //! Names and shapes are stable: fields may be added, never renamed or removed. Fields are camelCase, an absent
 //! field and `null` mean the same, unknown fields are ignored.
@@ -23,11 +24,12 @@ pub mod history;
 pub mod id;
 pub mod keep;
 pub mod link;
+pub mod openrpc;
 pub mod raw;
 pub mod transcript;
 pub mod turn;
 
-#[cfg(any(feature = "client", feature = "server"))]
+#[cfg(any(feature = "client", feature = "server", feature = "schema"))]
 pub mod rpc;
 
 pub use error::{BridgeError, ErrorKind};

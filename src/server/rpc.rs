@@ -6,6 +6,7 @@
 mod agents;
 mod checkpoints;
 mod conversations;
+mod discovery;
 mod errors;
 mod fingerprint;
 mod lifecycle;
@@ -17,10 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bridge_protocol::rpc::{
-    AgentRpcServer, CheckpointRpcServer, ConversationRpcServer, DaemonRpcServer, RpcResult,
-    TranscriptRpcServer,
-};
+use bridge_protocol::rpc::RpcResult;
 use jsonrpsee::RpcModule;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -67,14 +65,7 @@ struct Handlers {
 /// # Errors
 /// When two methods have the same name, which the traits rule out.
 pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<()>, jsonrpsee::core::RegisterMethodError> {
-    let handlers = Handlers { daemon };
-    let mut module = RpcModule::new(());
-    module.merge(DaemonRpcServer::into_rpc(handlers.clone()))?;
-    module.merge(AgentRpcServer::into_rpc(handlers.clone()))?;
-    module.merge(CheckpointRpcServer::into_rpc(handlers.clone()))?;
-    module.merge(ConversationRpcServer::into_rpc(handlers.clone()))?;
-    module.merge(TranscriptRpcServer::into_rpc(handlers))?;
-    Ok(module)
+    bridge_protocol::rpc::module(&Handlers { daemon })
 }
 
 /// The idempotency key of a call: the caller's id, and a hash of what the call says, its defaults filled in.

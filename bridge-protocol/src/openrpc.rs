@@ -1,0 +1,61 @@
+//! The contract as an OpenRPC document, which `rpc.discover` answers.
+//!
+//! Owns the document; with the feature `schema` also how it is made: of the types of the wire and of the lines that
+//! declare the methods, so that it says what is served and nothing is said twice. It must not know what a method does.
+
+#[cfg(feature = "schema")]
+mod builder;
+#[cfg(feature = "schema")]
+mod schemas;
+
+use serde::{Deserialize, Serialize};
+
+use crate::raw::RawJson;
+
+#[cfg(feature = "schema")]
+pub(crate) use builder::Methods;
+#[cfg(feature = "schema")]
+pub use builder::document;
+
+/// The version of OpenRPC that the document follows.
+pub const OPENRPC_VERSION: &str = "1.3.2";
+
+/// An OpenRPC document, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OpenRpcDocument(RawJson);
+
+impl OpenRpcDocument {
+    /// Takes the document as it is.
+    #[must_use]
+    pub fn new(json: RawJson) -> Self {
+        Self(json)
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn as_json(&self) -> &RawJson {
+        &self.0
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for OpenRpcDocument {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OpenRpcDocument".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "An OpenRPC document.",
+            "type": "object",
+            "properties": {
+                "openrpc": { "description": "The version of OpenRPC that it follows.", "const": OPENRPC_VERSION },
+                "info": { "type": "object" },
+                "methods": { "type": "array", "items": { "type": "object" } },
+                "components": { "type": "object" },
+            },
+            "required": ["openrpc", "info", "methods"],
+        })
+    }
+}

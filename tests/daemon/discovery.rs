@@ -1,0 +1,35 @@
+//! `rpc.discover`: the document that packages have, told by the daemon, of the methods that it serves.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+
+#[tokio::test]
+async fn the_daemon_tells_the_document_of_what_it_serves() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let told = app.call("rpc.discover", json!({})).await.unwrap();
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openrpc.json");
+    let packaged: Value = serde_json::from_str(&fs::read_to_string(packaged).unwrap()).unwrap();
+    assert!(told == packaged, "packaging/openrpc.json is another one");
+    // It is made once.
+    assert_eq!(app.call("rpc.discover", json!({})).await.unwrap(), told);
+
+    // No method takes an empty array, so none of them does anything, and one that is not there is told by its code.
+    let mut raw = daemon.raw().await;
+    let names = told["methods"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|method| &method["name"]);
+    for name in names {
+        let answer = raw.ask(name.as_str().unwrap(), json!([])).await;
+        assert_eq!(answer["error"]["code"], -32602, "{name}: {answer}");
+    }
+    let answer = raw.ask("rpc.neverHeardOf", json!([])).await;
+    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+}
