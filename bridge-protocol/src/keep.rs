@@ -48,4 +48,8 @@ pub struct KeepAnswer {
 pub struct RestoreAnswer {
     /// The files that were put back; none where all was there.
     pub restored: Vec<String>,
+    /// How many turns of those that were acknowledged on the session are later than the copy that was put back, as far as that
+    /// is known.
+    #[serde(default, skip_serializing_if = "crate::link::is_zero")]
+    pub missing_turns: u64,
 }

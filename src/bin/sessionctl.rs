@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use session_bridge::agent::loopback;
 use session_bridge::{cli, daemon};
 
@@ -10,6 +11,6 @@ fn main() -> ExitCode {
     match arguments.peek() {
         Some(first) if first == loopback::ARGUMENT => loopback::main(arguments.skip(1)),
         Some(first) if first == daemon::ARGUMENT => daemon::main(arguments.skip(1)),
-        _ => cli::run(std::env::args_os()),
+        _ => cli::run(std::env::args_os(), daemon::arguments::Arguments::command),
     }
 }

@@ -38,8 +38,10 @@ use crate::paths::{Environment, Paths};
 
 /// Runs one command to its end. The first argument is the program's name.
 ///
+/// `daemon` is the definition of the daemon's command line, of which there is a manual page too.
+///
 /// Starts a runtime of its own, so that it must not be called from within one.
-pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn run(args: impl Iterator<Item = OsString>, daemon: fn() -> clap::Command) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     let arguments = match Arguments::try_parse_from(&args) {
         Ok(arguments) => arguments,
@@ -61,7 +63,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let mut output = Output::of_this_process(arguments.global.json);
-    let exit = match carry_out(arguments, &mut output) {
+    let exit = match carry_out(arguments, daemon, &mut output) {
         Ok(exit) => exit,
         Err(problem) => {
             output.problem(&problem);
@@ -79,13 +81,17 @@ fn wrong_call(error: &clap::Error) -> Problem {
         .hint("sessionctl help tells the commands and their options")
 }
 
-fn carry_out(arguments: Arguments, output: &mut Output) -> Outcome<Exit> {
+fn carry_out(arguments: Arguments, daemon: fn() -> clap::Command, output: &mut Output) -> Outcome<Exit> {
     let reach = reach(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Problem::new(Exit::Failed, format!("the runtime cannot be started: {error}")))?;
-    let mut context = Context { reach, output };
+    let mut context = Context {
+        reach,
+        output,
+        daemon,
+    };
     let result = runtime.block_on(commands::run(arguments.command, &mut context));
     // Nothing that still runs in the background is worth waiting for: a lock that was given up on, a terminal's line.
     runtime.shutdown_background();

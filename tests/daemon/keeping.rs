@@ -525,6 +525,10 @@ async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_i
             let refusal = app.call(method, params).await;
             refused(refusal, ErrorKind::TranscriptDamaged, "lacks the last turns (1)");
         }
+        // Put back by hand that is told as well.
+        let told = restore(&app, json!({"conversationId": id})).await.unwrap();
+        assert_eq!((told.restored.len(), told.missing_turns), (1, 1));
+        lose(&home);
         let resumed = app
             .call("conversation/resume", json!({"conversationId": id}))
             .await;

@@ -4,15 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
+use super::Context;
 use crate::cli::args::{self, Generate};
 use crate::cli::exit::Exit;
-use crate::cli::output::Output;
 use crate::cli::problem::{Outcome, Problem};
-use crate::daemon::arguments::Arguments;
 
 /// Where the shells look for completions of `sessionctl`, below a prefix.
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -25,24 +23,25 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 const MANUAL: &str = "share/man/man1";
 
 /// Writes the files, and prints where each is.
-pub(super) fn generate(output: &mut Output, options: &Generate) -> Outcome<Exit> {
-    let written = write(&options.prefix).map_err(|(path, error)| Problem::file("write", &path, &error))?;
+pub(super) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome<Exit> {
+    let written = write(&options.prefix, (context.daemon)())
+        .map_err(|(path, error)| Problem::file("write", &path, &error))?;
     let paths: String = written
         .iter()
         .map(|path| format!("{}\n", path.display()))
         .collect();
-    output.text(&paths)?;
+    context.output.text(&paths)?;
     Ok(Exit::Done)
 }
 
-fn write(prefix: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+fn write(prefix: &Path, daemon: clap::Command) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let mut files = Vec::new();
     for (shell, path) in COMPLETIONS {
         files.push((prefix.join(path), args::completions(shell).into_bytes()));
     }
     let mut pages = Vec::new();
     pages_of(built(args::command()), &mut pages);
-    pages_of(built(Arguments::command()), &mut pages);
+    pages_of(built(daemon), &mut pages);
     for page in pages {
         let page = Man::new(page);
         let path = prefix.join(MANUAL).join(page.get_filename());

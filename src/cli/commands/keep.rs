@@ -67,6 +67,12 @@ pub(super) async fn restore(context: &mut Context<'_>, options: Restore) -> Outc
     for path in &answer.restored {
         context.output.line(&one_line(path))?;
     }
+    if answer.missing_turns > 0 {
+        let turns = words::count(answer.missing_turns, "turn", "turns");
+        context
+            .output
+            .note(&format!("the copy was made before the end: {turns} missing"))?;
+    }
     if answer.restored.is_empty() {
         context.output.note("all that is kept of it is there already")?;
     }

@@ -40,6 +40,8 @@ pub(super) struct Context<'a> {
     pub(super) reach: Reach,
     /// Where to write.
     pub(super) output: &'a mut Output,
+    /// The definition of the daemon's command line.
+    pub(super) daemon: fn() -> clap::Command,
 }
 
 impl Context<'_> {
@@ -118,7 +120,7 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Import(options) => carry::import(context, options).await,
         Command::Tree(one) => tree::tree(context, &one.conversation).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
-        Command::Generate(options) => generate::generate(context.output, &options),
+        Command::Generate(options) => generate::generate(context, &options),
         Command::Completions(options) => {
             context.output.text(&args::completions(options.shell))?;
             Ok(Exit::Done)

@@ -329,6 +329,10 @@ impl Registry {
                 match put {
                     Ok(paths) => {
                         is_any_kept = true;
+                        if is_head && !paths.is_empty() {
+                            answer.missing_turns =
+                                behind(&services, named).map_err(|error| failed(&error))?;
+                        }
                         let paths = paths.iter().map(|path| path.to_string_lossy().into_owned());
                         answer.restored.extend(paths);
                     }
@@ -441,6 +445,13 @@ fn named(services: &Services, session: Session) -> Option<Named> {
         cwd: Some(session.cwd),
         id: session.upstream_id,
     })
+}
+
+/// How many of the turns that were acknowledged on a session its kept copy lacks, as far as that is known.
+fn behind(services: &Services, named: &Named) -> Result<u64, TranscriptError> {
+    let acknowledged = keeping::acknowledged(services, &named.entry, &named.id).unwrap_or(0);
+    let key = keeping::key(&named.root, &named.id);
+    services.keeper.archive.turns_behind(&key, acknowledged)
 }
 
 fn failed(error: &TranscriptError) -> ConversationError {
