@@ -192,9 +192,9 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::NotFound => Some("sessionctl ls shows the conversations there are"),
         ErrorKind::Ambiguous => Some("sessionctl ls --long shows whole ids"),
-        ErrorKind::Busy => {
-            Some("wait for the running turn, stop it with sessionctl cancel, or send with --queue")
-        }
+        ErrorKind::Busy => Some(
+            "wait for what runs in it, or stop a turn with sessionctl cancel; send --queue has a prompt wait in line",
+        ),
         ErrorKind::InvalidCwd => Some(
             "the folder must exist; give another one with --cwd, or have the conversation go on in another one with sessionctl mv",
         ),

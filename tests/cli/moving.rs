@@ -76,6 +76,7 @@ fn what_cannot_be_meant_says_what_to_do() {
         (vec!["mv", "--undo", "x", &id], 2, "--undo"),
         (vec!["mv", "./none", "./nowhere"], 1, "nowhere"),
         (vec!["mv", &id, "./nowhere"], 1, "the folder to go to must exist"),
+        (vec!["mv", "old", &folder], 4, "sessionctl mv ./old NEW"),
         (vec!["mv", "--undo", "x"], 4, "no move"),
     ] {
         let refused = home.run(&words);

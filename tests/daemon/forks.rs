@@ -265,3 +265,80 @@ async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let remembered = app.remembered(branch).await;
     assert!(remembered[0].ends_with("go on"), "{remembered:?}");
 }
+
+/// A limit is the source's: its branch has the history, and goes on as far as its account lets it.
+#[tokio::test]
+async fn a_limited_conversation_is_branched_whole() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.send(id, "[[limit 3600]]").await;
+    assert_eq!(app.get(id).await.state, ConversationState::Limited);
+    let fork = app.fork(id, false).await.unwrap();
+    assert_eq!(fork.fidelity, Fidelity::Full);
+    let branch = fork.conversation.id;
+    assert_eq!(app.remembered(branch).await[0], "first");
+    let source = app.get(id).await;
+    assert_eq!(source.state, ConversationState::Limited);
+    assert!(source.limit.is_some());
+}
+
+/// Side by side the branch ends before the turn that asks, and the question stays; the history under it is not replaced.
+#[tokio::test]
+async fn a_conversation_with_an_open_question_is_branched_and_not_edited() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let mut raw = daemon.raw().await;
+    let (asking, _) = raw.run(id, "[[ask may I?]]").await;
+    raw.event("interruptRaised").await;
+    let fork = app.fork(id, false).await.unwrap();
+    assert_eq!(app.remembered(fork.conversation.id).await, ["first", "second"]);
+    let at = app.checkpoints(id).await[1].id.clone();
+    for (method, params) in [
+        (
+            "conversation/edit",
+            json!({"conversationId": id, "at": at, "prompt": "instead"}),
+        ),
+        ("conversation/undo", json!({"conversationId": id})),
+        (
+            "conversation/fork",
+            json!({"conversationId": id, "inPlace": true}),
+        ),
+        (
+            "conversation/move",
+            json!({"conversationId": id, "cwd": home.folder_named("other")}),
+        ),
+    ] {
+        let refusal = app.call(method, params).await;
+        refused(refusal, ErrorKind::Busy, "");
+    }
+    let question = app.get(id).await.interrupts.remove(0).id;
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    let answer = json!({"conversationId": id, "interruptId": question, "outcome": outcome});
+    app.call("conversation/respond", answer).await.unwrap();
+    assert_eq!(raw.answer(asking).await["result"]["stopReason"], "end_turn");
+}
+
+/// One is made at a time; a second one is made behind it, or told that it has to wait.
+#[tokio::test]
+async fn two_forks_at_once_are_each_whole_or_told_to_wait() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (one, other) = tokio::join!(app.fork(id, false), app.fork(id, false));
+    let mut made = Vec::new();
+    for forked in [one, other] {
+        match forked {
+            Ok(fork) => made.push(fork.conversation.id),
+            Err(error) => assert_eq!(error.kind, ErrorKind::Busy, "{error:?}"),
+        }
+    }
+    assert!(!made.is_empty());
+    for branch in made {
+        assert_eq!(app.remembered(branch).await, ["first", "second"]);
+    }
+}

@@ -178,7 +178,7 @@ pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word:
     let hint = match wanted {
         Some(_) => format!("sessionctl checkpoints {conversation} lists those there are"),
         None => format!(
-            "no turn can be read; where the agent has deleted the transcript, sessionctl restore {conversation} puts back what is kept"
+            "it has no turn that can be read; where the agent has deleted the transcript, sessionctl restore {conversation} puts back what is kept"
         ),
     };
     Err(Problem::new(Exit::NotFound, format!("there is no turn {word}")).hint(hint))

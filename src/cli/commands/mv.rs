@@ -40,7 +40,12 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
     let back = format!("sessionctl undo {conversation} takes it back");
     let call = daemon.move_to(conversation, folder, options.dry_run.then_some(true), None);
     let answer = watched(context.output, &daemon, "conversation/move", call).await;
-    let answer = answer.map_err(no_folder)?;
+    let answer = answer.map_err(no_folder).map_err(|problem| match problem.kind() {
+        Some(ErrorKind::NotFound) => problem.hint(format!(
+            "a folder is named with a slash in it: sessionctl mv ./{what} NEW; sessionctl ls shows the conversations"
+        )),
+        _ => problem,
+    })?;
     if context.output.json {
         context.answer(&daemon, "conversation/move")?;
         return Ok(Exit::Done);
