@@ -10,6 +10,10 @@
     reason = "a test may fail by panicking, its helpers too, and tells what it leaves out"
 )]
 
+#[path = "../../packaging/clients/chat.rs"]
+mod chat;
+mod clients;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
