@@ -46,7 +46,7 @@ async fn a_turn_is_told_in_order_and_answered_last() {
         .iter()
         .map(String::as_str)
         .filter(|word| !word.ends_with("_info_update") && !word.ends_with("commands_update"))
-        .filter(|word| !["update usage_update", "updated"].contains(word))
+        .filter(|word| !["update usage_update", "updated", "checkpointSaved"].contains(word))
         .collect();
     assert_eq!(
         of_turn,
