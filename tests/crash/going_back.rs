@@ -120,8 +120,15 @@ impl Worker {
             parts.last().map(|part| text(part, "text")).unwrap_or_default()
         };
         let before: Vec<String> = prompts[..number].iter().map(words).collect();
+        // In their order: what is said when a turn goes on is always the same.
+        let mut place = 0;
         let history = self.active[index].history.iter();
-        let kept = history.filter(|known| before.contains(known)).cloned().collect();
+        let kept = history.filter(|known| {
+            let found = before[place..].iter().position(|words| words == *known);
+            place += found.map_or(0, |found| found + 1);
+            found.is_some()
+        });
+        let kept = kept.cloned().collect();
         Ok(Some((text(prompts[number], "id"), kept)))
     }
 

@@ -140,7 +140,13 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
             on.insert(line);
         }
     }
-    let mut lines: Vec<usize> = on.into_iter().collect();
+    // So it is where both were said beside the branch.
+    let meant = |line: usize| last.get(&records[line].uuid).filter(|last| on.contains(last));
+    let mut lines: Vec<usize> = on
+        .iter()
+        .copied()
+        .filter(|line| meant(*line).is_none_or(|last| last == line))
+        .collect();
     lines.sort_unstable();
     Some(Expected {
         lines,
