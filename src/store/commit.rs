@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use bridge_protocol::ConversationId;
@@ -142,7 +143,10 @@ impl Writer {
             while let Some(job) = next {
                 match job {
                     Job::Commit { change, answer } => group.push((*change, answer)),
-                    Job::Probe => self.is_doubtful = true,
+                    Job::Probe => {
+                        self.shared.is_doubted.store(false, Ordering::Relaxed);
+                        self.is_doubtful = true;
+                    }
                     Job::Shutdown { answer } => {
                         stop = Some(answer);
                         break;

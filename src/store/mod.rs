@@ -29,6 +29,7 @@ mod value;
 
 use std::future::Future;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -210,7 +211,11 @@ impl Store {
     /// # Errors
     /// See [`Lookup`].
     pub fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
-        self.shared.resolve(reference)
+        self.shared.resolve(reference).inspect_err(|lookup| {
+            if let Lookup::Store(error) = lookup {
+                self.hear(error);
+            }
+        })
     }
 
     /// The conversations that hold or held an upstream id, under one root or under any.
@@ -358,15 +363,21 @@ impl Store {
         })
     }
 
-    /// What a reader gets. Where the trees have failed the thread hears of it, so that others take their place although
-    /// nothing is committed.
+    /// What a reader gets.
     fn watched<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
-        if matches!(read, Err(StoreError::Database { .. }))
+        read.inspect_err(|error| self.hear(error))
+    }
+
+    /// Where the trees have failed the thread hears of it, so that others take their place although nothing is committed. Once is
+    /// enough for all reads that fail meanwhile.
+    fn hear(&self, error: &StoreError) {
+        if matches!(error, StoreError::Database { .. })
+            && !self.shared.is_doubted.swap(true, Ordering::Relaxed)
             && let Err(error) = self.enter(Job::Probe)
         {
+            self.shared.is_doubted.store(false, Ordering::Relaxed);
             tracing::warn!(%error, "the database has failed, and is looked after with the next change");
         }
-        read
     }
 
     /// Takes a place in line, at once or not at all: who had to wait for one could be overtaken by a later change.

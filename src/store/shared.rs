@@ -1,5 +1,6 @@
 //! What the readers and the committing thread have in common.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::StoreStatus;
@@ -19,6 +20,8 @@ pub(super) struct Shared {
     /// None in memory, where nothing is too large.
     pub(super) bodies: Option<Bodies>,
     figures: Mutex<StoreStatus>,
+    /// Whether the thread was told already that a read has failed.
+    pub(super) is_doubted: AtomicBool,
 }
 
 impl Shared {
@@ -28,6 +31,7 @@ impl Shared {
             consistent: RwLock::new(()),
             bodies,
             figures: Mutex::new(StoreStatus::default()),
+            is_doubted: AtomicBool::new(false),
         };
         shared.set_figures(mark, None);
         shared

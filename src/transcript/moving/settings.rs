@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -70,7 +70,12 @@ pub fn plan_settings(
         // Where the folder has its usual place the settings lie beside it.
         files.extend(root.parent().map(|home| home.join(SETTINGS)));
     }
-    let (mut steps, mut left_out) = (Vec::new(), jobs_of(root, folders));
+    let relocation = Relocation {
+        folders: folders.to_vec(),
+        ..Relocation::default()
+    };
+    files.extend(jobs_of(root, &relocation));
+    let (mut steps, mut left_out) = (Vec::new(), Vec::new());
     for file in files {
         // What a link leads to is changed, and the link stays.
         let file = match fs::canonicalize(&file) {
@@ -112,44 +117,77 @@ pub fn plan_settings(
     Ok((steps, left_out))
 }
 
-/// What names a folder that goes and is left alone: the state of background tasks, which their own process writes.
-fn jobs_of(root: &Path, folders: &[(String, String)]) -> Vec<String> {
-    let jobs = root.join(JOBS);
-    let entries = match fs::read_dir(&jobs) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-        // Nothing of it would be changed.
-        Err(error) => return vec![format!("{} cannot be read: {error}", jobs.display())],
-    };
-    let relocation = Relocation {
-        folders: folders.to_vec(),
-        ..Relocation::default()
-    };
-    let mut told = Vec::new();
-    for entry in entries.flatten() {
-        let file = entry.path().join(JOB);
-        // One that cannot be read, or is none, names nothing that is known.
-        let is_short = fs::metadata(&file).is_ok_and(|metadata| metadata.len() <= JOB_LIMIT_BYTES);
-        let state = is_short
-            .then(|| fs::read_to_string(&file).ok())
-            .flatten()
-            .unwrap_or_default();
-        let Some(members) = Members::parse(&state) else {
-            continue;
-        };
-        let named = JOB_FOLDERS.iter().filter_map(|name| members.get(name));
-        if let Some(old) = named
-            .filter_map(|value| lenient_text(value.get()))
-            .find(|old| relocation.folder(old).is_some_and(|new| new != *old))
-        {
-            told.push(format!(
-                "{} is a background task of the agent's and goes on naming {old}",
-                file.display()
-            ));
-        }
+/// The states of background tasks that name a folder that goes. What cannot be read, or is none, names nothing that is known.
+fn jobs_of(root: &Path, relocation: &Relocation) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root.join(JOBS)).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.path().join(JOB))
+        .filter(|file| {
+            let is_short = fs::metadata(file).is_ok_and(|metadata| metadata.len() <= JOB_LIMIT_BYTES);
+            let state = is_short.then(|| fs::read_to_string(file).ok()).flatten();
+            let places = state.and_then(|state| Some(job_places(&state, relocation)?.len()));
+            places.is_some_and(|places| places > 0)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Where the state of a background task names such a folder, and the folder in its place; none when it cannot be read.
+fn job_places(text: &str, relocation: &Relocation) -> Option<Vec<(Range<usize>, String)>> {
+    let mut places: Vec<_> = job_folders(text)?
+        .into_iter()
+        .filter_map(|(_, place, old)| Some((place, relocation.folder(&old).filter(|new| *new != old)?)))
+        .collect();
+    places.sort_by_key(|(place, _)| place.start);
+    Some(places)
+}
+
+/// The folders that it names: by which member, where that stands, and what it says.
+fn job_folders(text: &str) -> Option<Vec<(&'static str, Range<usize>, String)>> {
+    let members = Members::parse(text)?;
+    let folders = JOB_FOLDERS.iter().filter_map(|name| {
+        let value = members.get(name)?.get();
+        let start = value.as_ptr() as usize - text.as_ptr() as usize;
+        Some((*name, start..start + value.len(), lenient_text(value)?))
+    });
+    Some(folders.collect())
+}
+
+/// Whether two states of a background task have the same but for the folders that they name; else the line 1.
+fn is_same_job(theirs: &[u8], ours: &[u8]) -> Result<(), u64> {
+    fn others(text: &[u8]) -> Option<Vec<(&str, &str)>> {
+        let members = Members::parse(std::str::from_utf8(text).ok()?)?.0.into_iter();
+        let is_folder = |name: &str| lenient_text(name).is_some_and(|name| JOB_FOLDERS.contains(&&*name));
+        let members = members.map(|(name, value)| (name.get(), value.get()));
+        Some(
+            members
+                .map(|(name, value)| (name, if is_folder(name) { "" } else { value }))
+                .collect(),
+        )
     }
-    told.sort();
-    told
+    match (others(theirs), others(ours)) {
+        (Some(theirs), Some(ours)) if theirs == ours => Ok(()),
+        _ => Err(1),
+    }
+}
+
+/// What a state is when a change of its folders is taken back: those that it was given name what they named `before`.
+fn job_taken_back(before: &str, now: &str, relocation: &Relocation) -> Option<Vec<u8>> {
+    let before = job_folders(before)?;
+    let mut places: Vec<_> = job_folders(now)?
+        .into_iter()
+        .filter_map(|(name, place, now)| {
+            let (_, _, old) = before.iter().find(|(other, _, _)| *other == name)?;
+            (relocation.folder(old)? == now).then(|| (place, old.clone()))
+        })
+        .collect();
+    places.sort_by_key(|(place, _)| place.start);
+    Some(replaced(now.as_bytes(), places).into_owned())
+}
+
+fn is_job(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == JOB)
 }
 
 /// Such a file with other folders; none when it cannot be read.
@@ -165,7 +203,14 @@ pub(super) fn rewritten<'a>(
     if parts::is_lines(file) {
         return Some(typed(text, &relocation));
     }
-    by_project(std::str::from_utf8(text).ok()?, &relocation)
+    let text = std::str::from_utf8(text).ok()?;
+    if is_job(file) {
+        return Some(Rewritten {
+            bytes: replaced(text.as_bytes(), job_places(text, &relocation)?),
+            taken: Vec::new(),
+        });
+    }
+    by_project(text, &relocation)
 }
 
 /// Checks that a copy is what its source is with other folders, and can be read as well.
@@ -177,6 +222,7 @@ pub(super) fn check(step: &Step, copy: &Path) -> Result<(), TranscriptError> {
     let (theirs, ours) = (read(&step.from)?, read(copy)?);
     let is_alike = match parts::is_lines(&step.from) {
         true => super::comparing::are_alike(&theirs, &ours, PROJECT),
+        false if is_job(&step.from) => is_same_job(&theirs, &ours),
         false => has_same_values(&theirs, &ours),
     };
     is_alike.map_err(|line| TranscriptError::Unlike {
@@ -294,6 +340,9 @@ fn taken_back(file: &Path, before: &[u8], now: &[u8], forth: &[(String, String)]
         return Some(back.flatten().copied().collect());
     }
     let (before, now) = (std::str::from_utf8(before).ok()?, std::str::from_utf8(now).ok()?);
+    if is_job(file) {
+        return job_taken_back(before, now, &relocation);
+    }
     let there = names(now)?;
     let (renamed, _) = renamed(&names(before)?, &relocation);
     let is_free = |old: &String| there.iter().all(|(_, name)| name != old);

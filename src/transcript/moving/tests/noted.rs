@@ -92,20 +92,40 @@ fn a_link_to_the_agents_notes_stays_a_link_and_what_is_none_of_them_stays_as_it_
     assert!(left_out[0].contains("claude.json"), "{left_out:?}");
 }
 
+/// What a background task was told since stays, and one that names another folder is left alone.
 #[test]
-fn background_tasks_that_name_the_folder_are_told_and_left_alone() {
-    let stage = Stage::new();
-    let state = |cwd: &str| format!("{{\n  \"state\": \"done\",\n  \"originCwd\": \"{cwd}\"\n}}\n");
-    stage.put("../jobs/a1/state.json", &state(&format!("{OLD}/sub")));
-    stage.put("../jobs/b2/state.json", &state("/home/u"));
-    stage.put("../jobs/c3/state.json", "torn {");
-    stage.put("../jobs/pins.json", "[]");
-    let folders = [(OLD.to_owned(), NEW.to_owned())];
-    let (steps, left_out) = plan_settings(&stage.at(".."), &folders).unwrap();
-    assert!(steps.is_empty());
-    let [told] = &left_out[..] else {
-        panic!("{left_out:?}")
+fn background_tasks_name_the_new_folder_until_that_is_undone() {
+    let state = |cwd: &str, state: &str| {
+        format!("{{\n  \"state\": \"{state}\",\n  \"originCwd\": \"{cwd}\",\n  \"cwd\": \"{cwd}/sub\"\n}}\n")
     };
-    assert!(told.contains("jobs/a1/state.json is a background task"), "{told}");
-    assert!(told.ends_with(&format!("naming {OLD}/sub")), "{told}");
+    for is_undone in [false, true] {
+        let stage = Stage::new();
+        stage.put("../jobs/a1/state.json", &state(OLD, "running"));
+        stage.put("../jobs/b2/state.json", &state("/home/u", "done"));
+        stage.put("../jobs/c3/state.json", "torn {");
+        stage.put("../jobs/pins.json", "[]");
+        let folders = [(OLD.to_owned(), NEW.to_owned())];
+        let (steps, left_out) = plan_settings(&stage.at(".."), &folders).unwrap();
+        assert_eq!((steps.len(), left_out.len()), (1, 0));
+        let mut back = vec![Step {
+            folders: vec![(NEW.to_owned(), OLD.to_owned())],
+            ..steps[0].clone()
+        }];
+        let (id, mut moving) = stage.begin(steps);
+        carry_out(&mut moving).unwrap();
+        assert_eq!(stage.read("../jobs/a1/state.json"), state(NEW, "running"));
+        stage.put("../jobs/a1/state.json", &state(NEW, "done"));
+        if is_undone {
+            moving.keep().unwrap();
+            finished(&stage.data, &id).unwrap().unwrap().restore(&mut back);
+            let (_, mut undoing) = stage.begin(back);
+            carry_out(&mut undoing).unwrap();
+            undoing.keep().unwrap();
+        } else {
+            assert!(moving.take_back());
+        }
+        assert_eq!(stage.read("../jobs/a1/state.json"), state(OLD, "done"));
+        assert_eq!(stage.read("../jobs/b2/state.json"), state("/home/u", "done"));
+        assert_eq!(stage.read("../jobs/c3/state.json"), "torn {");
+    }
 }
