@@ -8,6 +8,7 @@ pub mod agent;
 pub mod chain;
 pub mod conversation;
 pub mod daemon;
+pub mod diagnosis;
 pub mod server;
 pub mod store;
 pub mod transcript;

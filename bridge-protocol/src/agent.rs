@@ -26,6 +26,13 @@ pub struct AgentInfo {
     /// ACP's agent capabilities, known once it has run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<RawJson>,
+    /// ACP's `agentInfo` (name, title, version), known once it has run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_info: Option<RawJson>,
+    /// Who is signed in, as the agent itself says it (`kind`, `label`, `detail`; `kind` is `none` for nobody), where it does:
+    /// Claude's and Codex' adapters do, some time after their start. A token in the environment may be left out of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_status: Option<RawJson>,
     /// ACP's ways to sign in, known once it has run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_methods: Option<RawJson>,

@@ -17,6 +17,7 @@ pub mod check;
 pub mod client;
 pub mod conversation;
 pub mod daemon;
+pub mod diagnosis;
 pub mod error;
 pub mod event;
 pub mod export;

@@ -33,6 +33,7 @@ use crate::conversation::{
     RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use crate::daemon::{DaemonStatus, WorkAnswer};
+use crate::diagnosis::Diagnosis;
 #[cfg(any(feature = "client", feature = "schema"))]
 use crate::event::EventEnvelope;
 use crate::export::{ExportAnswer, ExportFormat, ImportAnswer};
@@ -79,6 +80,12 @@ methods! {
         /// How far calls have come that take long because of the files that they read or write, those that began first first.
         #[method(name = "work", param_kind = map)]
         async fn work(&self) -> RpcResult<WorkAnswer>;
+
+        /// Looks at what the daemon stands on: store, disks, agents, their transcripts and how long these are kept, processes that
+        /// were left behind. Nothing is changed; agents that do not run are started for it and asked who they are, unless `agents`
+        /// (default true) is false. `path` is the caller's own `PATH`: agents that are only found there are told.
+        #[method(name = "diagnose", param_kind = map)]
+        async fn diagnose(&self, agents: Option<bool>, path: Option<String>) -> RpcResult<Diagnosis>;
 
         /// Stops the daemon. Running turns get `graceMs` milliseconds to end (default: the configured cancel grace).
         #[method(name = "shutdown", param_kind = map)]

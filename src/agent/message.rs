@@ -68,6 +68,9 @@ pub mod method {
     pub const WRITE_TEXT_FILE: &str = "fs/write_text_file";
     /// Both ways: the sender of a request no longer wants its answer.
     pub const CANCEL_REQUEST: &str = "$/cancel_request";
+    /// An extension of Claude's and Codex' adapters: `{authStatus: {kind, label, detail?}}`, told when the agent finds out who
+    /// is signed in, and whenever that changes. Nobody can ask for it.
+    pub const AUTH_STATUS_UPDATE: &str = "_auth/status_update";
 
     /// Names that arrive often.
     pub(super) const FROM_AGENT: &[&str] = &[

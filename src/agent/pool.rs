@@ -12,12 +12,12 @@
 mod backoff;
 mod keeper;
 mod key;
+mod lease;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use super::wire::{Chatter, Connection, WireOptions};
 use backoff::Backoff;
 use keeper::Leases;
 pub use key::PoolKey;
+pub use lease::Lease;
 
 /// Keys that are remembered at once: agents, times the environments and capabilities that clients bring.
 const MAX_KEYS: usize = 256;
@@ -217,39 +218,6 @@ impl Agent {
     }
 }
 
-/// The right to use an agent; while one is held the agent is not idle. Dropping it is the release.
-#[derive(Debug)]
-pub struct Lease {
-    agent: Arc<Agent>,
-}
-
-impl Lease {
-    fn new(agent: Arc<Agent>) -> Self {
-        agent.leases.add();
-        Self { agent }
-    }
-}
-
-impl Clone for Lease {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.agent))
-    }
-}
-
-impl Deref for Lease {
-    type Target = Agent;
-
-    fn deref(&self) -> &Agent {
-        &self.agent
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.agent.leases.remove();
-    }
-}
-
 /// All agent processes of one daemon; clones are the same pool.
 #[derive(Clone)]
 pub struct Pool {
@@ -348,6 +316,20 @@ impl Pool {
         self.acquire_newer(key, launch, urgency, Some(failed)).await
     }
 
+    /// Whose processes these are.
+    #[must_use]
+    pub fn instance(&self) -> &Instance {
+        &self.inner.instance
+    }
+
+    /// Whether a process is being started that may not be on record yet.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        let state = self.inner.lock();
+        let mut slots = state.slots.values();
+        slots.any(|slot| matches!(slot.process, SlotProcess::Starting(..)))
+    }
+
     /// The agents that run now and can be acquired.
     #[must_use]
     pub fn running(&self) -> Vec<Arc<Agent>> {
@@ -357,6 +339,17 @@ impl Pool {
             SlotProcess::None | SlotProcess::Starting(..) => None,
         });
         running.collect()
+    }
+
+    /// The process ids of all agents that have not come to their ends, with everything that they have left behind.
+    #[must_use]
+    pub fn unended(&self) -> Vec<u32> {
+        let state = self.inner.lock();
+        let all = state.slots.values().flat_map(|slot| &slot.earlier);
+        let alive = all
+            .filter_map(Weak::upgrade)
+            .filter(|agent| !*agent.stopped.borrow());
+        alive.map(|agent| agent.pid).collect()
     }
 
     /// The other processes of an agent that get no new leases and have not come to their ends. Each serves its users until

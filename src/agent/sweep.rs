@@ -60,6 +60,16 @@ impl SweepTarget {
         }
     }
 
+    /// Agents and their descendants, as far as these marks show them.
+    #[must_use]
+    pub fn marked(marks: Vec<SpawnMark>) -> Self {
+        Self {
+            marks,
+            instance: None,
+            recorded: Vec::new(),
+        }
+    }
+
     /// Everything that any life of this instance has left: what a daemon does when it starts.
     #[must_use]
     pub fn instance(instance: Instance, recorded: Vec<SpawnRecord>) -> Self {

@@ -114,6 +114,7 @@ struct Shared {
     outgoing: mpsc::Sender<String>,
     queued_bytes: AtomicUsize,
     chatter: watch::Sender<Chatter>,
+    auth_status: watch::Sender<Option<Arc<RawValue>>>,
     options: WireOptions,
     died: watch::Sender<Option<Arc<Death>>>,
     close_input: CancellationToken,
@@ -135,6 +136,7 @@ impl Connection {
             outgoing,
             queued_bytes: AtomicUsize::new(0),
             chatter: watch::Sender::default(),
+            auth_status: watch::Sender::default(),
             options,
             died: watch::Sender::new(None),
             close_input: CancellationToken::new(),
@@ -146,6 +148,21 @@ impl Connection {
         Self {
             shared,
             _close_when_unused: close_when_unused,
+        }
+    }
+
+    /// What the agent told last of who is signed in (`authStatus`, raw); none where it has told nothing.
+    #[must_use]
+    pub fn auth_status(&self) -> Option<Arc<RawValue>> {
+        self.shared.auth_status.borrow().clone()
+    }
+
+    /// Waits until it has told that, or has ended. Cancel safe.
+    pub async fn tells_auth_status(&self) {
+        let mut told = self.shared.auth_status.subscribe();
+        tokio::select! {
+            _ = told.wait_for(Option::is_some) => {}
+            _ = self.died() => {}
         }
     }
 

@@ -120,6 +120,8 @@ pub(super) enum Command {
     Agents,
     /// Show how the daemon is
     Status,
+    /// Look for what is wrong around the daemon, and tell what to do about it
+    Doctor(Doctor),
     /// Stop the daemon
     Stop(Stop),
     /// Play the main job in a folder of its own, and check each step
@@ -492,6 +494,20 @@ pub(super) struct Remove {
     /// Also delete the agent's transcripts
     #[arg(long)]
     pub(super) transcripts: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Looked at are the folders, the configuration, the daemon and others of this user, store and disks, each agent \
+    (whether it starts, its version, what it offers, who is signed in), its transcripts and how long they are kept, and processes \
+    that were left behind. Nothing is changed; a daemon is started unless --no-start says otherwise. Exits with 1 when there is \
+    an error, and with 3 when there is no daemon; warnings are none."
+)]
+pub(super) struct Doctor {
+    /// Start no agent; those that run are asked all the same
+    #[arg(long)]
+    pub(super) no_agents: bool,
 }
 
 /// `stop`.

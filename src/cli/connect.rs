@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bridge_protocol::client::{Client, ConnectError, connect};
 use bridge_protocol::raw::RawJson;
+use jiff::Timestamp;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
 use jsonrpsee::core::params::BatchRequestBuilder;
 use jsonrpsee::core::traits::ToRpcParams;
@@ -51,7 +52,10 @@ const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 /// What is read of the lock file here.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct LockFile {
+    pid: Option<u32>,
     socket: PathBuf,
+    #[serde(rename = "startedAt")]
+    started_at: Option<Timestamp>,
     config: Option<PathBuf>,
 }
 
@@ -118,6 +122,14 @@ impl Reach {
             }
         }
         Ok(None)
+    }
+}
+
+impl Reach {
+    /// The process that was the last to have the data folder, whether or not it still runs, and when it began.
+    pub(super) fn last_daemon(&self) -> Option<(u32, Option<Timestamp>)> {
+        let lock = read_lock(&self.paths.lock_file())?;
+        Some((lock.pid?, lock.started_at))
     }
 }
 
@@ -275,10 +287,18 @@ mod tests {
         for (text, expected) in [
             ("", None),
             ("{\"pid\":1}", None),
-            ("{\"pid\":1,\"socket\":\"/s\",\"later\":1}", Some(("/s", None))),
-            ("{\"socket\":\"/s\",\"config\":\"/c\"}", Some(("/s", Some("/c")))),
+            (
+                "{\"pid\":1,\"socket\":\"/s\",\"later\":1}",
+                Some((Some(1), "/s", None)),
+            ),
+            (
+                "{\"socket\":\"/s\",\"config\":\"/c\"}",
+                Some((None, "/s", Some("/c"))),
+            ),
         ] {
-            let expected = expected.map(|(socket, config): (&str, Option<&str>)| LockFile {
+            let expected = expected.map(|(pid, socket, config): (_, &str, Option<&str>)| LockFile {
+                pid,
+                started_at: None,
                 socket: socket.into(),
                 config: config.map(Into::into),
             });

@@ -44,7 +44,7 @@ pub use commit::{
 };
 pub use error::{Lookup, StoreError};
 pub use journal::BadRegion;
-pub use open::{OpenReport, RebuildReason};
+pub use open::{OpenReport, RebuildReason, set_aside_in};
 pub use record::{
     Anchor, AnsweredInterrupt, Change, ConversationRecord, CutPrompt, LaterText, OpenRequest,
     PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported,

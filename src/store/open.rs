@@ -28,6 +28,9 @@ const LOAD_BYTES: usize = 32 << 20;
 /// What the folder of a database that was not used is named, before its number.
 const BROKEN: &str = "store.broken";
 
+/// How a copy of a journal with damaged lines is called, with a number behind it.
+const DAMAGED: &str = "journal.damaged";
+
 /// How many of those are kept, the newest. Everything in them is in the journal too: they are of use only to whoever looks
 /// for what broke them, and each is as large as the database.
 const BROKEN_KEPT: usize = 3;
@@ -189,7 +192,7 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
     }
     let is_damaged = header.is_none() || !report.damaged.is_empty() || report.missing > 0;
     if is_damaged || torn.as_ref().is_some_and(|region| region.holds_a_line) {
-        report.journal_kept = Some(keep_aside(&places.journal, "journal.damaged")?);
+        report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
     }
     report.cut_off = torn.map(|torn| torn.region);
 
@@ -438,6 +441,19 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
         })
         .collect();
     found.sort();
+    Ok(found)
+}
+
+/// What is kept in this folder of databases and journals that were damaged.
+///
+/// # Errors
+/// [`StoreError::Io`] when the folder cannot be listed.
+pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let beside = folder.join("journal.jsonl");
+    let mut found = Vec::new();
+    for name in [BROKEN, DAMAGED] {
+        found.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));
+    }
     Ok(found)
 }
 

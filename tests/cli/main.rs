@@ -8,6 +8,7 @@
 
 mod carrying;
 mod demo;
+mod doctor;
 mod go_on;
 mod going_back;
 mod home;

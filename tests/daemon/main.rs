@@ -36,6 +36,7 @@ mod damage_table;
 mod damaged;
 #[cfg(target_os = "linux")]
 mod deaths;
+mod diagnosing;
 mod discovery;
 mod edits;
 mod events;

@@ -20,6 +20,7 @@ mod contract;
 mod damage;
 #[cfg(target_os = "linux")]
 mod deaths;
+mod diagnosing;
 #[cfg(target_os = "linux")]
 mod failures;
 #[path = "../support/going_back.rs"]
@@ -48,6 +49,8 @@ mod sdk;
 mod settings;
 #[cfg(target_os = "linux")]
 mod survival;
+#[path = "../support/told.rs"]
+mod told;
 mod transcripts;
 mod turns;
 mod watching;

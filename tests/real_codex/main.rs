@@ -18,6 +18,7 @@ mod bridge;
 mod bridge_of;
 mod carrying;
 mod damage;
+mod diagnosing;
 #[cfg(target_os = "linux")]
 mod failures;
 #[path = "../support/going_back.rs"]
@@ -44,6 +45,8 @@ mod refused;
 #[cfg(target_os = "linux")]
 mod repairing;
 mod survival;
+#[path = "../support/told.rs"]
+mod told;
 mod transcripts;
 mod watching;
 mod whole;

@@ -15,13 +15,14 @@ use std::process::Command;
 use code::{code_of, split_tests};
 
 /// The rooms in order: each may use those before it.
-const ROOMS: [&str; 10] = [
+const ROOMS: [&str; 11] = [
     "paths",
     "chain",
     "transcript",
     "store",
     "agent",
     "conversation",
+    "diagnosis",
     "server",
     "acp",
     "daemon",

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::agent::Agent;
 use super::session::{Prompt, Session, Settings, Stop};
 use super::wire::RpcError;
-use super::{fork, listing, replay, report};
+use super::{TOKEN_VARIABLE, fork, listing, replay, report};
 use crate::transcript::locate::Located;
 use crate::transcript::reading;
 
@@ -34,7 +34,7 @@ pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Val
     );
     let outcome = match method {
         _ if opens && !agent.sign_in.holds_a_token() => Err(RpcError::sign_in_needed()),
-        "initialize" => Ok(initialize()),
+        "initialize" => return introduced(agent, id),
         "authenticate" => authenticate(params),
         "logout" => Ok(json!({})),
         "session/new" => return opened(agent, id, new_session(agent, params)),
@@ -67,7 +67,26 @@ pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
     }
 }
 
-fn initialize() -> Value {
+/// Says what the agent is, then who is signed in where there are accounts: as the agents in the field do, unasked and once.
+fn introduced(agent: &Agent, id: &Value) {
+    let has_accounts = agent.sign_in.has_accounts();
+    agent.output.respond(id, Ok(initialize(has_accounts)));
+    if has_accounts {
+        let status = match agent.sign_in.holds_a_token() {
+            true => json!({ "kind": "api_key", "label": "Token", "detail": TOKEN_VARIABLE }),
+            false => json!({ "kind": "none", "label": "Not logged in" }),
+        };
+        agent
+            .output
+            .notify("_auth/status_update", &json!({ "authStatus": status }));
+    }
+}
+
+fn initialize(has_accounts: bool) -> Value {
+    let meta = match has_accounts {
+        true => json!({ "authStatus": {} }),
+        false => json!({}),
+    };
     json!({
         "protocolVersion": 1,
         "agentInfo": { "name": "loopback", "title": "Loopback", "version": env!("CARGO_PKG_VERSION") },
@@ -77,6 +96,7 @@ fn initialize() -> Value {
             "mcpCapabilities": { "http": true, "sse": true },
             "sessionCapabilities": { "list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {} },
             "auth": { "logout": {} },
+            "_meta": meta,
         },
         "authMethods": [{
             "id": AUTH_METHOD,

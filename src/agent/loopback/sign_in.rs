@@ -21,6 +21,11 @@ impl SignIn {
         Self { file, held }
     }
 
+    /// Whether there are accounts at all.
+    pub(super) fn has_accounts(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Whether the agent has anything to show to the server.
     pub(super) fn holds_a_token(&self) -> bool {
         self.file.is_none() || self.held.is_some()

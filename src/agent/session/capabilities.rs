@@ -27,6 +27,8 @@ pub struct Capabilities {
     pub additional_directories: bool,
     /// `logout`.
     pub logout: bool,
+    /// Not a method: it tells by itself who is signed in (`_meta.authStatus`).
+    pub auth_status: bool,
     /// What a prompt may hold beside text and links.
     pub prompt: PromptCapabilities,
 }
@@ -114,6 +116,7 @@ impl Capabilities {
             delete: has("/sessionCapabilities/delete"),
             additional_directories: has("/sessionCapabilities/additionalDirectories"),
             logout: has("/auth/logout"),
+            auth_status: has("/_meta/authStatus"),
             prompt: PromptCapabilities {
                 image: has("/promptCapabilities/image"),
                 audio: has("/promptCapabilities/audio"),

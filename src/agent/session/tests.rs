@@ -35,6 +35,7 @@ fn capabilities_are_markers() {
         delete: true,
         additional_directories: true,
         logout: true,
+        auth_status: false,
         prompt: PromptCapabilities {
             image: true,
             audio: false,

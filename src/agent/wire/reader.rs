@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
@@ -160,10 +162,25 @@ fn take_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
         (method::CANCEL_REQUEST, Some(id)) => {
             return shared.routes().about_asked(&RawId::from_wire(id), method, line);
         }
+        (method::AUTH_STATUS_UPDATE, _) => take_auth_status(shared, line),
         (method::ELICITATION_COMPLETE, _) => shared.routes().broadcast(&method, &line.to_line()),
         _ => tracing::debug!(%method, "a notification without a session is ignored"),
     }
     0
+}
+
+/// Keeps what the agent says of who is signed in: it says so once, whether or not anybody wants to know yet.
+fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        auth_status: Box<RawValue>,
+    }
+    let Some(params) = line.params() else { return };
+    match serde_json::from_str::<Params>(params) {
+        Ok(params) => drop(shared.auth_status.send_replace(Some(params.auth_status.into()))),
+        Err(error) => tracing::debug!(%error, "what the agent says of who is signed in has another form"),
+    }
 }
 
 fn take_request(shared: &Shared, line: &Envelope<'_>) {

@@ -6,6 +6,7 @@ mod adopt;
 mod astray;
 mod attach;
 mod carry;
+mod doctor;
 mod edit;
 mod generate;
 mod go_on;
@@ -111,6 +112,7 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Close(one) => steer::close(context, &one.conversation).await,
         Command::Reset(one) => steer::reset(context, &one.conversation).await,
         Command::Rm(remove) => steer::remove(context, remove).await,
+        Command::Doctor(options) => doctor::doctor(context, options).await,
         Command::Stop(stop) => steer::stop(context, stop).await,
         Command::Adopt(options) => adopt::adopt(context, options).await,
         Command::Check(options) => adopt::check(context, options).await,

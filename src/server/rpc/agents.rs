@@ -39,6 +39,10 @@ impl AgentRpcServer for Handlers {
                 running: process.is_some(),
                 default: entry.name == *services.catalog.default_agent(),
                 capabilities: told.and_then(|told| capabilities(&told.raw)),
+                agent_info: told.and_then(|told| told.agent_info.clone()).map(RawJson::new),
+                auth_status: process
+                    .and_then(|agent| agent.connection().auth_status())
+                    .map(|status| RawJson::new((*status).to_owned())),
                 auth_methods: told.and_then(|told| told.auth_methods.clone()).map(RawJson::new),
             }
         });

@@ -3,11 +3,13 @@
 use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::conversation::Empty;
 use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
+use bridge_protocol::diagnosis::Diagnosis;
 use bridge_protocol::rpc::{DaemonRpcServer, RpcResult};
 use jsonrpsee::core::async_trait;
 
 use super::{Handlers, StopRequest};
 use crate::conversation::services::chain_text;
+use crate::diagnosis::{Question, diagnose};
 
 #[async_trait]
 impl DaemonRpcServer for Handlers {
@@ -40,6 +42,14 @@ impl DaemonRpcServer for Handlers {
     async fn work(&self) -> RpcResult<WorkAnswer> {
         let work = self.daemon.registry.work();
         Ok(WorkAnswer { work })
+    }
+
+    async fn diagnose(&self, agents: Option<bool>, path: Option<String>) -> RpcResult<Diagnosis> {
+        let question = Question {
+            with_agents: agents != Some(false),
+            path,
+        };
+        Ok(diagnose(self.daemon.registry.services(), &question).await)
     }
 
     async fn shutdown(&self, grace_ms: Option<u64>) -> RpcResult<Empty> {

@@ -1,0 +1,46 @@
+//! The right to use an agent: counted, so that one is not ended as idle while somebody has it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Agent;
+
+/// The right to use an agent; while one is held the agent is not idle. Dropping it is the release.
+#[derive(Debug)]
+pub struct Lease {
+    pub(super) agent: Arc<Agent>,
+}
+
+impl Lease {
+    pub(super) fn new(agent: Arc<Agent>) -> Self {
+        agent.leases.add();
+        Self { agent }
+    }
+
+    /// Has the agent end with this lease, unless somebody else has one too.
+    pub fn end_unless_shared(self) {
+        if self.agent.leases.count() == 1 {
+            self.agent.retire();
+        }
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.agent))
+    }
+}
+
+impl Deref for Lease {
+    type Target = Agent;
+
+    fn deref(&self) -> &Agent {
+        &self.agent
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.agent.leases.remove();
+    }
+}

@@ -1,0 +1,167 @@
+//! `doctor`: what is wrong around the daemon, and what to do about it.
+//!
+//! What can be seen from outside is looked at here, so that it is told also where no daemon starts; all else the daemon looks at.
+
+mod daemons;
+mod folders;
+
+use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::rpc::DaemonRpcClient;
+
+use super::Context;
+use crate::cli::args::Doctor;
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::words;
+
+/// Looks at everything and tells what was found, line by line as it is known. Exits with 1 when there is an error, and with the
+/// code of the problem when there is no daemon.
+pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
+    let mut told = Told::default();
+    told.tell(context, folders::all(&context.reach.paths))?;
+    let daemon = match context.reach.connect().await {
+        Ok(daemon) => daemon,
+        Err(problem) => {
+            told.tell(context, vec![daemons::none(&problem)])?;
+            let last = context.reach.last_daemon().map(|(pid, _)| pid);
+            told.tell(context, daemons::coming_or_going(last))?;
+            told.tell(context, daemons::others(last))?;
+            told.end(context)?;
+            return Ok(problem.exit);
+        }
+    };
+    let status = DaemonRpcClient::status(&daemon).await?;
+    told.tell(context, daemons::this(&status, &context.reach, &daemon))?;
+    told.tell(context, daemons::others(Some(status.pid)))?;
+    // A path that is no text cannot be told; what is on it is found by its first folders or not at all.
+    let path = std::env::var("PATH").ok();
+    let diagnosis = daemon.diagnose(Some(!options.no_agents), path).await?;
+    told.tell(context, diagnosis.diagnostics)?;
+    told.end(context)
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Told {
+    diagnosis: Diagnosis,
+}
+
+impl Told {
+    fn tell(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
+        if !context.output.json {
+            for one in &found {
+                for line in lines(one, context.output.look) {
+                    context.output.line(&line)?;
+                }
+            }
+        }
+        self.diagnosis.diagnostics.extend(found);
+        Ok(())
+    }
+
+    fn end(self, context: &mut Context<'_>) -> Outcome<Exit> {
+        let count = |severity| {
+            let all = self.diagnosis.diagnostics.iter();
+            all.filter(|one| one.severity == severity).count() as u64
+        };
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        if context.output.json {
+            let answer = serde_json::value::to_raw_value(&self.diagnosis)
+                .map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
+            context.output.raw(&RawJson::new(answer))?;
+        } else {
+            context.output.line(&sum(errors, warnings))?;
+        }
+        Ok(match errors {
+            0 => Exit::Done,
+            _ => Exit::Failed,
+        })
+    }
+}
+
+fn sum(errors: u64, warnings: u64) -> String {
+    match (errors, warnings) {
+        (0, 0) => "nothing is wrong".to_owned(),
+        _ => format!(
+            "{}, {}",
+            words::count(errors, "error", "errors"),
+            words::count(warnings, "warning", "warnings")
+        ),
+    }
+}
+
+/// One that was found, and below it what to do.
+fn lines(one: &Diagnostic, look: Look) -> Vec<String> {
+    let (word, style) = match one.severity {
+        Severity::Ok => ("ok", GOOD),
+        Severity::Note => ("note", DIM),
+        Severity::Warning => ("warning", ATTENTION),
+        _ => ("error", BAD),
+    };
+    let about = match &one.subject {
+        Some(subject) => format!("{}: ", one_line(subject)),
+        None => String::new(),
+    };
+    let first = format!(
+        "{}  {}  {about}{}",
+        look.paint(style, &format!("{word:<7}")),
+        look.paint(DIM, &format!("{:<12}", name(one.kind))),
+        one_line(&one.message)
+    );
+    let next = one
+        .next_step
+        .iter()
+        .map(|step| format!("{:<9}{} {}", "", look.sign("→", "->"), one_line(step)));
+    std::iter::once(first).chain(next).collect()
+}
+
+fn name(kind: DiagnosticKind) -> &'static str {
+    match kind {
+        DiagnosticKind::Daemon => "daemon",
+        DiagnosticKind::OtherDaemon => "another",
+        DiagnosticKind::Configuration => "config",
+        DiagnosticKind::Folder => "folder",
+        DiagnosticKind::Store => "store",
+        DiagnosticKind::SetAside => "set aside",
+        DiagnosticKind::Room => "disk",
+        DiagnosticKind::Agent => "agent",
+        DiagnosticKind::SignIn => "sign-in",
+        DiagnosticKind::Quirk => "good to know",
+        DiagnosticKind::Transcripts => "transcripts",
+        DiagnosticKind::Retention => "retention",
+        DiagnosticKind::LeftOver => "left over",
+        _ => "more",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_stands_below_what_was_found() {
+        let found = Diagnostic::new(
+            DiagnosticKind::SignIn,
+            Severity::Warning,
+            "nobody\u{7}\nis signed in",
+        )
+        .about("codex")
+        .next("sign in");
+        assert_eq!(
+            lines(&found, Look::default()),
+            [
+                "warning  sign-in       codex: nobody is signed in",
+                "         -> sign in"
+            ]
+            .map(str::to_owned)
+        );
+    }
+
+    #[test]
+    fn the_sum_tells_errors_and_warnings() {
+        assert_eq!(sum(0, 0), "nothing is wrong");
+        assert_eq!(sum(1, 2), "1 error, 2 warnings");
+    }
+}

@@ -1,0 +1,173 @@
+//! The daemon's own folders and its configuration, as they are on the disk. Nothing is made or changed.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
+use rustix::fs::{Access, access};
+
+use crate::paths::Paths;
+
+/// What others may not do in a private folder: anything.
+const OTHERS: u32 = 0o077;
+
+/// Each folder, and the configuration.
+pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
+    let mut found = vec![configuration(&paths.config_file), folder(&paths.data, "data")];
+    found.extend(far_away(&paths.data));
+    found.push(folder(&paths.runtime, "sockets"));
+    // What is below the data folder is as open as that one.
+    if !paths.log.starts_with(&paths.data) {
+        found.push(folder(&paths.log, "log"));
+    }
+    found
+}
+
+fn configuration(path: &Path) -> Diagnostic {
+    let of = |severity, what: String| {
+        Diagnostic::new(DiagnosticKind::Configuration, severity, what).about(path.to_string_lossy())
+    };
+    match fs::read_to_string(path) {
+        Ok(_) => of(Severity::Ok, "can be read".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            of(Severity::Ok, "is not there, and need not be".to_owned())
+        }
+        Err(error) => of(Severity::Error, format!("cannot be read: {error}"))
+            .next("let this user read it, or move it out of the way"),
+    }
+}
+
+fn folder(path: &Path, what: &str) -> Diagnostic {
+    let of = |severity, found: String| {
+        Diagnostic::new(DiagnosticKind::Folder, severity, found).about(path.to_string_lossy())
+    };
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return of(
+                Severity::Note,
+                format!("the folder for {what} is made when the daemon first starts"),
+            );
+        }
+        Err(error) => {
+            return of(
+                Severity::Error,
+                format!("the folder for {what} cannot be looked at: {error}"),
+            )
+            .next("look at the permissions of the folders above it, or name another place with --home");
+        }
+    };
+    match wrong(path, &metadata) {
+        None => of(
+            Severity::Ok,
+            format!("the folder for {what} is this user's alone"),
+        ),
+        Some((severity, found, next)) => of(severity, format!("the folder for {what} {found}")).next(next),
+    }
+}
+
+fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)> {
+    let elsewhere = "or name another place with --home";
+    let own = rustix::process::geteuid().as_raw();
+    if !metadata.is_dir() {
+        let next = format!("move it out of the way, {elsewhere}");
+        return Some((Severity::Error, "is no folder".to_owned(), next));
+    }
+    if metadata.uid() != own {
+        let found = format!("belongs to another user (uid {})", metadata.uid());
+        let next = format!("have it given to this user with chown, {elsewhere}");
+        return Some((Severity::Error, found, next));
+    }
+    if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let next = format!("chmod 700 {}, {elsewhere}", path.display());
+        return Some((Severity::Error, "cannot be written to".to_owned(), next));
+    }
+    (metadata.mode() & OTHERS != 0).then(|| {
+        let found = format!("is open to others (mode {:o})", metadata.mode() & 0o777);
+        let next = format!("chmod 700 {}; a start of the daemon does so too", path.display());
+        (Severity::Warning, found, next)
+    })
+}
+
+/// Where the data lies on another machine, on which locks and syncs may not hold.
+#[cfg(target_os = "linux")]
+fn far_away(data: &Path) -> Option<Diagnostic> {
+    let disk = rustix::fs::statfs(data.ancestors().find(|place| place.exists())?).ok()?;
+    let name = network_name(disk.f_type)?;
+    let what = format!("lies on a network file system ({name}), where locks and syncs may not hold");
+    Some(
+        Diagnostic::new(DiagnosticKind::Folder, Severity::Warning, what)
+            .about(data.to_string_lossy())
+            .next("give the daemon a folder on a local disk, with --home or XDG_DATA_HOME"),
+    )
+}
+
+/// Other systems name their file systems in other ways, which are not asked.
+#[cfg(not(target_os = "linux"))]
+fn far_away(_data: &Path) -> Option<Diagnostic> {
+    None
+}
+
+/// The file systems of other machines, by their numbers in the kernel's `magic.h`.
+#[cfg(target_os = "linux")]
+fn network_name(magic: impl Into<i64>) -> Option<&'static str> {
+    Some(match magic.into() {
+        0x6969 => "NFS",
+        0x517b => "SMB",
+        0xff53_4d42 => "CIFS",
+        0xfe53_4d42 => "SMB2",
+        0x0102_1997 => "9P",
+        0x00c3_6400 => "Ceph",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn severity(path: &Path) -> (Severity, bool) {
+        let found = folder(path, "data");
+        (found.severity, found.next_step.is_some())
+    }
+
+    #[test]
+    fn a_folder_is_judged_by_whose_it_is_and_who_may_enter() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("data");
+        assert_eq!(severity(&path), (Severity::Note, false));
+        fs::write(&path, "a file").unwrap();
+        assert_eq!(severity(&path), (Severity::Error, true));
+        assert_eq!(severity(&path.join("below")), (Severity::Error, true));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        for (mode, expected) in [
+            (0o755, Severity::Warning),
+            (0o710, Severity::Warning),
+            (0o700, Severity::Ok),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(severity(&path).0, expected, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_need_not_be_there_but_must_be_readable() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("config.toml");
+        assert_eq!(configuration(&path).severity, Severity::Ok);
+        fs::create_dir(&path).unwrap();
+        assert_eq!(configuration(&path).severity, Severity::Error);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_on_another_machine_is_known_by_its_number() {
+        assert_eq!(network_name(0x6969_i64), Some("NFS"));
+        assert_eq!(network_name(0xef53_i64), None);
+    }
+}

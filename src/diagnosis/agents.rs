@@ -1,0 +1,298 @@
+//! The agents: whether each is found and starts, what it is and offers, who is signed in, and whether its transcripts can be had.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
+use futures_util::future::join_all;
+use rustix::fs::{Access, access};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Question, quirks};
+use crate::agent::catalog::{AgentEntry, find_program};
+use crate::agent::pool::Lease;
+use crate::agent::profile::AgentKind;
+use crate::agent::session::{Capabilities, Initialized};
+use crate::conversation::climbing::acquire;
+use crate::conversation::error::ConversationError;
+use crate::conversation::services::Services;
+
+/// How long one that tells who is signed in may take to find out. Claude's adapter gives its own look 5 s.
+const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
+
+/// All that are configured or found, and those that only the one who asks could start.
+pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Diagnostic> {
+    let entries = services.catalog.entries();
+    let looks = entries.iter().map(|entry| one(services, entry, question));
+    let mut found = join_all(looks).await.concat();
+    let elsewhere = on_the_other_path(services, question);
+    // One that is known and not there tells how it is to be had.
+    if elsewhere.is_empty() && entries.iter().all(|entry| entry.kind == AgentKind::Loopback) {
+        let what = "no coding agent is installed where the daemon looks: only the built-in one, which echoes";
+        found.push(
+            Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what)
+                .next(format!("install one: {}", install(AgentKind::Claude))),
+        );
+    }
+    found.extend(elsewhere);
+    found
+}
+
+async fn one(services: &Services, entry: &AgentEntry, question: &Question) -> Vec<Diagnostic> {
+    let is_running = || {
+        let running = services.pool.running();
+        running
+            .iter()
+            .any(|agent| agent.key().agent() == entry.name.as_str())
+    };
+    let mut found = Vec::new();
+    if !entry.is_found() {
+        found.push(not_found(services, entry, question));
+    } else if question.with_agents || is_running() {
+        match acquire(services, entry).await {
+            Ok(lease) => found.extend(started(entry, lease).await),
+            Err(error) => found.push(not_started(entry, &error)),
+        }
+    } else {
+        let what = "its program is there; it was not started";
+        found.push(of(entry, DiagnosticKind::Agent, Severity::Note, what));
+    }
+    found.extend(transcripts(entry));
+    found
+}
+
+fn of(entry: &AgentEntry, kind: DiagnosticKind, severity: Severity, what: impl Into<String>) -> Diagnostic {
+    let found = Diagnostic::new(kind, severity, what).about(entry.name.as_str());
+    match kind {
+        DiagnosticKind::Agent => found
+            .fact("command", entry.command_line())
+            .fact("agentKind", entry.kind.as_str()),
+        _ => found,
+    }
+}
+
+fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Diagnostic {
+    let program = &entry.launch.command.program;
+    let severity = match entry.name == *services.catalog.default_agent() {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    let path = question.path.as_deref().map(OsStr::new);
+    if let Some(place) = find_program(program, path) {
+        let what = format!(
+            "its program {} is not on the daemon's PATH, but on yours",
+            program.display()
+        );
+        return of(entry, DiagnosticKind::Agent, severity, what).next(elsewhere(&place, entry.name.as_str()));
+    }
+    let configured = format!("set command below [agents.{}] to where it is", entry.name);
+    let next = match quirks::package(entry.kind) {
+        Some(_) => format!("{}; or {configured}", install(entry.kind)),
+        None => configured,
+    };
+    let what = format!("its program {} is not found", program.display());
+    of(entry, DiagnosticKind::Agent, severity, what).next(next)
+}
+
+fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
+    let (kind, next) = match error {
+        ConversationError::AuthRequired(_) => (DiagnosticKind::SignIn, sign_in(entry.kind)),
+        _ => (
+            DiagnosticKind::Agent,
+            format!(
+                "start it by hand to see what it says: {}",
+                entry.command_line().join(" ")
+            ),
+        ),
+    };
+    of(entry, kind, Severity::Error, error.to_string()).next(next)
+}
+
+/// One that has started, and is ended again unless somebody else uses it.
+async fn started(entry: &AgentEntry, lease: Lease) -> Vec<Diagnostic> {
+    let initialized = lease.initialized();
+    let name = agent_name(initialized);
+    let version = initialized.agent_version.as_deref();
+    let offers = offers(&initialized.capabilities);
+    let what = format!(
+        "{} {} offers {}",
+        name.as_deref().unwrap_or("it"),
+        version.unwrap_or("(of a version that it does not tell)"),
+        match offers.is_empty() {
+            true => "nothing beyond new sessions".to_owned(),
+            false => offers.join(", "),
+        }
+    );
+    let mut found = vec![
+        of(entry, DiagnosticKind::Agent, Severity::Ok, what)
+            .fact("version", version.map_or(Value::Null, Value::from))
+            .fact("offers", offers),
+    ];
+    found.extend(signed_in(entry, &lease).await);
+    let told = quirks::Told {
+        name: name.as_deref(),
+        version,
+        capabilities: &initialized.capabilities,
+    };
+    found.extend(quirks::of(entry.profile(), &told).into_iter().map(|quirk| {
+        let found = of(entry, DiagnosticKind::Quirk, quirk.severity, quirk.what);
+        match quirk.next {
+            Some(next) => found.next(next),
+            None => found,
+        }
+    }));
+    lease.end_unless_shared();
+    found
+}
+
+fn agent_name(initialized: &Initialized) -> Option<String> {
+    let info: Value = serde_json::from_str(initialized.agent_info.as_deref()?.get()).ok()?;
+    Some(info.get("name")?.as_str()?.to_owned())
+}
+
+/// The optional methods that it offers, by their names in ACP.
+fn offers(capabilities: &Capabilities) -> Vec<&'static str> {
+    let all = [
+        (capabilities.load_session, "load"),
+        (capabilities.resume, "resume"),
+        (capabilities.fork, "fork"),
+        (capabilities.list, "list"),
+        (capabilities.close, "close"),
+        (capabilities.delete, "delete"),
+        (capabilities.prompt.image, "images"),
+        (capabilities.logout, "logout"),
+    ];
+    all.into_iter()
+        .filter(|(is_offered, _)| *is_offered)
+        .map(|(_, name)| name)
+        .collect()
+}
+
+async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
+    if !lease.initialized().capabilities.auth_status {
+        let what = "it does not tell whether somebody is signed in; the first prompt shows it";
+        let is_quiet = entry.kind == AgentKind::Loopback;
+        return (!is_quiet).then(|| of(entry, DiagnosticKind::SignIn, Severity::Note, what));
+    }
+    // Where it does not find out in time, it is as if it did not tell.
+    let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().tells_auth_status()).await;
+    let Some(status) = lease.connection().auth_status() else {
+        let what = "it has not found out who is signed in; the first prompt shows it";
+        return Some(of(entry, DiagnosticKind::SignIn, Severity::Note, what));
+    };
+    Some(sign_in_told(entry, &status))
+}
+
+fn sign_in_told(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
+    let status: Value = serde_json::from_str(status.get()).unwrap_or_default();
+    let text = |name: &str| status.get(name).and_then(Value::as_str);
+    let label = text("label").unwrap_or("unknown");
+    let found = match text("kind") {
+        Some("none") => {
+            let what = format!("it says that nobody is signed in ({label})");
+            of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(sign_in(entry.kind))
+        }
+        _ => of(
+            entry,
+            DiagnosticKind::SignIn,
+            Severity::Ok,
+            format!("signed in: {label}"),
+        ),
+    };
+    found.fact("authStatus", status)
+}
+
+/// What a person does to be signed in. With a token in its environment Claude says `none` all the same.
+fn sign_in(kind: AgentKind) -> String {
+    match kind {
+        AgentKind::Claude => {
+            "run claude in a terminal and sign in there with /login; with CLAUDE_CODE_OAUTH_TOKEN in the daemon's environment it \
+             works all the same"
+        }
+        AgentKind::Codex => "run codex login in a terminal",
+        AgentKind::Gemini => "run gemini in a terminal and sign in there",
+        AgentKind::Opencode => "run opencode auth login in a terminal",
+        AgentKind::Loopback | AgentKind::Generic => "sign in with the agent's own program",
+    }
+    .to_owned()
+}
+
+fn install(kind: AgentKind) -> String {
+    let package = quirks::package(kind).unwrap_or_default();
+    match kind {
+        AgentKind::Claude => format!("npm install -g {package} (Node 22 or newer)"),
+        _ => format!("npm install -g {package}"),
+    }
+}
+
+fn elsewhere(place: &Path, name: &str) -> String {
+    format!(
+        "sessionctl stop, and the next command starts the daemon with your PATH (of a service, systemctl --user import-environment \
+         PATH before that); or set command = {:?} below [agents.{name}]",
+        place.display().to_string()
+    )
+}
+
+/// Programs of known agents that are on the PATH of the one who asks, and of which the daemon knows nothing.
+fn on_the_other_path(services: &Services, question: &Question) -> Vec<Diagnostic> {
+    let Some(path) = question.path.as_deref().map(OsStr::new) else {
+        return Vec::new();
+    };
+    let is_known = |kind: AgentKind| services.catalog.entries().iter().any(|entry| entry.kind == kind);
+    let unknown = AgentKind::ALL.into_iter().filter(|kind| !is_known(*kind));
+    let found = unknown.filter_map(|kind| {
+        let programs = kind.profile().programs.iter();
+        let place: PathBuf = programs
+            .filter_map(|program| find_program(Path::new(program), Some(path)))
+            .next()?;
+        let what = format!(
+            "the daemon does not find its program, which is {}",
+            place.display()
+        );
+        let found = Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).about(kind.as_str());
+        Some(found.next(elsewhere(&place, kind.as_str())))
+    });
+    found.collect()
+}
+
+/// Whether its transcripts can be read, and put back.
+fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
+    let (folder, _) = entry.listed_transcripts()?;
+    // Its folder is the daemon's own.
+    if entry.kind == AgentKind::Loopback {
+        return None;
+    }
+    let place = folder.display();
+    let of = |severity, what: String| of(entry, DiagnosticKind::Transcripts, severity, what);
+    Some(match folder.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => of(
+            Severity::Note,
+            format!("no transcripts yet: {place} is not there"),
+        ),
+        Err(error) => of(
+            Severity::Error,
+            format!("its transcripts cannot be read: {place}: {error}"),
+        )
+        .next("let this user read the folder"),
+        Ok(metadata) if !metadata.is_dir() => {
+            let what = format!("{place}, where its transcripts are to be, is no folder");
+            of(Severity::Error, what).next(format!(
+                "set transcripts below [agents.{}] to the folder",
+                entry.name
+            ))
+        }
+        Ok(_) if access(folder, Access::READ_OK | Access::EXEC_OK).is_err() => of(
+            Severity::Error,
+            format!("its transcripts in {place} cannot be read"),
+        )
+        .next("let this user read the folder"),
+        Ok(_) if access(folder, Access::WRITE_OK).is_err() => {
+            let what = format!("nothing can be put back or branched in {place}: it cannot be written to");
+            of(Severity::Warning, what).next("let this user write to the folder")
+        }
+        Ok(_) => of(Severity::Ok, format!("its transcripts are in {place}")),
+    })
+}

@@ -1,0 +1,127 @@
+//! What the daemon stands on, looked at when somebody asks: store, disks, agents, transcripts, and what was left behind.
+//!
+//! It changes nothing: an agent that it has started is ended again unless somebody else has come to use it. It must not know a
+//! socket, and what belongs to the program that asks (folders' rights, the lock, another daemon) is that program's to look at.
+
+mod agents;
+mod disks;
+mod left_over;
+mod quirks;
+mod retention;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+
+use crate::conversation::services::{Services, chain_text};
+use crate::store;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// Whether agents are started that do not run.
+    pub with_agents: bool,
+    /// The `PATH` of the one who asks: an agent that is only there is not the daemon's to start, and that is told.
+    pub path: Option<String>,
+}
+
+/// Looks at everything.
+pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosis {
+    let mut diagnostics = stored(services);
+    diagnostics.extend(on_the_disk(services, disks::room).await);
+    diagnostics.extend(agents::all(services, question).await);
+    diagnostics.extend(on_the_disk(services, retention::all).await);
+    diagnostics.extend(on_the_disk(services, left_over::processes).await);
+    Diagnosis { diagnostics }
+}
+
+/// What blocks, off the runtime's own threads. A look that panics is told of as nothing, and logged.
+async fn on_the_disk(services: &Arc<Services>, look: fn(&Services) -> Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let services = Arc::clone(services);
+    let looked = tokio::task::spawn_blocking(move || look(&services)).await;
+    looked.unwrap_or_else(|error| {
+        tracing::error!(%error, "a look at what the daemon stands on has failed");
+        Vec::new()
+    })
+}
+
+fn stored(services: &Services) -> Vec<Diagnostic> {
+    let status = services.store.status();
+    let data = services.data.to_string_lossy();
+    let store = if let Some(failure) = &status.failure {
+        let what = format!("changes cannot be stored any more: {}", chain_text(failure));
+        Diagnostic::new(DiagnosticKind::Store, Severity::Error, what)
+            .next("look for room and permissions in the data folder; what was told as done is not lost")
+    } else if status.is_ephemeral {
+        let what = "everything is kept in memory only, and gone when the daemon ends";
+        Diagnostic::new(DiagnosticKind::Store, Severity::Note, what)
+            .next("start sessiond without --ephemeral")
+    } else {
+        let what = format!(
+            "{} conversations, {} changes on record, {} of journal",
+            status.conversations,
+            status.sequence.0,
+            size(status.journal_bytes)
+        );
+        Diagnostic::new(DiagnosticKind::Store, Severity::Ok, what)
+    };
+    let store = store
+        .about(data.clone())
+        .fact("conversations", status.conversations)
+        .fact("journalBytes", status.journal_bytes);
+    let mut found = vec![store];
+    for path in set_aside(&services.data) {
+        let what =
+            "a part of the store that was damaged is kept here; what could be read of it is in use again";
+        found.push(
+            Diagnostic::new(DiagnosticKind::SetAside, Severity::Warning, what)
+                .about(path.to_string_lossy())
+                .next("compare sessionctl ls with what you remember; when nothing is missing, remove it"),
+        );
+    }
+    found
+}
+
+fn set_aside(data: &Path) -> Vec<std::path::PathBuf> {
+    store::set_aside_in(data).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the data folder cannot be listed");
+        Vec::new()
+    })
+}
+
+/// So many bytes, for people: a number below 1024 with its unit.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut scale = 1_u64;
+    while bytes / scale >= 1024 && unit + 1 < UNITS.len() {
+        scale *= 1024;
+        unit += 1;
+    }
+    let tenths = (u128::from(bytes) * 10 / u128::from(scale)) % 10;
+    match (unit, tenths) {
+        (0, _) => format!("{bytes} bytes"),
+        _ => format!("{}.{tenths} {}", bytes / scale, UNITS.get(unit).unwrap_or(&"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_told_with_one_digit_behind_the_point() {
+        let table = [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (21 * 1024 * 1024, "21.0 MiB"),
+            (1024_u64.pow(4) * 2048, "2048.0 TiB"),
+        ];
+        for (bytes, expected) in table {
+            assert_eq!(size(bytes), expected);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! In which ways an agent departs from what one expects, as far as its user should know. Pure.
+
+use bridge_protocol::diagnosis::Severity;
+
+use crate::agent::profile::{AgentKind, MEASURED_VERSIONS, Profile, TranscriptFormat};
+use crate::agent::session::Capabilities;
+
+/// What an agent has said of itself.
+pub(super) struct Told<'a> {
+    pub(super) name: Option<&'a str>,
+    pub(super) version: Option<&'a str>,
+    pub(super) capabilities: &'a Capabilities,
+}
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Quirk {
+    pub(super) severity: Severity,
+    pub(super) what: String,
+    pub(super) next: Option<String>,
+}
+
+fn quirk(severity: Severity, what: impl Into<String>) -> Quirk {
+    Quirk {
+        severity,
+        what: what.into(),
+        next: None,
+    }
+}
+
+/// The package of an agent's program, in npm's registry.
+pub(super) fn package(kind: AgentKind) -> Option<&'static str> {
+    Some(match kind {
+        AgentKind::Claude => "@agentclientprotocol/claude-agent-acp",
+        AgentKind::Codex => "@agentclientprotocol/codex-acp",
+        AgentKind::Gemini => "@google/gemini-cli",
+        AgentKind::Opencode => "opencode-ai",
+        AgentKind::Loopback | AgentKind::Generic => return None,
+    })
+}
+
+/// All that are known of this one.
+pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
+    let capabilities = told.capabilities;
+    let mut found = Vec::new();
+    found.extend(version(profile.kind, told));
+    if !capabilities.resume && !capabilities.load_session {
+        let what = "it brings no session back: after its process has ended, a conversation goes on as a copy or retold in words";
+        found.push(quirk(Severity::Warning, what));
+    }
+    if profile.transcript_format == TranscriptFormat::Opaque {
+        let what = match capabilities.fork {
+            true => "what it writes cannot be read: no search, no kept copies, and branches only at the head",
+            false => {
+                "what it writes cannot be read, and it does not fork: no search, no kept copies, no branches"
+            }
+        };
+        found.push(quirk(Severity::Note, what));
+    }
+    match profile.kind {
+        AgentKind::Claude => found.push(quirk(
+            Severity::Note,
+            "it takes no lock: of two programs that go on with one session at a time, one loses what was said",
+        )),
+        AgentKind::Codex => found.push(quirk(
+            Severity::Note,
+            "it refuses a session that another program has open; end that one, or fork",
+        )),
+        AgentKind::Gemini | AgentKind::Opencode | AgentKind::Loopback | AgentKind::Generic => {}
+    }
+    found
+}
+
+/// Whether it is the program and the version on which was measured what is relied on.
+fn version(kind: AgentKind, told: &Told<'_>) -> Option<Quirk> {
+    let package = package(kind)?;
+    let (_, measured) = MEASURED_VERSIONS.iter().find(|(name, _)| *name == package)?;
+    let version = told.version?;
+    let is_adapter = matches!(kind, AgentKind::Claude | AgentKind::Codex);
+    if is_adapter && told.name.is_some_and(|name| name != package) {
+        let what = "it is another adapter than the one that was tried";
+        return Some(Quirk {
+            next: Some(format!(
+                "where something is odd, try npm install -g {package}@{measured}"
+            )),
+            ..quirk(Severity::Note, what)
+        });
+    }
+    (version != *measured).then(|| Quirk {
+        next: Some(format!(
+            "where something is odd, try npm install -g {package}@{measured}"
+        )),
+        ..quirk(
+            Severity::Note,
+            format!("version {measured} was tried, this is {version}"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Capabilities = Capabilities {
+        load_session: true,
+        list: true,
+        resume: true,
+        fork: true,
+        close: true,
+        delete: true,
+        additional_directories: true,
+        logout: true,
+        auth_status: true,
+        prompt: crate::agent::session::PromptCapabilities {
+            image: true,
+            audio: false,
+            embedded_context: true,
+        },
+    };
+
+    fn words(
+        kind: AgentKind,
+        name: &str,
+        version: &str,
+        capabilities: Capabilities,
+    ) -> Vec<(Severity, String)> {
+        let told = Told {
+            name: Some(name),
+            version: Some(version),
+            capabilities: &capabilities,
+        };
+        let quirks = of(kind.profile(), &told);
+        quirks
+            .into_iter()
+            .map(|quirk| (quirk.severity, quirk.what))
+            .collect()
+    }
+
+    #[test]
+    fn each_measured_package_is_that_of_an_agent() {
+        let packages: Vec<_> = AgentKind::ALL.into_iter().filter_map(package).collect();
+        let measured: Vec<_> = MEASURED_VERSIONS.iter().map(|(package, _)| *package).collect();
+        assert_eq!(packages, measured);
+    }
+
+    #[test]
+    fn the_measured_version_is_not_told_and_another_is() {
+        let (claude, measured) = MEASURED_VERSIONS[0];
+        assert_eq!(words(AgentKind::Claude, claude, measured, ALL).len(), 1);
+        let newer = words(AgentKind::Claude, claude, "999.0.0", ALL);
+        assert!(newer[0].1.ends_with("was tried, this is 999.0.0"), "{newer:?}");
+        let other = words(AgentKind::Claude, "an-older-adapter", measured, ALL);
+        assert!(other[0].1.contains("another adapter"), "{other:?}");
+        // What speaks the protocol itself calls itself as it likes.
+        let (_, measured) = MEASURED_VERSIONS[2];
+        assert_eq!(words(AgentKind::Gemini, "gemini-cli", measured, ALL).len(), 1);
+    }
+
+    #[test]
+    fn what_an_agent_lacks_is_told() {
+        let none = Capabilities::default();
+        let lacking = words(AgentKind::Generic, "x", "1", none);
+        assert_eq!(lacking.len(), 2);
+        assert_eq!(lacking[0].0, Severity::Warning);
+        assert!(lacking[1].1.contains("does not fork"));
+        let load = Capabilities {
+            load_session: true,
+            fork: true,
+            ..none
+        };
+        let forks = words(AgentKind::Generic, "x", "1", load);
+        assert_eq!(forks.len(), 1);
+        assert!(forks[0].1.contains("only at the head"), "{forks:?}");
+        assert_eq!(words(AgentKind::Loopback, "loopback", "1", ALL), []);
+    }
+}

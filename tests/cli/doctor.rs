@@ -1,0 +1,122 @@
+//! `doctor`: what it finds with and without a daemon, and how it ends.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use crate::home::Home;
+
+fn found(output: &std::process::Output) -> Vec<Value> {
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    told["diagnostics"].as_array().unwrap().clone()
+}
+
+/// Kind and severity of those that are worse than good to know.
+fn bad(all: &[Value]) -> Vec<(&str, &str)> {
+    let parts = all
+        .iter()
+        .map(|one| (one["kind"].as_str().unwrap(), one["severity"].as_str().unwrap()));
+    parts
+        .filter(|(_, severity)| ["warning", "error"].contains(severity))
+        .collect()
+}
+
+/// What is not this machine's own: which agents it has, and how full its disk is.
+fn of_the_home<'a>(bad: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
+    let is_machine = |kind: &str| ["agent", "room"].contains(&kind);
+    bad.into_iter().filter(|(kind, _)| !is_machine(kind)).collect()
+}
+
+#[test]
+fn a_home_that_is_well_is_told_line_by_line() {
+    let home = Home::new();
+    let first = super::text(&home.command(&["doctor"]).output().unwrap().stdout);
+    assert!(first.contains("is made when the daemon first starts"), "{first}");
+    let output = home.run(&["doctor"]);
+    let text = super::text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let data = home.path().join("data");
+    for line in [
+        format!(
+            "ok       folder        {}: the folder for data is this user's alone",
+            data.display()
+        ),
+        "runs as process".to_owned(),
+        "loopback: loopback".to_owned(),
+        "no agent has left a process behind".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    assert!(!text.contains("is made when"), "{text}");
+
+    let output = home.run(&["--json", "doctor", "--no-agents"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(of_the_home(bad(&found(&output))), []);
+}
+
+#[test]
+fn a_folder_that_others_may_enter_and_a_changed_configuration_are_warnings() {
+    let home = Home::new();
+    home.said(&["agents"]);
+    let data = home.path().join("data");
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    fs::write(home.path().join("config/config.toml"), "").unwrap();
+    let output = home.run(&["--json", "doctor"]);
+    assert_eq!(output.status.code(), Some(0));
+    let all = found(&output);
+    let expected = [("folder", "warning"), ("configuration", "warning")];
+    assert_eq!(of_the_home(bad(&all)), expected, "{all:#?}");
+    let folder = all.iter().find(|one| one["severity"] == "warning").unwrap();
+    assert!(
+        folder["nextStep"].as_str().unwrap().starts_with("chmod 700"),
+        "{folder}"
+    );
+}
+
+/// What keeps it from starting is an error of its own, beside what is seen without one.
+#[test]
+fn without_a_daemon_it_says_why_there_is_none() {
+    let home = Home::new();
+    let output = home.run(&["--json", "doctor", "--no-start"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(bad(&found(&output)), [("daemon", "error")]);
+
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    let config = home.path().join("config/config.toml");
+    fs::write(&config, "no_such_option = 1\n").unwrap();
+    let output = home.run(&["doctor"]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = super::text(&output.stdout);
+    assert!(text.contains("no_such_option"), "{text}");
+    assert!(text.contains("1 error, 0 warnings"), "{text}");
+    fs::remove_file(&config).unwrap();
+
+    let data = home.path().join("data");
+    fs::remove_dir_all(&data).unwrap();
+    fs::write(&data, "in the way").unwrap();
+    let output = home.run(&["--json", "doctor"]);
+    assert_eq!(bad(&found(&output)), [("folder", "error"), ("daemon", "error")]);
+    fs::remove_file(&data).unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn another_daemon_of_this_user_is_named() {
+    let (one, other) = (Home::new(), Home::new());
+    one.said(&["agents"]);
+    let status: Value = serde_json::from_str(&one.said(&["--json", "status"])).unwrap();
+    let output = other.run(&["--json", "doctor", "--no-agents"]);
+    let all = found(&output);
+    let named = all
+        .iter()
+        .any(|found| found["kind"] == "otherDaemon" && found["data"]["pid"] == status["pid"]);
+    assert!(named, "{all:#?}");
+    let own: Value = serde_json::from_str(&other.said(&["--json", "status"])).unwrap();
+    assert!(
+        !all.iter()
+            .any(|found| found["kind"] == "otherDaemon" && found["data"]["pid"] == own["pid"]),
+        "{all:#?}"
+    );
+}

@@ -1,0 +1,244 @@
+//! `daemon/diagnose`: what is found around the daemon, and that looking changes nothing.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, within};
+
+async fn diagnose(app: &App, params: Value) -> Vec<Diagnostic> {
+    let answer = app.call("daemon/diagnose", params).await.unwrap();
+    serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics
+}
+
+/// What was found of this kind about this subject.
+#[track_caller]
+fn found<'a>(all: &'a [Diagnostic], kind: DiagnosticKind, subject: &str) -> &'a Diagnostic {
+    let fits = |one: &&Diagnostic| one.kind == kind && one.subject.as_deref() == Some(subject);
+    all.iter()
+        .find(fits)
+        .unwrap_or_else(|| panic!("{kind:?} of {subject}: {all:#?}"))
+}
+
+/// How full the disk is the machine's own matter.
+fn bad(all: &[Diagnostic]) -> Vec<(DiagnosticKind, Severity)> {
+    let is_bad = |one: &&Diagnostic| one.severity >= Severity::Warning && one.kind != DiagnosticKind::Room;
+    all.iter()
+        .filter(is_bad)
+        .map(|one| (one.kind, one.severity))
+        .collect()
+}
+
+async fn agent(app: &App, name: &str) -> Value {
+    let list = app.call("agent/list", json!({})).await.unwrap();
+    let agents = list["agents"].as_array().unwrap().clone();
+    agents.into_iter().find(|agent| agent["name"] == name).unwrap()
+}
+
+/// Whatever a test leaves running must end with it.
+struct Stray(Child);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothing_for_long() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let all = diagnose(&app, json!({})).await;
+    assert_eq!(
+        bad(&all),
+        [(DiagnosticKind::Agent, Severity::Warning)],
+        "{all:#?}"
+    );
+    let data = home.data().to_string_lossy().into_owned();
+    assert_eq!(found(&all, DiagnosticKind::Store, &data).data["conversations"], 0);
+    assert!(found(&all, DiagnosticKind::Room, &data).data["freeBytes"].as_u64() > Some(0));
+    let loopback = found(&all, DiagnosticKind::Agent, "loopback");
+    assert_eq!(loopback.data["version"], env!("CARGO_PKG_VERSION"));
+    assert!(
+        loopback.data["offers"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("fork"))
+    );
+    // What was started for it ends at once, and not when it has been idle for minutes.
+    let ended = async { while agent(&app, "loopback").await["running"] == true {} };
+    within(ended).await;
+
+    // Where none is to be started, none is.
+    let all = diagnose(&app, json!({"agents": false})).await;
+    assert_eq!(
+        found(&all, DiagnosticKind::Agent, "loopback").severity,
+        Severity::Note
+    );
+    assert_eq!(agent(&app, "loopback").await["running"], false);
+}
+
+/// Those who use an agent keep it, and one that runs tells of itself also where none is to be started.
+#[tokio::test]
+async fn an_agent_that_is_in_use_goes_on() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["mine"]).await;
+    let processes = |all: &[Diagnostic]| found(all, DiagnosticKind::Agent, "loopback").severity;
+    for params in [json!({}), json!({"agents": false})] {
+        assert_eq!(processes(&diagnose(&app, params).await), Severity::Ok);
+    }
+    let chain = app.chain(id).await.len();
+    assert_eq!(app.remembered(id).await, ["mine"]);
+    assert_eq!(
+        (
+            app.chain(id).await.len(),
+            agent(&app, "loopback").await["running"].clone()
+        ),
+        (chain, json!(true))
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() {
+    let home = Home::bare();
+    home.configure(
+        "default_agent = \"missing\"\n\
+         [agents.missing]\ncommand = \"an-agent-of-mine\"\n\
+         [agents.broken]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"echo no licence >&2; exit 3\"]\n",
+    );
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let path = home.path().join("bin");
+    let all = diagnose(&app, json!({"path": path})).await;
+    let missing = found(&all, DiagnosticKind::Agent, "missing");
+    assert_eq!(missing.severity, Severity::Error, "it is the default one");
+    assert!(
+        missing.message.contains("an-agent-of-mine is not found"),
+        "{missing:?}"
+    );
+    assert!(missing.next_step.as_deref().unwrap().contains("[agents.missing]"));
+    let broken = found(&all, DiagnosticKind::Agent, "broken");
+    assert_eq!(broken.severity, Severity::Error);
+    assert!(broken.message.contains("no licence"), "{broken:?}");
+
+    // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows nothing of.
+    fs::create_dir(&path).unwrap();
+    for program in ["an-agent-of-mine", "codex-acp"] {
+        std::os::unix::fs::symlink("/bin/true", path.join(program)).unwrap();
+    }
+    let all = diagnose(&app, json!({"path": path, "agents": false})).await;
+    let missing = found(&all, DiagnosticKind::Agent, "missing");
+    assert!(missing.message.contains("but on yours"), "{missing:?}");
+    let codex = found(&all, DiagnosticKind::Agent, "codex");
+    assert!(codex.message.contains("bin/codex-acp"), "{codex:?}");
+    assert!(codex.next_step.as_deref().unwrap().contains("sessionctl stop"));
+}
+
+/// As Claude's and Codex' adapters tell it: once, some time after their start, unasked.
+#[tokio::test]
+async fn who_is_signed_in_is_told_as_the_agent_says_it() {
+    let home = Home::bare();
+    let token = home.path().join("token");
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.loopback]\nenv = {{ SESSIOND_LOOPBACK_TOKEN = \"{}\" }}\n",
+        token.display()
+    ));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let nobody = diagnose(&app, json!({})).await;
+    let nobody = found(&nobody, DiagnosticKind::SignIn, "loopback");
+    assert_eq!(nobody.severity, Severity::Warning);
+    assert_eq!(nobody.data["authStatus"]["kind"], "none");
+    within(async { while agent(&app, "loopback").await["running"] == true {} }).await;
+
+    fs::write(&token, "a token").unwrap();
+    let somebody = diagnose(&app, json!({})).await;
+    assert_eq!(
+        found(&somebody, DiagnosticKind::SignIn, "loopback").severity,
+        Severity::Ok
+    );
+
+    // The list has it while the agent runs.
+    let _begun = app.begun(&home.project(), &["mine"]).await;
+    let listed = agent(&app, "loopback").await;
+    assert_eq!(listed["authStatus"]["label"], "Token");
+    assert_eq!(listed["agentInfo"]["name"], "loopback");
+}
+
+#[tokio::test]
+async fn what_the_vendor_deletes_is_held_against_what_is_kept() {
+    let home = Home::bare();
+    let claude = home.path().join("claude");
+    fs::create_dir_all(claude.join("projects")).unwrap();
+    fs::write(claude.join("settings.json"), r#"{"cleanupPeriodDays": 90}"#).unwrap();
+    home.configure(&format!(
+        "[agents.claude]\ncommand = \"/nonexistent\"\ntranscripts = \"{}\"\n[keep]\ndays = 60\n",
+        claude.display()
+    ));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let all = diagnose(&app, json!({"agents": false})).await;
+    assert_eq!(
+        found(&all, DiagnosticKind::Transcripts, "claude").severity,
+        Severity::Ok
+    );
+    let retention = found(&all, DiagnosticKind::Retention, "claude");
+    assert_eq!(retention.severity, Severity::Warning);
+    assert_eq!(
+        (&retention.data["vendorDays"], &retention.data["keepDays"]),
+        (&json!(90), &json!(60))
+    );
+    fs::write(claude.join("settings.json"), "{}").unwrap();
+    let all = diagnose(&app, json!({"agents": false})).await;
+    assert_eq!(
+        found(&all, DiagnosticKind::Retention, "claude").severity,
+        Severity::Ok
+    );
+}
+
+/// By the mark in their environment, whoever their parents are.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn processes_that_were_left_behind_are_named() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    // One that works is none of them.
+    let _begun = app.begun(&home.project(), &["mine"]).await;
+    let left_over = |all: &[Diagnostic]| {
+        let one = all
+            .iter()
+            .find(|one| one.kind == DiagnosticKind::LeftOver)
+            .unwrap();
+        (one.severity, one.data.get("pids").cloned())
+    };
+    assert_eq!(left_over(&diagnose(&app, json!({})).await), (Severity::Ok, None));
+    let instance = fs::read_to_string(home.data().join("instance")).unwrap();
+    let mut stray = Command::new("cat");
+    stray.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
+    let stray = Stray(stray.stdin(Stdio::piped()).spawn().unwrap());
+    let told = left_over(&diagnose(&app, json!({})).await);
+    assert_eq!(told, (Severity::Warning, Some(json!([stray.0.id()]))));
+}
+
+#[tokio::test]
+async fn parts_of_the_store_that_were_set_aside_are_named() {
+    let home = Home::new();
+    fs::create_dir_all(home.data()).unwrap();
+    let aside = home.data().join("journal.damaged-2");
+    fs::write(&aside, "what was damaged").unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let all = diagnose(&app, json!({"agents": false})).await;
+    assert_eq!(
+        found(&all, DiagnosticKind::SetAside, &aside.to_string_lossy()).severity,
+        Severity::Warning
+    );
+}

@@ -1,0 +1,39 @@
+//! What `daemon/diagnose` tells of a real agent.
+
+use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
+use bridge_protocol::rpc::DaemonRpcClient;
+use serde_json::Value;
+use session_bridge::agent::profile::MEASURED_VERSIONS;
+
+use crate::bridge_of::{Bridge, Lab};
+
+/// Who is signed in by the agent's own word, and how bad that is, once all else is as it was measured.
+pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Severity) {
+    let client = bridge.client();
+    let told: Diagnosis = bridge
+        .call(async move { client.diagnose(None, None).await })
+        .expect("daemon/diagnose");
+    let of = |kind| {
+        let all = told.diagnostics.iter();
+        let mut all = all.filter(|one| one.kind == kind && one.subject.as_deref() == Some(L::AGENT));
+        let one = all.next().unwrap_or_else(|| panic!("{kind:?}: {told:#?}"));
+        assert!(all.next().is_none(), "{kind:?}: {told:#?}");
+        one.clone()
+    };
+    let agent = of(DiagnosticKind::Agent);
+    let measured = MEASURED_VERSIONS.iter().find(|(name, _)| *name == package);
+    let (_, version) = *measured.expect("a measured version");
+    assert_eq!(
+        (agent.severity, &agent.data["version"]),
+        (Severity::Ok, &version.into())
+    );
+    for offer in ["load", "resume", "fork", "list", "close", "delete", "images"] {
+        let offers = agent.data["offers"].as_array().expect("offers");
+        assert!(offers.contains(&offer.into()), "{offer}: {offers:?}");
+    }
+    // The one that each has; a version that was not measured would be another.
+    assert_eq!(of(DiagnosticKind::Quirk).severity, Severity::Note);
+    assert_eq!(of(DiagnosticKind::Transcripts).severity, Severity::Ok);
+    let sign_in = of(DiagnosticKind::SignIn);
+    (sign_in.data["authStatus"]["kind"].clone(), sign_in.severity)
+}
