@@ -16,6 +16,7 @@ mod bridge;
 mod bridge_of;
 #[cfg(target_os = "linux")]
 mod carrying;
+mod compacted;
 mod contract;
 mod damage;
 #[cfg(target_os = "linux")]

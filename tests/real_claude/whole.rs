@@ -12,12 +12,13 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::history::MessageKind;
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
 use crate::bridge::Bridge;
+use crate::bridge_of::{PNG, with_picture};
 use crate::carrying::PARALLEL;
 use crate::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::reading::said;
@@ -45,10 +46,6 @@ const PROMPTS: [&str; 6] = [
 ];
 
 const LAST: &str = "at the end";
-
-/// A picture of one point.
-const PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 /// Has the conversation.
 fn whole(bridge: &Bridge) -> ConversationId {
@@ -200,14 +197,6 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
         &asked(&bridge, "on a branch of it"),
         "a branch of what was restored",
     );
-}
-
-fn with_picture(text: &str) -> PromptContent {
-    let blocks = [
-        json!({"type": "image", "mimeType": "image/png", "data": PNG}),
-        json!({"type": "text", "text": text}),
-    ];
-    PromptContent::blocks(blocks.map(RawJson::from).into())
 }
 
 /// The prompts that hold a picture in the newest request of a prompt, by their text.

@@ -569,3 +569,16 @@ fn bridge_error(error: jsonrpsee::core::ClientError) -> BridgeError {
         error => BridgeError::new(bridge_protocol::ErrorKind::InternalError, error.to_string()),
     }
 }
+
+/// A picture of one point, in base64.
+pub(crate) const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+/// A prompt with it.
+pub(crate) fn with_picture(text: &str) -> PromptContent {
+    let blocks = [
+        json!({"type": "image", "mimeType": "image/png", "data": PNG}),
+        json!({"type": "text", "text": text}),
+    ];
+    PromptContent::blocks(blocks.map(RawJson::from).into())
+}

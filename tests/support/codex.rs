@@ -130,6 +130,7 @@ impl CodexLab {
         let url = json!(format!("{}/v1", self.model.url()));
         format!(
             r#"model = "scripted"
+model_auto_compact_token_limit = 100000
 model_provider = "{provider}"
 [model_providers.{provider}]
 name = "Scripted"

@@ -49,6 +49,8 @@ struct State {
     stopped: bool,
     /// Bodies of the requests to the model, in the order in which they came.
     requests: Vec<Value>,
+    /// Whose next answer is told to have taken so many tokens: a prompt that holds this text.
+    costly: Option<(String, u64)>,
     /// How often a step has failed, by prompt and step.
     failures: HashMap<String, usize>,
     /// By number, so that each can be closed at the stop and forgotten when it ends.
@@ -90,6 +92,11 @@ impl ModelServer {
     /// The base URL for the agent's environment.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Has the next answer in the turn of a prompt that holds `text` tell that the history takes so many tokens.
+    pub(crate) fn tell_tokens(&self, text: &str, tokens: u64) {
+        self.shared.lock().costly = Some((text.to_owned(), tokens));
     }
 
     /// The requests of conversations so far, oldest first: those with tools, not titles and the like.
@@ -306,6 +313,13 @@ impl Shared {
         before
     }
 
+    /// How many tokens the answer to a prompt tells of; a few where nothing else was asked for.
+    pub(super) fn tokens(&self, prompt: &str) -> u64 {
+        let mut state = self.lock();
+        let costly = state.costly.take_if(|(text, _)| prompt.contains(&**text));
+        costly.map_or(1_000, |(_, tokens)| tokens)
+    }
+
     /// Waits, but not past the stop. Whether it may go on.
     pub(super) fn pause(&self, length: Duration) -> bool {
         let state = self.lock();
@@ -442,7 +456,9 @@ fn write_message(
     answer: &Answer,
     shared: &Shared,
 ) -> io::Result<bool> {
-    let usage = json!({"input_tokens": 1000, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 2000, "output_tokens": 40});
+    let (prompt, _) = script::newest_prompt(request);
+    let tokens = shared.tokens(&prompt);
+    let usage = json!({"input_tokens": tokens, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 2000, "output_tokens": 40});
     let mut message = json!({
         "id": format!("msg_{}", uuid::Uuid::new_v4().simple()), "type": "message", "role": "assistant",
         "model": request["model"], "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage,

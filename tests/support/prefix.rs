@@ -41,6 +41,10 @@ impl Prefix {
         let newest = newest.unwrap_or_else(|| panic!("{prompt:?} is not in {body}"));
         // Its own, where items have ids.
         newest.as_object_mut().and_then(|item| item.remove("id"));
+        // Its pictures are the prompt's too.
+        if let Some(parts) = newest["content"].as_array_mut() {
+            parts.retain(|part| part["type"] != "input_image");
+        }
         prefix
     }
 

@@ -45,14 +45,14 @@ pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared)
         Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {
             write_error(writer, &error)
         }
-        Answer::Error(error) => write_response(writer, &error.then, shared),
+        Answer::Error(error) => write_response(writer, &error.then, &prompt, shared),
         Answer::Silence(length) => {
             if !shared.pause(length) {
                 return Ok(false);
             }
-            write_response(writer, &Answer::text("after the silence"), shared)
+            write_response(writer, &Answer::text("after the silence"), &prompt, shared)
         }
-        answer => write_response(writer, &answer, shared),
+        answer => write_response(writer, &answer, &prompt, shared),
     }
 }
 
@@ -161,7 +161,12 @@ fn write_error(writer: &mut TcpStream, error: &HttpError) -> io::Result<bool> {
     Ok(true)
 }
 
-fn write_response(writer: &mut TcpStream, answer: &Answer, shared: &Shared) -> io::Result<bool> {
+fn write_response(
+    writer: &mut TcpStream,
+    answer: &Answer,
+    prompt: &str,
+    shared: &Shared,
+) -> io::Result<bool> {
     let none = Vec::new();
     let (blocks, pace) = match answer {
         Answer::Message { blocks, pace } => (blocks, *pace),
@@ -232,9 +237,10 @@ fn write_response(writer: &mut TcpStream, answer: &Answer, shared: &Shared) -> i
         )?;
         output.push(whole);
     }
+    let tokens = shared.tokens(prompt);
     let usage = json!({
-        "input_tokens": 1000, "input_tokens_details": {"cached_tokens": 200},
-        "output_tokens": 50, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 1050,
+        "input_tokens": tokens, "input_tokens_details": {"cached_tokens": 200},
+        "output_tokens": 50, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens + 50,
     });
     let completed = response("completed", json!({"output": output, "usage": usage}));
     event(writer, "response.completed", json!({"response": completed}))?;

@@ -124,7 +124,7 @@ pub(crate) fn is_reminder(text: &str) -> bool {
 }
 
 /// The newest text of a person, and how many times the model has answered since.
-fn newest_prompt(body: &Value) -> (String, usize) {
+pub(super) fn newest_prompt(body: &Value) -> (String, usize) {
     let Some(messages) = body["messages"].as_array() else {
         return (String::new(), 0);
     };

@@ -25,6 +25,8 @@ pub(super) struct Entries {
     /// The parents that were not there when they were named, by who names them.
     unknown_parents: BTreeMap<u32, RecordId>,
     unknown_logical_parents: BTreeMap<u32, RecordId>,
+    /// The last records that compactions have kept, by whom that says: what stands before these, unless a logical parent is there.
+    kept_tails: BTreeMap<u32, RecordId>,
     hasher: RandomState,
 }
 
@@ -49,6 +51,7 @@ struct Made {
     message: u64,
     parent: Option<RecordId>,
     logical_parent: Option<RecordId>,
+    kept_tail: Option<RecordId>,
 }
 
 /// A parent as a record names it.
@@ -109,6 +112,7 @@ impl Entries {
             uuid: note.uuid,
             parent: note.parent,
             logical_parent: note.logical_parent,
+            kept_tail: note.kept_tail,
         });
     }
 
@@ -127,6 +131,7 @@ impl Entries {
                 message: entry.message,
                 parent: parent(entry.parent, later.unknown_parents.get(&position)),
                 logical_parent: parent(entry.logical_parent, later.unknown_logical_parents.get(&position)),
+                kept_tail: later.kept_tails.get(&position).cloned(),
             });
         }
     }
@@ -194,6 +199,9 @@ impl Entries {
                 }
             }
         }
+        if let Some(tail) = note.kept_tail {
+            self.kept_tails.insert(position, tail);
+        }
     }
 
     /// How many there are.
@@ -215,7 +223,7 @@ impl Entries {
     /// About how much memory this takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let texts = self.texts.iter().map(|text| text.len() + size_of::<Box<str>>());
-        let unknown = self.unknown_parents.len() + self.unknown_logical_parents.len();
+        let unknown = self.unknown_parents.len() + self.unknown_logical_parents.len() + self.kept_tails.len();
         self.entries.capacity() * size_of::<Entry>()
             + self.firsts.allocation_size()
             + texts.sum::<usize>()
@@ -285,7 +293,14 @@ impl Entries {
 
     pub(super) fn logical_parent(&self, position: usize) -> Parent<'_> {
         let parent = self.entries[position].logical_parent;
-        self.resolved(position, parent, &self.unknown_logical_parents)
+        let named = self.resolved(position, parent, &self.unknown_logical_parents);
+        if let Parent::Found(_) = named {
+            return named;
+        }
+        let tail = self.kept_tails.get(&(position as u32));
+        let tail = tail.and_then(|tail| self.find(tail.as_ref()));
+        // Only what stands before a compaction can have been kept by it.
+        tail.filter(|tail| *tail < position).map_or(named, Parent::Found)
     }
 
     /// The record `position` where it is a message, or the nearest before it by the parents that is one.

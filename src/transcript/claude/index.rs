@@ -167,7 +167,7 @@ impl Index {
             self.mark = Mark::At(mark);
         }
         let Some(note) = seen.chain else { return };
-        if note.logical_parent.is_some() && !note.is_sidechain {
+        if (note.logical_parent.is_some() || note.kept_tail.is_some()) && !note.is_sidechain {
             self.mark = Mark::Forgotten;
         }
         if note.has_cwd && !note.is_sidechain {

@@ -11,6 +11,9 @@ pub(in crate::transcript) struct Note {
     pub(super) uuid: RecordId,
     pub(super) parent: Option<RecordId>,
     pub(super) logical_parent: Option<RecordId>,
+    /// The last record that a compaction has kept. It stands just before one that came within a turn, whose logical parent is a
+    /// record that Claude Code (2.1.316) never writes.
+    pub(super) kept_tail: Option<RecordId>,
     pub(super) message_id: Option<Box<str>>,
     pub(super) role: Role,
     pub(super) is_sidechain: bool,
@@ -96,6 +99,12 @@ impl Note {
             uuid: RecordId::new(header.uuid.as_ref()?),
             parent: header.parent_uuid.as_deref().map(RecordId::new),
             logical_parent: header.logical_parent_uuid.as_deref().map(RecordId::new),
+            kept_tail: record
+                .fields
+                .object("compactMetadata")
+                .and_then(|metadata| metadata.object("preservedSegment"))
+                .and_then(|kept| kept.text("tailUuid"))
+                .map(|tail| RecordId::new(&tail)),
             message_id: header.message_id.as_deref().map(Into::into),
             role: Role::of(record, header),
             is_sidechain: header.is_sidechain,

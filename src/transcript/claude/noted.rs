@@ -11,6 +11,8 @@ use crate::transcript::scan::{BEGINNING_BYTES, Grammar, Held, ID_LIMIT_BYTES, No
 pub(in crate::transcript) enum Context {
     Record,
     ForkedFrom,
+    Compaction,
+    Kept,
     Origin,
     Message,
     Content,
@@ -38,6 +40,9 @@ pub(in crate::transcript) enum Member {
     ForkedFrom,
     ForkedSession,
     ForkedMessage,
+    CompactMetadata,
+    PreservedSegment,
+    TailUuid,
     Origin,
     OriginKind,
     Message,
@@ -55,6 +60,7 @@ pub(in crate::transcript) struct ChainNoted {
     uuid: Option<RecordId>,
     parent: Option<RecordId>,
     logical_parent: Option<RecordId>,
+    kept_tail: Option<RecordId>,
     is_sidechain: bool,
     is_meta: bool,
     is_compact_summary: bool,
@@ -134,6 +140,9 @@ impl Noted for ChainNoted {
             (Context::Record, b"forkedFrom") => Member::ForkedFrom,
             (Context::ForkedFrom, b"sessionId") => Member::ForkedSession,
             (Context::ForkedFrom, b"messageUuid") => Member::ForkedMessage,
+            (Context::Record, b"compactMetadata") => Member::CompactMetadata,
+            (Context::Compaction, b"preservedSegment") => Member::PreservedSegment,
+            (Context::Kept, b"tailUuid") => Member::TailUuid,
             (Context::Record, b"origin") => Member::Origin,
             (Context::Record, b"message") => Member::Message,
             (Context::Origin, b"kind") => Member::OriginKind,
@@ -159,6 +168,7 @@ impl Noted for ChainNoted {
             Member::Uuid
             | Member::ParentUuid
             | Member::LogicalParentUuid
+            | Member::TailUuid
             | Member::LeafUuid
             | Member::MessageId => ID_LIMIT_BYTES,
             Member::Type | Member::OriginKind | Member::Content | Member::BlockType | Member::BlockText => {
@@ -183,6 +193,7 @@ impl Noted for ChainNoted {
             Member::Cwd => self.has_cwd = false,
             Member::CustomTitle => self.has_custom_title = false,
             Member::LeafUuid => self.leaf = None,
+            Member::CompactMetadata | Member::PreservedSegment | Member::TailUuid => self.kept_tail = None,
             Member::ForkedFrom => self.forked_from = (false, false),
             Member::ForkedSession => self.forked_from.0 = false,
             Member::ForkedMessage => self.forked_from.1 = false,
@@ -213,6 +224,8 @@ impl Noted for ChainNoted {
             (None, ..) => Context::Record,
             (Some(Context::Record), Member::Origin, true) => Context::Origin,
             (Some(Context::Record), Member::ForkedFrom, true) => Context::ForkedFrom,
+            (Some(Context::Record), Member::CompactMetadata, true) => Context::Compaction,
+            (Some(Context::Compaction), Member::PreservedSegment, true) => Context::Kept,
             (Some(Context::Record), Member::Message, true) => Context::Message,
             (Some(Context::Message), Member::Content, false) => Context::Content,
             (Some(Context::Content), _, true) => {
@@ -237,6 +250,7 @@ impl Noted for ChainNoted {
             Member::LogicalParentUuid => {
                 self.logical_parent = held.text().map(|text| RecordId::new(&text));
             }
+            Member::TailUuid => self.kept_tail = held.text().map(|text| RecordId::new(&text)),
             Member::Cwd => self.has_cwd = true,
             Member::CustomTitle => self.has_custom_title = true,
             Member::LeafUuid => self.leaf = held.text().map(|text| RecordId::new(&text)),
@@ -271,6 +285,7 @@ impl ChainNoted {
             uuid: self.uuid?,
             parent: self.parent,
             logical_parent: self.logical_parent,
+            kept_tail: self.kept_tail,
             message_id: self.message.id,
             role,
             is_sidechain: self.is_sidechain,

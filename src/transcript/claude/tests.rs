@@ -197,6 +197,39 @@ fn a_compaction_ends_the_history_unless_one_asks_for_what_was_before() {
     assert_eq!(whole.broken_at, None);
 }
 
+/// Claude Code names a record before a compaction within a turn that it never writes; what it kept of the turn it names too.
+#[test]
+fn before_a_compaction_within_a_turn_stands_what_it_kept() {
+    let boundary = |logical: &str| {
+        format!(
+            r#"{{"type":"system","subtype":"compact_boundary","uuid":"b","parentUuid":null,"logicalParentUuid":{logical},"compactMetadata":{{"preservedSegment":{{"headUuid":"a2","anchorUuid":"s","tailUuid":"r2"}}}}}}"#
+        )
+    };
+    for logical in ["\"never written\"", "null"] {
+        let script = Script::default()
+            .prompt("u1", "", "one")
+            .text("a1", "u1", "1")
+            .prompt("u2", "a1", "two")
+            .text("a2", "u2", "calling")
+            .line(r#"{"type":"user","uuid":"r2","parentUuid":"a2","toolUseResult":1}"#)
+            .line(&boundary(logical))
+            .line(r#"{"type":"user","uuid":"s","parentUuid":"b","isCompactSummary":true,"message":{"content":"what was"}}"#)
+            .text("a3", "s", "2")
+            .prompt("u3", "a3", "three")
+            .text("a4", "u3", "3");
+        let whole = script.read(&BranchOptions {
+            follow_compaction: true,
+            ..BranchOptions::default()
+        });
+        assert_eq!(
+            said(&whole),
+            [("one", "1"), ("two", "calling\n\n2"), ("three", "3")],
+            "{logical}"
+        );
+        assert_eq!((whole.broken_at.clone(), whole.cut_by_compaction), (None, false));
+    }
+}
+
 #[test]
 fn how_turns_end() {
     let error = r#"{"type":"assistant","uuid":"e","parentUuid":"u","isApiErrorMessage":true,"message":{"content":[{"type":"text","text":"limit"}]}}"#;

@@ -291,7 +291,7 @@ fn json() -> impl Strategy<Value = String> {
     ];
     scalar.prop_recursive(5, 60, 6, |value| {
         let name = prop::sample::select(vec![
-            "type", "uuid", "parentUuid", "cwd", "customTitle", "leafUuid", "forkedFrom", "sessionId", "messageUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "origin", "kind", "message", "id",
+            "type", "uuid", "parentUuid", "cwd", "customTitle", "leafUuid", "forkedFrom", "sessionId", "messageUuid", "logicalParentUuid", "isSidechain", "isMeta", "isCompactSummary", "toolUseResult", "compactMetadata", "preservedSegment", "tailUuid", "origin", "kind", "message", "id",
             "content", "text", "tool_use_id", "other", "t\\u0079pe", "m\\u0065ssage",
             "\\ud83d", "uuid\\udc00",
         ]);

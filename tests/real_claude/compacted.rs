@@ -1,0 +1,66 @@
+//! A history that Claude Code compacts by itself, in the middle of a turn, since the model tells that it has become too long.
+
+use std::fs;
+
+use bridge_protocol::conversation::{BranchedVia, Settings};
+
+use crate::bridge::Bridge;
+use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
+use crate::support::claude::Account;
+use crate::support::entry::AgentEntry;
+use crate::support::model_server::{What, user};
+
+/// It is compacted behind the first call.
+const COMPACTED: &str = r#"[[tool Bash {"command":"echo one","description":"d"}]] [[tool Bash {"command":"echo two","description":"d"}]] [[text both]]"#;
+
+const BEHIND: &str =
+    r#"behind it [[tool Bash {"command":"echo three","description":"d"}]] [[think a thought|thought over]]"#;
+
+const PROMPTS: [&str; 4] = ["first words", "second words", COMPACTED, BEHIND];
+
+const LAST: &str = "at the end";
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit() {
+    let window = |agent: &mut AgentEntry| {
+        let tokens = ("CLAUDE_CODE_AUTO_COMPACT_WINDOW".to_owned(), "100000".to_owned());
+        agent.env.push(tokens);
+    };
+    let Some(mut bridge) = Bridge::start_changed(Account::Key, window) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.lab.model.tell_tokens(COMPACTED, 195_000);
+    for prompt in PROMPTS {
+        bridge.prompted(id, prompt);
+    }
+    bridge.prompted(id, LAST);
+    let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
+    let before = fs::read_to_string(&source).expect("the source");
+    let line = |holds: &[&str]| {
+        before
+            .lines()
+            .position(|line| holds.iter().all(|words| line.contains(words)))
+    };
+    let compacted = line(&[r#""compact_boundary""#]);
+    assert!(compacted.is_some(), "it was not compacted");
+    assert!(
+        line(&["tool_result", "one"]) < compacted,
+        "it was not compacted within the turn"
+    );
+    let sent = bridge.lab.model.asked(LAST);
+    let has = |text: &str| {
+        sent.iter()
+            .any(|said| matches!(&said.what, What::Text(said) if said.contains(text)))
+    };
+    assert!(
+        !sent.contains(&user("first words")) && has("thought over"),
+        "{sent:#?}"
+    );
+
+    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, || {});
+    assert_eq!(fs::read_to_string(&source).expect("the source"), before);
+    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, || {});
+    goes_through(&mut bridge, id);
+}
