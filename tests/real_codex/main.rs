@@ -17,6 +17,7 @@ mod bridge;
 #[path = "../support/bridge.rs"]
 mod bridge_of;
 mod carrying;
+mod compacted;
 mod damage;
 mod diagnosing;
 #[cfg(target_os = "linux")]
@@ -31,6 +32,7 @@ mod moving;
 mod passing;
 #[path = "../support/permitted.rs"]
 mod permitted;
+mod pictures;
 #[cfg(target_os = "linux")]
 #[path = "../support/processes.rs"]
 mod processes;

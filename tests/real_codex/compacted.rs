@@ -1,0 +1,57 @@
+//! A history that Codex compacts by itself, in the middle of a turn, since the model tells that it has become too long.
+
+use std::fs;
+
+use bridge_protocol::conversation::{BranchedVia, Settings};
+
+use crate::bridge::Bridge;
+use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
+use crate::support::model_server::{What, user};
+
+/// The second call comes when it has been compacted, if the agent still knows that it was to come.
+const COMPACTED: &str =
+    r#"[[tool exec_command {"cmd":"echo one"}]] [[tool exec_command {"cmd":"echo two"}]] [[text both]]"#;
+
+const BEHIND: &str =
+    r#"behind it [[tool exec_command {"cmd":"echo three"}]] [[think a thought|thought over]]"#;
+
+const PROMPTS: [&str; 4] = ["first words", "second words", COMPACTED, BEHIND];
+
+const LAST: &str = "at the end";
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.lab.model.tell_tokens(COMPACTED, 200_000);
+    for prompt in PROMPTS {
+        bridge.prompted(id, prompt);
+    }
+    bridge.prompted(id, LAST);
+    // Of what was compacted the answers are gone, the prompts are there, and the summary.
+    let sent = bridge.lab.model.asked(LAST);
+    assert!(sent.contains(&user("first words")), "{sent:#?}");
+    let has = |text: &str| {
+        sent.iter()
+            .any(|said| matches!(&said.what, What::Text(said) if said.contains(text)))
+    };
+    assert!(!has("ok: first words") && has("thought over"), "{sent:#?}");
+    let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
+    let before = fs::read_to_string(&source).expect("the source");
+    let compacted = before
+        .lines()
+        .position(|line| line.contains(r#""type":"compacted""#));
+    let begun = before.lines().position(|line| line.contains("echo one"));
+    assert!(
+        begun < compacted && compacted.is_some(),
+        "it was not compacted within the turn"
+    );
+
+    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
+    assert_eq!(fs::read_to_string(&source).expect("the source"), before);
+    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
+    goes_through(&mut bridge, id);
+}

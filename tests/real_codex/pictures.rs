@@ -1,0 +1,85 @@
+//! Pictures in prompts: they come and go with the prompts that hold them, wherever one goes back to.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::turn::StopReason;
+use serde_json::Value;
+
+use crate::bridge::Bridge;
+use crate::bridge_of::{PNG, with_picture};
+use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
+
+const TOOLS: &str =
+    r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[text compared]]"#;
+
+const PROMPTS: [&str; 4] = ["first words", "look at this", TOOLS, "and at this"];
+
+const LAST: &str = "what was it";
+
+/// Prompts with a picture before the text.
+fn show(bridge: &Bridge, id: ConversationId, text: &str) {
+    let (client, prompt) = (bridge.client(), with_picture(text));
+    let turn = bridge.call(async move { client.prompt(id.into(), prompt, None, None, None, None).await });
+    assert_eq!(turn.expect("a turn").stop_reason, StopReason::EndTurn);
+}
+
+/// How many pictures the first request of a prompt holds.
+fn pictures(bridge: &Bridge, prompt: &str) -> usize {
+    let request = bridge.lab.model.first_asked(prompt);
+    let items = request["input"].as_array().expect("items").iter();
+    let parts = items.filter_map(|item| item["content"].as_array()).flatten();
+    let is_it = |part: &&Value| {
+        let url = part["image_url"].as_str().unwrap_or_default();
+        part["type"] == "input_image" && url == format!("data:image/png;base64,{PNG}")
+    };
+    parts.filter(is_it).count()
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn d2_pictures_are_where_they_were_on_each_branch_and_behind_each_edit() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, PROMPTS[0]);
+    show(&bridge, id, PROMPTS[1]);
+    bridge.prompted(id, PROMPTS[2]);
+    show(&bridge, id, PROMPTS[3]);
+    bridge.prompted(id, LAST);
+    assert_eq!(
+        [PROMPTS[0], PROMPTS[1], PROMPTS[2], LAST].map(|prompt| pictures(&bridge, prompt)),
+        [0, 1, 1, 2]
+    );
+    branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
+    edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
+    goes_through(&mut bridge, id);
+    assert_eq!(pictures(&bridge, "moved"), 2);
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
+    let Some(bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    bridge.prompted(id, "first words");
+    bridge.prompted(id, TOOLS);
+    bridge.prompted(id, LAST);
+    let edit = |back: usize, prompt| {
+        let at = bridge.checkpoints(id)[back].id.as_str().to_owned();
+        let client = bridge.client();
+        let edited = bridge.call(async move { client.edit(id.into(), at, prompt, None, None).await });
+        assert_eq!(edited.expect("conversation/edit").fidelity, Fidelity::Full);
+    };
+    edit(1, with_picture("look at this"));
+    assert_eq!(pictures(&bridge, "look at this"), 1);
+    bridge.prompted(id, "in words");
+    assert_eq!(pictures(&bridge, "in words"), 1);
+    edit(1, PromptContent::text("without it"));
+    assert_eq!(pictures(&bridge, "without it"), 0);
+}
