@@ -341,6 +341,18 @@ impl Pool {
         running.collect()
     }
 
+    /// One of the running agents of this name; none is started. For a look: who works with an agent acquires it.
+    #[must_use]
+    pub fn look_at(&self, name: &str) -> Option<Lease> {
+        let state = self.inner.lock();
+        let slots = state.slots.iter().filter(|(key, _)| key.agent() == name);
+        let mut running = slots.filter_map(|(_, slot)| match &slot.process {
+            SlotProcess::Running(agent) if !agent.is_ending() => Some(agent),
+            _ => None,
+        });
+        running.next().map(|agent| Lease::new(Arc::clone(agent)))
+    }
+
     /// The process ids of all agents that have not come to their ends, with everything that they have left behind.
     #[must_use]
     pub fn unended(&self) -> Vec<u32> {
@@ -450,6 +462,7 @@ impl Inner {
         match &slot.process {
             // A lease counts from here on, under the lock, so that it cannot be stopped as idle in between.
             SlotProcess::Running(agent) if !is_out(agent) => {
+                agent.leases.note_look(false);
                 return Ok(Decision::Have(Lease::new(Arc::clone(agent))));
             }
             SlotProcess::Running(agent) => agent.leases.retire(),

@@ -501,8 +501,8 @@ pub(super) struct Remove {
 #[command(
     after_help = "Looked at are the folders, the configuration, the daemon and others of this user, store and disks, each agent \
     (whether it starts, its version, what it offers, who is signed in), its transcripts and how long they are kept, and processes \
-    that were left behind. Nothing is changed; a daemon is started unless --no-start says otherwise. Exits with 1 when there is \
-    an error, and with 3 when there is no daemon; warnings are none."
+    that were left behind. No conversation is changed; a daemon is started unless --no-start says otherwise. Exits with 1 when there is \
+    an error, and with 3 when there is no daemon; warnings do not count."
 )]
 pub(super) struct Doctor {
     /// Start no agent; those that run are asked all the same

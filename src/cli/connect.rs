@@ -131,6 +131,11 @@ impl Reach {
         let lock = read_lock(&self.paths.lock_file())?;
         Some((lock.pid?, lock.started_at))
     }
+
+    /// Where that one listens.
+    pub(super) fn locked_socket(&self) -> Option<PathBuf> {
+        Some(read_lock(&self.paths.lock_file())?.socket)
+    }
 }
 
 impl Daemon {

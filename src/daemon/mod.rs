@@ -7,6 +7,7 @@
 mod activation;
 pub mod arguments;
 pub mod config;
+mod configured;
 pub mod folders;
 pub mod lock;
 pub mod ready;

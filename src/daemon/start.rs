@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::activation;
 use super::arguments::Arguments;
 use super::config::{Config, ConfigError, Surroundings};
+use super::configured::Configured;
 use super::folders::{self, FolderError};
 use super::lock::{DaemonLock, LockError, LockInfo};
 use super::ready;
@@ -192,7 +193,8 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         socket.as_deref(),
         &environment,
     )?;
-    let config = read_config(&paths, arguments.config.is_some())?;
+    let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
+    let config = &configured.config;
 
     // Before the first file is written.
     hear_file_limit().map_err(StartError::Signals)?;
@@ -276,7 +278,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         old_bytes: OldBytes::default(),
         copies: CopyNotes::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
-        keeper: Keeper::new(paths.data.join("kept"), keep_rules(&config, arguments)),
+        keeper: Keeper::new(paths.data.join("kept"), keep_rules(config, arguments)),
         works: Arc::default(),
     });
     let registry = Registry::new(services);
@@ -312,10 +314,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         started,
         set_aside,
+        configuration: {
+            let configured = Arc::clone(&configured);
+            Box::new(move || configured.now())
+        },
         stop: stop_sender,
     });
     let stop_serving = CancellationToken::new();
-    let limits = socket_limits(&config);
+    let limits = socket_limits(config);
     let server = tokio::spawn(serve(listener, methods(daemon)?, limits, stop_serving.clone()));
     registry.wake_conversations();
     registry.keep_transcripts();
@@ -374,25 +380,6 @@ fn hear_file_limit() -> io::Result<()> {
     let number = rustix::process::Signal::XFSZ.as_raw();
     // The handler stays in place without its listener.
     signal(SignalKind::from_raw(number)).map(drop)
-}
-
-fn read_config(paths: &Paths, is_named: bool) -> Result<Config, StartError> {
-    let path = &paths.config_file;
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        // No file is no configuration, unless it was asked for by name.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => String::new(),
-        Err(source) => {
-            return Err(StartError::ReadConfig {
-                path: path.clone(),
-                source,
-            });
-        }
-    };
-    Config::parse(&text).map_err(|problem| StartError::Config {
-        path: path.clone(),
-        problem,
-    })
 }
 
 /// The store, and what its opening told.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use rustix::fs::{Access, access};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -20,14 +20,21 @@ use crate::conversation::climbing::acquire;
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
 
+/// An agent is a process or three of its own.
+const STARTS_AT_A_TIME: usize = 4;
+
+/// As much is told of what an agent says.
+const TOLD_CHARS: usize = 200;
+
 /// How long one that tells who is signed in may take to find out. Claude's adapter gives its own look 5 s.
 const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
 
 /// All that are configured or found, and those that only the one who asks could start.
 pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Diagnostic> {
     let entries = services.catalog.entries();
-    let looks = entries.iter().map(|entry| one(services, entry, question));
-    let mut found = join_all(looks).await.concat();
+    let each = entries.to_vec().into_iter();
+    let looks = each.map(|entry| async move { one(services, &entry, question).await });
+    let mut found = stream::iter(looks).buffered(STARTS_AT_A_TIME).concat().await;
     let elsewhere = on_the_other_path(services, question);
     // One that is known and not there tells how it is to be had.
     if elsewhere.is_empty() && entries.iter().all(|entry| entry.kind == AgentKind::Loopback) {
@@ -42,26 +49,25 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
 }
 
 async fn one(services: &Services, entry: &AgentEntry, question: &Question) -> Vec<Diagnostic> {
-    let is_running = || {
-        let running = services.pool.running();
-        running
-            .iter()
-            .any(|agent| agent.key().agent() == entry.name.as_str())
-    };
-    let mut found = Vec::new();
     if !entry.is_found() {
-        found.push(not_found(services, entry, question));
-    } else if question.with_agents || is_running() {
-        match acquire(services, entry).await {
-            Ok(lease) => found.extend(started(entry, lease).await),
-            Err(error) => found.push(not_started(entry, &error)),
-        }
-    } else {
-        let what = "its program is there; it was not started";
-        found.push(of(entry, DiagnosticKind::Agent, Severity::Note, what));
+        return vec![not_found(services, entry, question)];
     }
-    found.extend(transcripts(entry));
-    found
+    if let Some(lease) = services.pool.look_at(entry.name.as_str()) {
+        return told(entry, &lease).await;
+    }
+    if !question.with_agents {
+        let what = "installed; it does not run, and was not to be started";
+        return vec![of(entry, DiagnosticKind::Agent, Severity::Note, what)];
+    }
+    match acquire(services, entry).await {
+        Ok(lease) => {
+            // At once: nobody may be there any more when it has told what it is.
+            lease.is_for_a_look();
+            told(entry, &lease).await
+        }
+        Err(ConversationError::ShuttingDown) => Vec::new(),
+        Err(error) => vec![not_started(entry, &error)],
+    }
 }
 
 fn of(entry: &AgentEntry, kind: DiagnosticKind, severity: Severity, what: impl Into<String>) -> Diagnostic {
@@ -103,16 +109,17 @@ fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
         _ => (
             DiagnosticKind::Agent,
             format!(
-                "start it by hand to see what it says: {}",
-                entry.command_line().join(" ")
+                "the daemon's log may have more, and so may a start by hand: {}; where it only takes long, raise agent_start_ms \
+                 below [limits]",
+                quoted(&entry.command_line())
             ),
         ),
     };
     of(entry, kind, Severity::Error, error.to_string()).next(next)
 }
 
-/// One that has started, and is ended again unless somebody else uses it.
-async fn started(entry: &AgentEntry, lease: Lease) -> Vec<Diagnostic> {
+/// What one that runs has told of itself.
+async fn told(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let initialized = lease.initialized();
     let name = agent_name(initialized);
     let version = initialized.agent_version.as_deref();
@@ -131,7 +138,7 @@ async fn started(entry: &AgentEntry, lease: Lease) -> Vec<Diagnostic> {
             .fact("version", version.map_or(Value::Null, Value::from))
             .fact("offers", offers),
     ];
-    found.extend(signed_in(entry, &lease).await);
+    found.extend(signed_in(entry, lease).await);
     let told = quirks::Told {
         name: name.as_deref(),
         version,
@@ -144,7 +151,6 @@ async fn started(entry: &AgentEntry, lease: Lease) -> Vec<Diagnostic> {
             None => found,
         }
     }));
-    lease.end_unless_shared();
     found
 }
 
@@ -189,17 +195,27 @@ async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
 fn sign_in_told(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
     let status: Value = serde_json::from_str(status.get()).unwrap_or_default();
     let text = |name: &str| status.get(name).and_then(Value::as_str);
-    let label = text("label").unwrap_or("unknown");
+    let label: String = text("label")
+        .unwrap_or("it does not say how")
+        .chars()
+        .take(TOLD_CHARS)
+        .collect();
     let found = match text("kind") {
         Some("none") => {
-            let what = format!("it says that nobody is signed in ({label})");
+            let what = format!("it said last that nobody is signed in ({label})");
             of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(sign_in(entry.kind))
         }
-        _ => of(
+        Some(_) => of(
             entry,
             DiagnosticKind::SignIn,
             Severity::Ok,
-            format!("signed in: {label}"),
+            format!("signed in, as it said last: {label}"),
+        ),
+        None => of(
+            entry,
+            DiagnosticKind::SignIn,
+            Severity::Note,
+            "what it says of who is signed in is not understood",
         ),
     };
     found.fact("authStatus", status)
@@ -231,7 +247,7 @@ fn install(kind: AgentKind) -> String {
 fn elsewhere(place: &Path, name: &str) -> String {
     format!(
         "sessionctl stop, and the next command starts the daemon with your PATH (of a service, systemctl --user import-environment \
-         PATH before that); or set command = {:?} below [agents.{name}]",
+         PATH before that); or set command = {:?} below [agents.{name}], and env = {{ PATH = \"…\" }} where it needs more of it",
         place.display().to_string()
     )
 }
@@ -258,7 +274,25 @@ fn on_the_other_path(services: &Services, question: &Question) -> Vec<Diagnostic
     found.collect()
 }
 
-/// Whether its transcripts can be read, and put back.
+/// A command line that a shell can be given.
+fn quoted(words: &[String]) -> String {
+    let is_plain = |word: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./=:@%+,".contains(&byte);
+        !word.is_empty() && word.bytes().all(is_plain)
+    };
+    let quoted = words.iter().map(|word| match is_plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the transcripts of each agent can be read, and put back.
+pub(super) fn all_transcripts(services: &Services) -> Vec<Diagnostic> {
+    let entries = services.catalog.entries().iter();
+    entries.filter_map(|entry| transcripts(entry)).collect()
+}
+
 fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
     let (folder, _) = entry.listed_transcripts()?;
     // Its folder is the daemon's own.

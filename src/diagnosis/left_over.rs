@@ -15,7 +15,11 @@ pub(super) fn processes(services: &Services) -> Vec<Diagnostic> {
     }
     // One that has ended within a look, or that began in it, is not there in the next.
     let (Some(first), Some(second)) = (strays(services), strays(services)) else {
-        return Vec::new();
+        let what =
+            "processes that were left behind were not looked for, since an agent is just being started";
+        return vec![
+            Diagnostic::new(DiagnosticKind::LeftOver, Severity::Note, what).next("try again in a moment"),
+        ];
     };
     let left: Vec<u32> = first.intersection(&second).copied().collect();
     if left.is_empty() {

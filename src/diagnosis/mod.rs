@@ -28,9 +28,10 @@ pub struct Question {
 
 /// Looks at everything.
 pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosis {
-    let mut diagnostics = stored(services);
+    let mut diagnostics = on_the_disk(services, stored).await;
     diagnostics.extend(on_the_disk(services, disks::room).await);
     diagnostics.extend(agents::all(services, question).await);
+    diagnostics.extend(on_the_disk(services, agents::all_transcripts).await);
     diagnostics.extend(on_the_disk(services, retention::all).await);
     diagnostics.extend(on_the_disk(services, left_over::processes).await);
     Diagnosis { diagnostics }

@@ -46,7 +46,7 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
     found.extend(version(profile.kind, told));
     if !capabilities.resume && !capabilities.load_session {
         let what = "it brings no session back: after its process has ended, a conversation goes on as a copy or retold in words";
-        found.push(quirk(Severity::Warning, what));
+        found.push(quirk(Severity::Note, what));
     }
     if profile.transcript_format == TranscriptFormat::Opaque {
         let what = match capabilities.fork {
@@ -60,7 +60,7 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
     match profile.kind {
         AgentKind::Claude => found.push(quirk(
             Severity::Note,
-            "it takes no lock: of two programs that go on with one session at a time, one loses what was said",
+            "do not go on with one session in two programs at once: what one of them writes is lost",
         )),
         AgentKind::Codex => found.push(quirk(
             Severity::Note,
@@ -161,7 +161,7 @@ mod tests {
         let none = Capabilities::default();
         let lacking = words(AgentKind::Generic, "x", "1", none);
         assert_eq!(lacking.len(), 2);
-        assert_eq!(lacking[0].0, Severity::Warning);
+        assert!(lacking[0].1.contains("brings no session back"));
         assert!(lacking[1].1.contains("does not fork"));
         let load = Capabilities {
             load_session: true,

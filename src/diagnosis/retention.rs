@@ -27,6 +27,12 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
             let (folder, _) = entry.listed_transcripts()?;
             let vendor = match entry.kind {
                 AgentKind::Claude => claude_days(folder),
+                AgentKind::Codex => {
+                    let what =
+                        "it deletes no transcripts by itself, as far as is known; idle ones it compresses";
+                    let found = Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what);
+                    return Some(found.about(entry.name.as_str()));
+                }
                 _ => return None,
             };
             Some(judged(vendor, rules).about(entry.name.as_str()))

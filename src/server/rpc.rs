@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::rpc::RpcResult;
 use jsonrpsee::RpcModule;
 use serde::Serialize;
@@ -50,6 +51,8 @@ pub struct Daemon {
     pub started: Instant,
     /// A store that would not open and was set aside at this start.
     pub set_aside: Option<PathBuf>,
+    /// What is to be said of the configuration file, as it is now.
+    pub configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,
     /// Where a request to stop goes; one is enough.
     pub stop: mpsc::Sender<StopRequest>,
 }

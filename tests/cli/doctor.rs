@@ -32,14 +32,14 @@ fn of_the_home<'a>(bad: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
 fn a_home_that_is_well_is_told_line_by_line() {
     let home = Home::new();
     let first = super::text(&home.command(&["doctor"]).output().unwrap().stdout);
-    assert!(first.contains("is made when the daemon first starts"), "{first}");
+    assert!(first.contains("is not there yet; the daemon makes it"), "{first}");
     let output = home.run(&["doctor"]);
     let text = super::text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}");
     let data = home.path().join("data");
     for line in [
         format!(
-            "ok       folder        {}: the folder for data is this user's alone",
+            "ok       folder        {}: the folder for data is private to you",
             data.display()
         ),
         "runs as process".to_owned(),
@@ -48,7 +48,7 @@ fn a_home_that_is_well_is_told_line_by_line() {
     ] {
         assert!(text.contains(&line), "{line}\n{text}");
     }
-    assert!(!text.contains("is made when"), "{text}");
+    assert!(!text.contains("is not there yet"), "{text}");
 
     let output = home.run(&["--json", "doctor", "--no-agents"]);
     assert_eq!(output.status.code(), Some(0));
@@ -62,7 +62,7 @@ fn a_folder_that_others_may_enter_and_a_changed_configuration_are_warnings() {
     let data = home.path().join("data");
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir_all(home.path().join("config")).unwrap();
-    fs::write(home.path().join("config/config.toml"), "").unwrap();
+    fs::write(home.path().join("config/config.toml"), "# later\n").unwrap();
     let output = home.run(&["--json", "doctor"]);
     assert_eq!(output.status.code(), Some(0));
     let all = found(&output);
@@ -97,6 +97,7 @@ fn without_a_daemon_it_says_why_there_is_none() {
     fs::remove_dir_all(&data).unwrap();
     fs::write(&data, "in the way").unwrap();
     let output = home.run(&["--json", "doctor"]);
+    assert_eq!(output.status.code(), Some(3));
     assert_eq!(bad(&found(&output)), [("folder", "error"), ("daemon", "error")]);
     fs::remove_file(&data).unwrap();
 }
@@ -119,4 +120,52 @@ fn another_daemon_of_this_user_is_named() {
             .any(|found| found["kind"] == "otherDaemon" && found["data"]["pid"] == own["pid"]),
         "{all:#?}"
     );
+}
+
+/// It neither hangs nor keeps to itself what it has found; one that answers again is fine again.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_daemon_that_does_not_answer_is_told() {
+    let home = Home::new();
+    home.said(&["agents"]);
+    let status: Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
+    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let output = home.run(&["--json", "doctor"]);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let all = found(&output);
+    assert_eq!(of_the_home(bad(&all)), [("daemon", "error")], "{all:#?}");
+    assert_eq!(home.run(&["doctor", "--no-agents"]).status.code(), Some(0));
+}
+
+#[test]
+fn the_socket_of_another_home_is_told() {
+    let (one, other) = (Home::new(), Home::new());
+    one.said(&["agents"]);
+    other.said(&["agents"]);
+    let socket = one.path().join("run/sessiond.sock");
+    let output = other.run(&[
+        "--json",
+        "--socket",
+        socket.to_str().unwrap(),
+        "doctor",
+        "--no-agents",
+    ]);
+    assert_eq!(of_the_home(bad(&found(&output))), [("daemon", "warning")]);
+    let nowhere = [
+        "--json",
+        "--socket",
+        "/nowhere/sessiond.sock",
+        "doctor",
+        "--no-start",
+    ];
+    let output = other.run(&nowhere);
+    assert_eq!(output.status.code(), Some(3));
+    let all = found(&output);
+    let own = all
+        .iter()
+        .any(|one| one["nextStep"] == "leave --socket and SESSIOND_SOCKET out");
+    assert!(own, "{all:#?}");
 }

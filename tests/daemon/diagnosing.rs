@@ -105,6 +105,68 @@ async fn an_agent_that_is_in_use_goes_on() {
     );
 }
 
+/// An agent that was started to work with is kept for the next who comes, whoever looks at it meanwhile; one that was started
+/// for a look ends with the last look, unless somebody has come to work with it.
+#[tokio::test]
+async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["mine"]).await;
+    app.close(id).await;
+    for params in [json!({}), json!({"agents": false})] {
+        let all = diagnose(&app, params).await;
+        assert_eq!(
+            found(&all, DiagnosticKind::Agent, "loopback").severity,
+            Severity::Ok
+        );
+        assert_eq!(agent(&app, "loopback").await["running"], true);
+    }
+    let (one, other) = tokio::join!(diagnose(&app, json!({})), diagnose(&app, json!({})));
+    assert_eq!(one.len(), other.len());
+    assert_eq!(agent(&app, "loopback").await["running"], true);
+}
+
+/// Two looks at once share the process that they start, and it goes with the later one.
+#[tokio::test]
+async fn two_looks_at_once_leave_nothing_running() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (one, other) = tokio::join!(diagnose(&app, json!({})), diagnose(&app, json!({})));
+    for all in [one, other] {
+        assert_eq!(
+            found(&all, DiagnosticKind::Agent, "loopback").severity,
+            Severity::Ok
+        );
+    }
+    within(async { while agent(&app, "loopback").await["running"] == true {} }).await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_was_broken_is_told_before_the_daemon_is_stopped_for_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let file = home.config_file().to_string_lossy().into_owned();
+    let severity = |all: &[Diagnostic]| found(all, DiagnosticKind::Configuration, &file).severity;
+    assert_eq!(
+        severity(&diagnose(&app, json!({"agents": false})).await),
+        Severity::Ok
+    );
+    let text = fs::read_to_string(home.config_file()).unwrap();
+    home.configure(&format!("{text}\n# later"));
+    assert_eq!(
+        severity(&diagnose(&app, json!({"agents": false})).await),
+        Severity::Warning
+    );
+    home.configure("no_such_option = 1");
+    assert_eq!(
+        severity(&diagnose(&app, json!({"agents": false})).await),
+        Severity::Error
+    );
+}
+
 #[tokio::test]
 async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() {
     let home = Home::bare();

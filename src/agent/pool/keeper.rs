@@ -31,6 +31,8 @@ struct Usage {
     leases: usize,
     is_retired: bool,
     is_signed_out: bool,
+    /// Whether nobody has wanted to work with it yet.
+    is_for_a_look: bool,
 }
 
 impl Leases {
@@ -51,6 +53,14 @@ impl Leases {
 
     pub(super) fn count(&self) -> usize {
         self.usage.borrow().leases
+    }
+
+    /// It ends with the last lease, unless somebody comes to work with it.
+    pub(super) fn note_look(&self, is_for_a_look: bool) {
+        self.usage.send_if_modified(|usage| {
+            let was = std::mem::replace(&mut usage.is_for_a_look, is_for_a_look);
+            was != is_for_a_look
+        });
     }
 
     /// It gets no new leases, and ends with the last one.
@@ -271,7 +281,7 @@ async fn keep(pool: &Inner, agent: &Agent, stop: &CancellationToken) -> Reason {
     let mut usage = agent.leases.usage.subscribe();
     loop {
         let now = *usage.borrow_and_update();
-        let patience = if now.is_retired {
+        let patience = if now.is_retired || now.is_for_a_look {
             Duration::ZERO
         } else {
             pool.settings.idle

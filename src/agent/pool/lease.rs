@@ -17,11 +17,9 @@ impl Lease {
         Self { agent }
     }
 
-    /// Has the agent end with this lease, unless somebody else has one too.
-    pub fn end_unless_shared(self) {
-        if self.agent.leases.count() == 1 {
-            self.agent.retire();
-        }
+    /// Has the agent end with the last of such leases, unless somebody acquires it to work with it.
+    pub fn is_for_a_look(&self) {
+        self.agent.leases.note_look(true);
     }
 }
 

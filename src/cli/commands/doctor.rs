@@ -5,41 +5,82 @@
 mod daemons;
 mod folders;
 
+use std::time::Duration;
+
+use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::rpc::DaemonRpcClient;
 
 use super::Context;
 use crate::cli::args::Doctor;
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::words;
 
-/// Looks at everything and tells what was found, line by line as it is known. Exits with 1 when there is an error, and with the
-/// code of the problem when there is no daemon.
+/// How long a daemon may take to say how it is. It is asked nothing that takes long.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long it may take over everything: agents are started, which each have their own limit.
+const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
+
+/// Looks at everything and tells what was found, line by line as it is known. Exits with 1 when there is an error, and with 3
+/// when there is no daemon.
 pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
     let mut told = Told::default();
     told.tell(context, folders::all(&context.reach.paths))?;
-    let daemon = match context.reach.connect().await {
-        Ok(daemon) => daemon,
+    let last = context.reach.last_daemon().map(|(pid, _)| pid);
+    let (daemon, status) = match reached(context).await {
+        Ok(reached) => reached,
         Err(problem) => {
             told.tell(context, vec![daemons::none(&problem)])?;
-            let last = context.reach.last_daemon().map(|(pid, _)| pid);
-            told.tell(context, daemons::coming_or_going(last))?;
+            told.tell(context, daemons::coming_or_going(&context.reach))?;
             told.tell(context, daemons::others(last))?;
             told.end(context)?;
-            return Ok(problem.exit);
+            return Ok(Exit::NoDaemon);
         }
     };
-    let status = DaemonRpcClient::status(&daemon).await?;
     told.tell(context, daemons::this(&status, &context.reach, &daemon))?;
     told.tell(context, daemons::others(Some(status.pid)))?;
+    if !options.no_agents {
+        context
+            .output
+            .note("the agents are started and asked, which may take half a minute")?;
+    }
     // A path that is no text cannot be told; what is on it is found by its first folders or not at all.
     let path = std::env::var("PATH").ok();
-    let diagnosis = daemon.diagnose(Some(!options.no_agents), path).await?;
-    told.tell(context, diagnosis.diagnostics)?;
+    let asking = daemon.diagnose(Some(!options.no_agents), path);
+    match within(DIAGNOSIS_LIMIT, async { asking.await.map_err(Problem::from) }).await {
+        Ok(diagnosis) => told.tell(context, diagnosis.diagnostics)?,
+        Err(problem) => told.tell(context, vec![daemons::silent(&problem, &status)])?,
+    }
     told.end(context)
+}
+
+/// A daemon that answers.
+async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
+    // A start has a limit of its own.
+    let daemon = match within(ANSWER_LIMIT, context.reach.find()).await? {
+        Some(daemon) => daemon,
+        None => context.reach.connect().await?,
+    };
+    let asking = async { DaemonRpcClient::status(&daemon).await.map_err(Problem::from) };
+    let status = within(ANSWER_LIMIT, asking).await?;
+    Ok((daemon, status))
+}
+
+/// The answer, unless it takes longer.
+async fn within<T>(limit: Duration, answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
+        let what = format!(
+            "a daemon listens, and has not answered within {} s",
+            limit.as_secs()
+        );
+        Err(Problem::new(Exit::NoDaemon, what)
+            .hint("its log may say why; end that process, and the next command starts another one"))
+    })
 }
 
 /// What was found so far.
@@ -120,7 +161,7 @@ fn lines(one: &Diagnostic, look: Look) -> Vec<String> {
 fn name(kind: DiagnosticKind) -> &'static str {
     match kind {
         DiagnosticKind::Daemon => "daemon",
-        DiagnosticKind::OtherDaemon => "another",
+        DiagnosticKind::OtherDaemon => "other daemon",
         DiagnosticKind::Configuration => "config",
         DiagnosticKind::Folder => "folder",
         DiagnosticKind::Store => "store",

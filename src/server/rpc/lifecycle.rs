@@ -49,7 +49,9 @@ impl DaemonRpcServer for Handlers {
             with_agents: agents != Some(false),
             path,
         };
-        Ok(diagnose(self.daemon.registry.services(), &question).await)
+        let mut found = diagnose(self.daemon.registry.services(), &question).await;
+        found.diagnostics.insert(0, (self.daemon.configuration)());
+        Ok(found)
     }
 
     async fn shutdown(&self, grace_ms: Option<u64>) -> RpcResult<Empty> {

@@ -1,11 +1,10 @@
 //! The daemon that answers, whether it fits this program, and others of this user.
 
 use std::path::Path;
-use std::time::SystemTime;
 
-use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
+use bridge_protocol::{ErrorKind, PROTOCOL_VERSION};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::connect::{Daemon, Reach};
@@ -13,7 +12,7 @@ use crate::cli::problem::Problem;
 use crate::cli::words;
 
 /// How to have another daemon.
-const AGAIN: &str = "sessionctl stop, and the next command starts one";
+const AGAIN: &str = "sessionctl stop, and the next command starts one; running turns end with that";
 
 /// That there is none, and why.
 pub(super) fn none(problem: &Problem) -> Diagnostic {
@@ -21,19 +20,46 @@ pub(super) fn none(problem: &Problem) -> Diagnostic {
     let found = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what);
     match &problem.hint {
         Some(hint) => found.next(hint.clone()),
-        None => found.next("sessiond in a terminal shows why it does not start"),
+        None => found.next("what stands above may be why; sessiond in a terminal shows more"),
     }
 }
 
-/// One that has the data folder all the same: it does not answer yet, or not any more.
-pub(super) fn coming_or_going(last: Option<u32>) -> Vec<Diagnostic> {
+/// One that was there, and then did not tell.
+pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
+    let why = problem.message.as_deref().unwrap_or("it is gone");
+    let found = match problem.kind() {
+        Some(ErrorKind::MethodNotFound) => {
+            let what = format!(
+                "sessiond {} does not know this question: it is older than this program",
+                status.version
+            );
+            Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(AGAIN)
+        }
+        _ => {
+            let what = format!("store, agents and all else were not looked at: {why}");
+            let next = problem.hint.clone().unwrap_or_else(|| "try again".to_owned());
+            Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(next)
+        }
+    };
+    found.fact("pid", status.pid)
+}
+
+/// One that has the data folder all the same: it does not answer where it was looked for.
+pub(super) fn coming_or_going(reach: &Reach) -> Vec<Diagnostic> {
+    let last = reach.last_daemon().map(|(pid, _)| pid);
     let running = last.filter(|pid| is_daemon(&command_line(*pid)));
     let found = running.map(|pid| {
+        let socket = reach.locked_socket().unwrap_or_default();
         let what = format!(
-            "process {pid} has the data folder: it is starting or ending, or listens on another socket"
+            "process {pid} has the data folder, and listens on {}",
+            socket.display()
         );
+        let next = match reach.socket_named && socket != reach.paths.bridge_socket {
+            true => "leave --socket and SESSIOND_SOCKET out",
+            false => "where it starts or ends just now, try again in a moment; else end it with kill",
+        };
         Diagnostic::new(DiagnosticKind::Daemon, Severity::Note, what)
-            .next("try again in a moment")
+            .next(next)
             .fact("pid", pid)
     });
     found.into_iter().collect()
@@ -86,26 +112,24 @@ pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec
     } else {
         of(Severity::Ok, who)
     }];
-    let config = &reach.paths.config_file;
-    let of = |what: &str| {
-        Diagnostic::new(DiagnosticKind::Configuration, Severity::Warning, what)
-            .about(config.to_string_lossy())
-            .next(AGAIN)
-    };
-    if daemon.has_other_config(config) {
-        found.push(of("the daemon was started with another configuration file"));
-    } else if began.is_some_and(|began| is_newer(config, began.into())) {
-        found.push(of(
-            "was changed since the daemon started, which has not read it again",
-        ));
+    if reach.last_daemon().is_some_and(|(pid, _)| pid != status.pid) {
+        let what = format!(
+            "it has another folder than the one that was looked at: {}",
+            status.home
+        );
+        found.push(
+            Diagnostic::new(DiagnosticKind::Daemon, Severity::Warning, what)
+                .next("leave --socket and SESSIOND_SOCKET out, or name its folder with --home"),
+        );
+    } else if daemon.has_other_config(&reach.paths.config_file) {
+        let what = "the daemon was started with another configuration file";
+        found.push(
+            Diagnostic::new(DiagnosticKind::Configuration, Severity::Warning, what)
+                .about(reach.paths.config_file.to_string_lossy())
+                .next(AGAIN),
+        );
     }
     found
-}
-
-/// Whether a file was written to after this moment.
-fn is_newer(path: &Path, began: SystemTime) -> bool {
-    let written = path.metadata().and_then(|metadata| metadata.modified());
-    written.is_ok_and(|written| written > began)
 }
 
 /// Whether the file that a process runs has gone, as after an update.
@@ -145,9 +169,11 @@ pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
 fn is_daemon(words: &[String]) -> bool {
     let program = words.first().and_then(|word| Path::new(word).file_name());
     match program.and_then(|name| name.to_str()) {
-        Some("sessiond") => !words
-            .iter()
-            .any(|word| ["--help", "-h", "--version", "-V"].contains(&word.as_str())),
+        // Its options begin with a dash; an agent of ours is called with a word.
+        Some("sessiond") => words.get(1).is_none_or(|word| {
+            let asks = ["--help", "-h", "--version", "-V"].contains(&word.as_str());
+            word.starts_with('-') && !asks
+        }),
         Some("sessionctl") => words.get(1).is_some_and(|word| word == "daemon"),
         _ => false,
     }
@@ -155,8 +181,6 @@ fn is_daemon(words: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -165,6 +189,8 @@ mod tests {
             ("/usr/bin/sessiond", true),
             ("sessiond --home /tmp/x", true),
             ("sessiond --version", false),
+            ("/usr/bin/sessiond loopback-agent --data /tmp/x", false),
+            ("/usr/bin/sessionctl loopback-agent --data /tmp/x", false),
             ("/usr/bin/sessionctl daemon --ready-on-stdin", true),
             ("sessionctl doctor", false),
             ("vi sessiond", false),
@@ -174,19 +200,5 @@ mod tests {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             assert_eq!(is_daemon(&words), expected, "{line}");
         }
-    }
-
-    #[test]
-    fn a_configuration_is_newer_only_where_it_was_written_later() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("config.toml");
-        assert!(!is_newer(&path, SystemTime::UNIX_EPOCH));
-        std::fs::write(&path, "").unwrap();
-        let written = path.metadata().unwrap().modified().unwrap();
-        assert!(!is_newer(&path, written));
-        assert!(is_newer(
-            &path,
-            written.checked_sub(Duration::from_secs(1)).unwrap()
-        ));
     }
 }

@@ -15,7 +15,8 @@ const OTHERS: u32 = 0o077;
 
 /// Each folder, and the configuration.
 pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
-    let mut found = vec![configuration(&paths.config_file), folder(&paths.data, "data")];
+    let mut found: Vec<Diagnostic> = configuration(&paths.config_file).into_iter().collect();
+    found.push(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.push(folder(&paths.runtime, "sockets"));
     // What is below the data folder is as open as that one.
@@ -25,18 +26,21 @@ pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     found
 }
 
-fn configuration(path: &Path) -> Diagnostic {
-    let of = |severity, what: String| {
-        Diagnostic::new(DiagnosticKind::Configuration, severity, what).about(path.to_string_lossy())
+/// Only what keeps it from being read: what it says is the daemon's to judge.
+fn configuration(path: &Path) -> Option<Diagnostic> {
+    let next = match fs::read_to_string(path) {
+        Ok(_) => return None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => (error, "save it as UTF-8"),
+        Err(error) => (error, "let this user read it, or move it out of the way"),
     };
-    match fs::read_to_string(path) {
-        Ok(_) => of(Severity::Ok, "can be read".to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            of(Severity::Ok, "is not there, and need not be".to_owned())
-        }
-        Err(error) => of(Severity::Error, format!("cannot be read: {error}"))
-            .next("let this user read it, or move it out of the way"),
-    }
+    let (error, next) = next;
+    let found = Diagnostic::new(
+        DiagnosticKind::Configuration,
+        Severity::Error,
+        format!("cannot be read: {error}"),
+    );
+    Some(found.about(path.to_string_lossy()).next(next))
 }
 
 fn folder(path: &Path, what: &str) -> Diagnostic {
@@ -46,10 +50,19 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return of(
-                Severity::Note,
-                format!("the folder for {what} is made when the daemon first starts"),
-            );
+            let above = path.ancestors().skip(1).find(|above| above.exists());
+            if let Some(above) =
+                above.filter(|above| access(*above, Access::WRITE_OK | Access::EXEC_OK).is_err())
+            {
+                let found = format!(
+                    "the folder for {what} cannot be made: {} cannot be written to",
+                    above.display()
+                );
+                return of(Severity::Error, found)
+                    .next("let this user write there, or name another place with --home");
+            }
+            let found = format!("the folder for {what} is not there yet; the daemon makes it");
+            return of(Severity::Note, found);
         }
         Err(error) => {
             return of(
@@ -60,10 +73,7 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
         }
     };
     match wrong(path, &metadata) {
-        None => of(
-            Severity::Ok,
-            format!("the folder for {what} is this user's alone"),
-        ),
+        None => of(Severity::Ok, format!("the folder for {what} is private to you")),
         Some((severity, found, next)) => of(severity, format!("the folder for {what} {found}")).next(next),
     }
 }
@@ -73,7 +83,7 @@ fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)>
     let own = rustix::process::geteuid().as_raw();
     if !metadata.is_dir() {
         let next = format!("move it out of the way, {elsewhere}");
-        return Some((Severity::Error, "is no folder".to_owned(), next));
+        return Some((Severity::Error, "is a file, and no folder".to_owned(), next));
     }
     if metadata.uid() != own {
         let found = format!("belongs to another user (uid {})", metadata.uid());
@@ -81,7 +91,7 @@ fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)>
         return Some((Severity::Error, found, next));
     }
     if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let next = format!("chmod 700 {}, {elsewhere}", path.display());
+        let next = format!("chmod 700 {:?}, {elsewhere}", path.display().to_string());
         return Some((Severity::Error, "cannot be written to".to_owned(), next));
     }
     (metadata.mode() & OTHERS != 0).then(|| {
@@ -159,9 +169,16 @@ mod tests {
     fn a_configuration_need_not_be_there_but_must_be_readable() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("config.toml");
-        assert_eq!(configuration(&path).severity, Severity::Ok);
+        assert_eq!(configuration(&path), None);
+        fs::write(&path, b"\xff").unwrap();
+        let told = configuration(&path).unwrap();
+        assert_eq!(
+            (told.severity, told.next_step.as_deref()),
+            (Severity::Error, Some("save it as UTF-8"))
+        );
+        fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert_eq!(configuration(&path).severity, Severity::Error);
+        assert_eq!(configuration(&path).unwrap().severity, Severity::Error);
     }
 
     #[test]
