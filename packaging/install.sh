@@ -62,19 +62,22 @@ for program in sessiond sessionctl; do
 done
 "$bin/sessionctl" generate "$prefix" >>"$installed.new"
 
+# put FILE PLACE FOLDER: the folder of the programs as the file has to write it.
 put() {
     mkdir -p "$(dirname "$2")"
-    sed "s|@bindir@|$bin|g" "$source/packaging/$1" >"$2"
+    sed "s|@bindir@|$(printf '%s' "$3" | sed 's/[\\&|]/\\&/g')|g" "$source/packaging/$1" >"$2"
     echo "$2" >>"$installed.new"
 }
 case "$(uname -s)" in
     Linux)
-        put systemd/sessiond.service "$share/systemd/user/sessiond.service"
-        put systemd/sessiond.socket "$share/systemd/user/sessiond.socket"
+        quoted="$(printf '%s' "$bin" | sed 's/[\\"]/\\&/g; s/%/%%/g')"
+        put systemd/sessiond.service "$share/systemd/user/sessiond.service" "$quoted"
+        put systemd/sessiond.socket "$share/systemd/user/sessiond.socket" "$quoted"
         ;;
     Darwin)
         agent="$HOME/Library/LaunchAgents/io.session-bridge.sessiond.plist"
-        [ -z "$service" ] || put launchd/io.session-bridge.sessiond.plist "$agent"
+        quoted="$(printf '%s' "$bin" | sed 's/&/\&amp;/g; s/</\&lt;/g')"
+        [ -z "$service" ] || put launchd/io.session-bridge.sessiond.plist "$agent" "$quoted"
         ;;
 esac
 mv -f "$installed.new" "$installed"

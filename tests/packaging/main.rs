@@ -1,4 +1,4 @@
-//! What packages and scripts install works, and is removed without a trace.
+//! What packages and scripts install works, also as a service, and is removed without a trace.
 //!
 //! The programs are those that were built for the tests, so that nothing is built twice. What a system lacks to try
 //! something is told, and that is left out.
@@ -13,9 +13,16 @@
 #[path = "../../packaging/clients/chat.rs"]
 mod chat;
 mod clients;
+#[cfg(target_os = "linux")]
+mod service;
+#[cfg(target_os = "linux")]
+#[path = "../support/signs.rs"]
+mod signs;
 
 use std::collections::BTreeSet;
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -36,6 +43,8 @@ fn command(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
         .env("SESSIOND_HOME", home.join("sessiond"))
         .current_dir(home);
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    // What is packed is built without optimisation and large, and nobody keeps the package.
+    command.env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     command
 }
 
@@ -119,7 +128,7 @@ fn the_script_installs_twice_what_works_and_takes_away_only_that() {
     if cfg!(target_os = "linux") {
         let unit = fs::read_to_string(prefix.join("share/systemd/user/sessiond.service")).unwrap();
         assert!(
-            unit.contains(&format!("ExecStart={}/bin/sessiond\n", prefix.display())),
+            unit.contains(&format!("ExecStart=\"{}/bin/sessiond\"\n", prefix.display())),
             "{unit}"
         );
     }
@@ -143,6 +152,80 @@ fn the_script_installs_twice_what_works_and_takes_away_only_that() {
     assert_eq!(files(&prefix), BTreeSet::from([others]));
     let words = script("uninstall.sh", &home, &to);
     assert!(words.contains("nothing is installed"), "{words}");
+}
+
+/// In place of the system's: notes how it is called, and remembers what is enabled.
+#[cfg(target_os = "linux")]
+const SYSTEMCTL: &str = r#"#!/bin/sh
+echo "$*" >>"$HOME/systemctl.calls"
+case "$2" in
+    enable) touch "$HOME/systemctl.enabled" ;;
+    disable) rm "$HOME/systemctl.enabled" ;;
+    is-enabled) [ -e "$HOME/systemctl.enabled" ] ;;
+esac
+"#;
+
+/// With a home that has a space and a percent sign in its path, which units have to have in another form.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (home, programs) = (folder.path().join("5 % & more"), folder.path().join("programs"));
+    for folder in [&home, &programs] {
+        fs::create_dir(folder).unwrap();
+    }
+    let systemctl = programs.join("systemctl");
+    fs::write(&systemctl, SYSTEMCTL).unwrap();
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new(Path::new(SOURCE).join("packaging").join(name));
+        command.env_clear().env("HOME", &home).current_dir(&home);
+        command.env("PATH", format!("{}:{}", programs.display(), service::BARE_PATH));
+        said(name, &command.args(arguments).output().unwrap());
+        let calls = home.join("systemctl.calls");
+        let called = fs::read_to_string(&calls).unwrap();
+        fs::remove_file(calls).unwrap();
+        called
+    };
+    let prefix = home.join(".local");
+    for _twice in 1..=2 {
+        let called = run("install.sh", &["--from", built().to_str().unwrap(), "--service"]);
+        assert_eq!(
+            called,
+            "--user daemon-reload\n--user enable --now sessiond.socket\n"
+        );
+        check_installed(&prefix, false);
+    }
+    let units = prefix.join("share/systemd/user");
+    if has("systemd-analyze") {
+        are_taken(&units);
+    }
+    service::serves(&service::Installed {
+        units,
+        root: Path::new("/"),
+        sessionctl: prefix.join("bin/sessionctl"),
+        home: &home,
+    });
+    let called = run("uninstall.sh", &[]);
+    assert_eq!(
+        called,
+        "--user is-enabled --quiet sessiond.socket\n--user disable --now sessiond.socket sessiond.service\n"
+    );
+    only_data_are_left(&home);
+}
+
+/// In a home: the data of the daemon, and nothing else.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn only_data_are_left(home: &Path) {
+    let (data, others): (Vec<_>, Vec<_>) = files(home)
+        .into_iter()
+        .partition(|path| path.starts_with(home.join(".local/share/sessiond")));
+    assert_eq!(others, Vec::<PathBuf>::new());
+    assert!(
+        data.iter().any(|path| path.ends_with("journal.jsonl")),
+        "{data:?}"
+    );
 }
 
 #[test]
@@ -170,6 +253,7 @@ fn the_scripts_refuse_what_they_do_not_know() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn the_debian_package_is_installed_works_and_is_removed() {
     if !has("dpkg-deb") || !has("dpkg") {
@@ -194,12 +278,49 @@ fn the_debian_package_is_installed_works_and_is_removed() {
     dpkg(&["--install", package.to_str().unwrap()]);
     check_installed(&root.join("usr"), true);
     let unit = fs::read_to_string(root.join("usr/lib/systemd/user/sessiond.service")).unwrap();
-    assert!(unit.contains("ExecStart=/usr/bin/sessiond\n"), "{unit}");
-    let program = root.join("usr/bin/sessionctl");
-    let played = said("demo", &command(&program, &home).arg("demo").output().unwrap());
-    assert!(!played.is_empty());
+    assert!(unit.contains("ExecStart=\"/usr/bin/sessiond\"\n"), "{unit}");
+    // That plays the demonstration too.
+    service::serves(&service::Installed {
+        units: root.join("usr/lib/systemd/user"),
+        root: &root,
+        sessionctl: root.join("usr/bin/sessionctl"),
+        home: &home,
+    });
     dpkg(&["--purge", "session-bridge"]);
-    assert_eq!(files(&root.join("usr")), BTreeSet::new());
+    let (own, others): (Vec<_>, Vec<_>) = files(&root)
+        .into_iter()
+        .partition(|path| path.starts_with(root.join("var/lib/dpkg")));
+    assert_eq!(others, Vec::<PathBuf>::new());
+    let named: Vec<_> = own
+        .iter()
+        .filter(|path| path.to_string_lossy().contains("session-bridge"))
+        .collect();
+    assert_eq!(named, Vec::<&PathBuf>::new());
+    only_data_are_left(&home);
+}
+
+/// What systemd says of the units in a folder.
+fn verify(units: &Path) -> Output {
+    let mut command = command("systemd-analyze", units);
+    command.env("XDG_RUNTIME_DIR", units).args([
+        "--user",
+        "--man=no",
+        "verify",
+        "./sessiond.service",
+        "./sessiond.socket",
+    ]);
+    command.output().unwrap()
+}
+
+/// That it has nothing to say.
+#[track_caller]
+fn are_taken(units: &Path) {
+    let output = verify(units);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !stderr.contains("sessiond."),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -208,31 +329,20 @@ fn the_units_are_what_systemd_takes() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let verify = |change: &dyn Fn(String) -> String| {
+    let put = |change: &dyn Fn(String) -> String| {
         for unit in ["sessiond.service", "sessiond.socket"] {
             let text = fs::read_to_string(Path::new(SOURCE).join("packaging/systemd").join(unit)).unwrap();
             let text = text.replace("@bindir@/sessiond", env!("CARGO_BIN_EXE_sessiond"));
             fs::write(folder.path().join(unit), change(text)).unwrap();
         }
-        let mut command = command("systemd-analyze", folder.path());
-        command.env("XDG_RUNTIME_DIR", folder.path());
-        command.args([
-            "--user",
-            "--man=no",
-            "verify",
-            "./sessiond.service",
-            "./sessiond.socket",
-        ]);
-        command.output().unwrap()
     };
-    let output = verify(&|text| text);
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    put(&|text| text);
+    are_taken(folder.path());
+    put(&|text| text.replace("ListenStream", "ListenSteam"));
     assert!(
-        output.status.success() && !stderr.contains("sessiond."),
-        "{stderr}"
+        !verify(folder.path()).status.success(),
+        "what is wrong is not seen"
     );
-    let output = verify(&|text| text.replace("ListenStream", "ListenSteam"));
-    assert!(!output.status.success(), "what is wrong is not seen");
 }
 
 /// What launchd reads is an XML property list; the tool that says more is on that system alone.
