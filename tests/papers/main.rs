@@ -1,5 +1,5 @@
-//! The papers say what is true: the code map names every file, the README every command, and its clients work; the table
-//! of failures names tests that are there.
+//! The papers say what is true: the code map names every file, the README every command; its clients work, its command lines
+//! are run, and what it shows of the wire is told; the table of failures names tests that are there.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +11,14 @@
 
 #[allow(unreachable_pub, reason = "it is what an app would write")]
 mod client;
+mod commands;
+mod readme;
+mod shell;
+#[cfg(target_os = "linux")]
+#[path = "../support/signs.rs"]
+mod signs;
+mod snippets;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::fs;
