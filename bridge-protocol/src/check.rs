@@ -127,6 +127,9 @@ pub struct CheckAnswer {
     /// What is still found in it, by its own lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<Finding>,
+    /// The sessions that were checked in our own kept copies, since their agent's files of them are gone; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }
 
 /// What a repaired copy has other than its source.

@@ -51,6 +51,9 @@ pub struct ExportedFile {
     /// What the history lacks; absent when nothing is known to be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
+    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }
 
 /// A session of a conversation's past whose transcript is not there, or could not be taken along.
@@ -110,6 +113,9 @@ pub struct PortableConversation {
     /// What the history lacks; absent when nothing is known to be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
+    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }
 
 /// What `conversation/import` answers.

@@ -186,6 +186,9 @@ pub struct CheckpointPage {
     /// What the history lacks; absent when nothing is known to be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
+    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }
 
 /// What `checkpoint/get` answers.
@@ -200,6 +203,9 @@ pub struct CheckpointAnswer {
     /// How many further messages the turn has, when they are too large for one answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<u64>,
+    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }
 
 /// What `conversation/history` answers.
@@ -218,4 +224,7 @@ pub struct HistoryPage {
     /// What the history lacks; absent when nothing is known to be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
+    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }

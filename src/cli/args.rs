@@ -410,8 +410,8 @@ pub(super) struct Keep {
 /// `restore`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A conversation whose transcript is gone is restored by its next prompt; this is for reading its history \
-    before, or with another program. Nothing that is there is written over."
+    after_help = "A conversation whose transcript is gone is restored by its next prompt, and its history can be read without; \
+    this is for other programs. Nothing that is there is written over."
 )]
 pub(super) struct Restore {
     /// A conversation, or the id of a session that is kept

@@ -10,7 +10,9 @@ use super::error::ConversationError;
 use super::services::chain_text;
 use crate::agent::catalog::AgentEntry;
 use crate::transcript::check::Report;
+use crate::transcript::keep::Unpacked;
 use crate::transcript::library::Library;
+use crate::transcript::locate::locate;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, reading, rollouts};
 
@@ -24,6 +26,29 @@ pub(super) fn check_claude(
     let mut answer = check_answer(reading::check(path))?;
     let beside = cwd.and_then(|cwd| copies::beside(library, root, cwd, path));
     answer.findings.splice(0..0, beside);
+    Ok(answer)
+}
+
+/// What is wrong with what is kept of a session whose transcript is gone. Blocks.
+pub(super) fn check_kept(
+    entry: &AgentEntry,
+    id: &UpstreamId,
+    kept: &Unpacked,
+) -> Result<CheckAnswer, ConversationError> {
+    let (agents, format) = read_root(entry)?;
+    let root = kept.root();
+    let report = match format {
+        Format::Claude => locate(root, id.as_str(), None).and_then(|found| {
+            let path = found.first().ok_or_else(|| TranscriptError::NotFound {
+                upstream_id: id.as_str().to_owned(),
+                root: root.to_owned(),
+            })?;
+            reading::check_in_place(path, root, agents)
+        }),
+        Format::Codex => rollouts::check(root, id.as_str()),
+    };
+    let mut answer = check_answer(report)?;
+    answer.kept = kept.sessions().iter().map(|id| id.as_str().into()).collect();
     Ok(answer)
 }
 

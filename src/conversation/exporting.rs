@@ -6,7 +6,7 @@
 mod files;
 mod portable;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -29,6 +29,7 @@ use super::work::Progress;
 use crate::chain::adopted_past;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
+use crate::transcript::keep::Unpacked;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
 
@@ -80,14 +81,38 @@ fn bundle(
     others: impl IntoIterator<Item = PathBuf>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let (manifest, sources) = gather(services, export, progress)?;
+    let Gathered {
+        manifest,
+        sources,
+        kept,
+    } = gather(services, export, progress)?;
     // Each is read once more.
     progress.expect(manifest.bytes());
     let first = target.clone();
     let written = copy::create_first(target, others, |writer| {
         bundle::pack::pack(writer, &first, &manifest, &sources, progress)
     })?;
-    exported(&written, manifest.missing, Vec::new())
+    // What was unpacked is not taken away before it is read.
+    exported(&written, manifest.missing, Vec::new(), sessions_of(&kept))
+}
+
+/// The sessions that are taken from what is kept, each once.
+fn sessions_of(kept: &[Unpacked]) -> Vec<UpstreamId> {
+    let ids: BTreeSet<&str> = kept
+        .iter()
+        .flat_map(Unpacked::sessions)
+        .map(String::as_str)
+        .collect();
+    ids.into_iter().map(UpstreamId::from).collect()
+}
+
+/// What goes into a bundle.
+struct Gathered {
+    manifest: Manifest,
+    /// Its files, in their order.
+    sources: Vec<Part>,
+    /// Where some of them are.
+    kept: Vec<Unpacked>,
 }
 
 /// The file as it is told.
@@ -95,6 +120,7 @@ fn exported(
     target: &Path,
     missing: Vec<MissingSession>,
     gaps: Vec<bridge_protocol::history::HistoryGap>,
+    kept: Vec<UpstreamId>,
 ) -> Result<ExportAnswer, ConversationError> {
     let metadata = fs::metadata(target);
     let metadata = metadata.map_err(|error| unusable(target, &error.to_string()))?;
@@ -103,15 +129,12 @@ fn exported(
         bytes: metadata.len(),
         missing,
         gaps,
+        kept,
     }))
 }
 
 /// What a bundle says, and where its files are.
-fn gather(
-    services: &Services,
-    export: Export,
-    progress: &Progress,
-) -> Result<(Manifest, Vec<Part>), Trouble> {
+fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Gathered, Trouble> {
     let Export {
         mut record, lineage, ..
     } = export;
@@ -122,10 +145,16 @@ fn gather(
     let why = "the conversation was exported while the turn ran";
     let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, Arrival::Unknown);
     let mut missing = Vec::new();
-    let mut found = Vec::new();
+    let (mut found, mut kept) = (Vec::new(), Vec::new());
+    let head = record.chain.head();
+    let mut kept_head = None;
     for held in held_sessions(&record, &lineage) {
         match files::find(services, &held) {
             Ok(files) => {
+                if head.is_some_and(|head| head.upstream_id == held.upstream_id) {
+                    kept_head.clone_from(&files.kept);
+                }
+                kept.extend(files.kept);
                 missing.extend(files.missing);
                 found.extend(files.sessions);
             }
@@ -144,9 +173,8 @@ fn gather(
     // What is looked at for this counts by itself.
     missing.extend(files::lend(&mut found));
     progress.expect(bytes_of(&found).saturating_sub(own));
-    let head = record.chain.head();
     missing.extend(head.and_then(|head| {
-        let gone = behind(services, head)?;
+        let gone = behind(services, head, kept_head.as_ref())?;
         Some(MissingSession {
             upstream_id: gone.upstream_id,
             agent: head.agent.clone(),
@@ -171,7 +199,11 @@ fn gather(
         let entry = services.catalog.get(name);
         entry.map_or("generic", |entry| entry.kind.as_str()).to_owned()
     });
-    Ok((manifest, sources))
+    Ok(Gathered {
+        manifest,
+        sources,
+        kept,
+    })
 }
 
 impl Manifest {

@@ -5,6 +5,7 @@
 //! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
 
 mod behind;
+mod opening;
 mod places;
 mod retelling;
 mod saved;
@@ -15,7 +16,7 @@ mod whole;
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
 };
-use bridge_protocol::link::{LineageEntry, Link, Relation};
+use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::disk;
@@ -26,11 +27,11 @@ use crate::chain::{HistorySource, LinkOrigin, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
-use crate::transcript::locate::locate;
+use crate::transcript::keep::Unpacked;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, Opened};
-use crate::transcript::shelf::Format;
 pub(super) use behind::behind;
+use opening::{may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
 use telling::{Digest, checkpoint_id, message_ref};
 
@@ -65,6 +66,17 @@ struct Session {
     messages_before: usize,
     /// The session that it is an exact copy of, and for how many turns.
     copied: Option<(UpstreamId, usize)>,
+    /// What is kept of it, where that is read.
+    kept: Option<Unpacked>,
+}
+
+/// Where transcripts are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// In the agent's folder.
+    Agent,
+    /// There, and where it has none any more in what is kept.
+    Kept,
 }
 
 /// Where one can look for a place: before it or behind it.
@@ -74,7 +86,23 @@ enum Side {
 }
 
 impl History {
-    /// The current history of a conversation.
+    /// The current history of a conversation, for those who only read it: of sessions that their agent has no more what is kept
+    /// is read.
+    ///
+    /// # Errors
+    /// As [`History::of_conversation`].
+    pub(super) fn to_show(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+    ) -> Result<Self, ConversationError> {
+        match record.chain.head() {
+            Some(head) => Self::reaching(services, record, lineage, head, Reach::Kept),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The current history of a conversation, as its agent has it.
     ///
     /// # Errors
     /// [`ConversationError::Unsupported`] when its agent's transcripts cannot be read by this version.
@@ -98,6 +126,16 @@ impl History {
         record: &ConversationRecord,
         lineage: &[LineageEntry],
         head: &Link,
+    ) -> Result<Self, ConversationError> {
+        Self::reaching(services, record, lineage, head, Reach::Agent)
+    }
+
+    fn reaching(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+        head: &Link,
+        reach: Reach,
     ) -> Result<Self, ConversationError> {
         let mut history = Self::default();
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
@@ -123,14 +161,14 @@ impl History {
                 };
             }
             let own = sources.pop();
-            let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own));
+            let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own, reach));
             match opened {
                 Some(Ok(session)) => {
-                    if head.upstream_id == id && may_lack(&session.open, head) {
-                        history.gaps.extend(behind(services, head));
+                    if head.upstream_id == id && may_lack(&session, head) {
+                        history.gaps.extend(behind(services, head, session.kept.as_ref()));
                     }
                     for source in sources {
-                        match open_source(services, known(&source.upstream_id), &source) {
+                        match open_source(services, known(&source.upstream_id), &source, reach) {
                             Ok(session) => history.push(session),
                             Err(gap) => history.gaps.push(gap),
                         }
@@ -145,57 +183,6 @@ impl History {
                 Some(Err(_)) | None => {}
             }
         }
-        Ok(history)
-    }
-
-    /// The history that ends with a place, in its own transcript, wherever that is.
-    ///
-    /// # Errors
-    /// [`ConversationError::CheckpointNotFound`], [`ConversationError::TranscriptDamaged`] when what may hold it cannot be
-    /// read, and [`ConversationError::Unsupported`] as above.
-    pub(super) fn of_place(
-        services: &Services,
-        id: &CheckpointId,
-        place: &CheckpointRef,
-    ) -> Result<Self, ConversationError> {
-        let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
-        let agent = AgentName::new(place.agent.as_str());
-        let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
-        let (root, format) = entry.listed_transcripts().ok_or_else(|| unreadable(&agent))?;
-        // What cannot be read may hold it: that is another answer than that there is none.
-        let mut failure = None;
-        let mut told = |opened: Result<Opened, TranscriptError>| {
-            let error = match opened {
-                Ok(opened) => return Some(opened),
-                Err(error) => error,
-            };
-            if !disk::is_absence(&error) {
-                failure = Some(ConversationError::TranscriptDamaged(chain_text(&error)));
-            }
-            None
-        };
-        let opened = match format {
-            Format::Claude => match locate(root, &place.upstream_id, None) {
-                Ok(found) => found
-                    .iter()
-                    .find_map(|path| told(Opened::claude(&services.library, path, Some(&place.record_uuid)))),
-                Err(error) => told(Err(error)),
-            },
-            Format::Codex => {
-                let until = Some((place.upstream_id.as_str(), place.record_uuid.as_str()));
-                told(Opened::codex(&services.library, root, &place.upstream_id, until))
-            }
-        };
-        let opened = opened.ok_or_else(|| failure.unwrap_or_else(not_found))?;
-        let mut history = Self::default();
-        history.push(Session {
-            agent,
-            upstream_id: UpstreamId::new(place.upstream_id.as_str()),
-            open: opened,
-            turns_before: 0,
-            messages_before: 0,
-            copied: None,
-        });
         Ok(history)
     }
 
@@ -248,6 +235,7 @@ impl History {
         };
         Ok(CheckpointPage {
             checkpoints: newest_first(end, limit, |step| self.checkpoint(step))?,
+            kept: self.kept(),
             gaps: self.gaps,
         })
     }
@@ -304,6 +292,7 @@ impl History {
             checkpoint,
             messages,
             omitted,
+            kept: self.kept(),
         })
     }
 
@@ -351,6 +340,7 @@ impl History {
             next_cursor: (end < total).then(|| self.cursor("b", end)),
             previous_cursor: (start > 0).then(|| self.cursor("a", start - 1)),
             messages,
+            kept: self.kept(),
             gaps: self.gaps,
         })
     }
@@ -503,85 +493,6 @@ impl Session {
         }
         Ok(None)
     }
-}
-
-fn open_source(
-    services: &Services,
-    origin: Option<LinkOrigin>,
-    source: &HistorySource,
-) -> Result<Session, HistoryGap> {
-    let id = &source.upstream_id;
-    let gap = |kind, detail: String| HistoryGap {
-        upstream_id: id.clone(),
-        kind,
-        detail,
-    };
-    let Some(origin) = origin else {
-        return Err(gap(
-            GapKind::Missing,
-            "nothing is known of this session".to_owned(),
-        ));
-    };
-    let entry = services.catalog.get(&origin.agent);
-    let Some((root, format)) = entry.and_then(|entry| entry.listed_transcripts()) else {
-        return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
-    };
-    let until = source.until.as_ref();
-    let opened = match format {
-        Format::Claude => disk::find(&services.library, root, &origin.cwd, id).and_then(|path| {
-            let until = until.and_then(disk::record_uuid);
-            Opened::claude(&services.library, &path, until.as_deref())
-        }),
-        Format::Codex => {
-            let until = until.and_then(|until| until.as_str().parse::<CheckpointRef>().ok());
-            let place = until.as_ref();
-            let place = place.map(|place| (place.upstream_id.as_str(), place.record_uuid.as_str()));
-            Opened::codex(&services.library, root, id.as_str(), place)
-        }
-    };
-    let open = opened.map_err(|error| {
-        let kind = match error {
-            TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
-            _ => GapKind::Unreadable,
-        };
-        gap(kind, chain_text(&error))
-    })?;
-    Ok(Session {
-        copied: copied(&origin, &open),
-        agent: origin.agent,
-        upstream_id: id.clone(),
-        open,
-        turns_before: 0,
-        messages_before: 0,
-    })
-}
-
-/// Whether the file of a head has to be looked at for turns that it lacks: not where all that ran on it stands there with
-/// more than a prompt. Of a damaged one that is told, and with it what it lacks.
-fn may_lack(open: &Opened, head: &Link) -> bool {
-    let losses = open.losses();
-    let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
-    let last = open.turns().checked_sub(1).map(|last| open.turn(last).len());
-    let ran = head.turns.saturating_add(head.carried_turns);
-    let is_whole =
-        open.turns() as u64 >= ran && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
-    !is_damaged && !is_whole
-}
-
-/// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
-fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
-    // A fork by reference has no copies.
-    let Opened::Claude(open) = open else { return None };
-    let carries = origin.relation == Relation::Carries;
-    let source = origin.from_upstream_id.clone().filter(|_| carries)?;
-    let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
-    let last_turn = open.book.find(&last).and_then(|last| open.book.turn_of(last));
-    let turns = match last_turn {
-        Some(turn) => turn + 1,
-        // Somebody went back behind it: what was copied stands before it in the file, and what is new behind it.
-        None => open.book.turns_begun_by(&last)?,
-    };
-    Some((source, turns))
 }
 
 fn unreadable(agent: &AgentName) -> ConversationError {

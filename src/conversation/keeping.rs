@@ -4,6 +4,7 @@
 //! archive's. Blocks, but for asking.
 
 mod moved;
+mod reading;
 
 use crate::store::ConversationRecord;
 use std::collections::BTreeMap;
@@ -18,12 +19,15 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::disk;
+use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
+
+pub(super) use reading::in_place_of_lost;
 
 /// How many sessions may be asked for at once: more than turns end in the time of one round.
 const ASKED: usize = 1_024;
@@ -250,6 +254,43 @@ pub(super) fn put_back_whole<'a>(
     }
 }
 
+/// Puts a session of a conversation back that is lost, for a change that begins with it. With the sessions of the chain before
+/// it, in which its history may begin; without them it is there all the same.
+///
+/// # Errors
+/// When what is kept of it lacks turns, or cannot be put back.
+pub(super) fn bring_back(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> Result<(), ConversationError> {
+    let gone = |what: String| {
+        ConversationError::TranscriptDamaged(format!("the transcript of session {id} is gone, and {what}"))
+    };
+    let unread = |error| {
+        gone(format!(
+            "what is kept of it could not be put back: {}",
+            chain_text(&error)
+        ))
+    };
+    // Whoever resumes is told what is missing. Behind this nobody would be, for then it lies there as if that were all.
+    let behind = turns_behind(services, entry, record, id).map_err(unread)?;
+    if behind > 0 {
+        return Err(gone(format!(
+            "the kept copy lacks the last turns ({behind}); conversation/resume goes on with it and says so, and then it can be \
+             branched, edited and repaired"
+        )));
+    }
+    let links = record.chain.links();
+    let place = links.iter().position(|link| link.upstream_id == *id);
+    let older = links[..place.unwrap_or_default()].iter();
+    put_back_whole(services, entry, record, older.map(|link| &link.upstream_id));
+    let restored = restore(services, entry, Some(folder_of(record, id)), id).map_err(unread)?;
+    tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy for a change that begins with it");
+    Ok(())
+}
+
 /// Whether the transcript of a session of a conversation is gone, and kept.
 pub(super) fn is_lost(
     services: &Services,
@@ -300,13 +341,7 @@ pub(super) fn restore(
     let mut placing = |id: &str, bytes| services.old_bytes.note(&id.into(), bytes);
     match format {
         Format::Claude => {
-            let relocation = Relocation {
-                folders: match archive.kept_from(&key)? {
-                    Some(from) => moved_since(services, entry, id, &from)?,
-                    None => Vec::new(),
-                },
-                ..Relocation::default()
-            };
+            let relocation = relocation(services, entry, &key, id)?;
             archive.restore_claude(&key, cwd.map(Path::new), &relocation, &mut placing)
         }
         Format::Codex => archive.restore_codex(&key, &mut placing),
@@ -348,6 +383,22 @@ fn is_used(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> bool {
         record.map_or(true, |record| {
             record.is_some_and(|record| record.deleted_at.is_none())
         })
+    })
+}
+
+/// What the records of a kept session of Claude's are to name otherwise than they do.
+fn relocation(
+    services: &Services,
+    entry: &AgentEntry,
+    key: &Key,
+    id: &UpstreamId,
+) -> Result<Relocation, TranscriptError> {
+    Ok(Relocation {
+        folders: match services.keeper.archive.kept_from(key)? {
+            Some(from) => moved_since(services, entry, id, &from)?,
+            None => Vec::new(),
+        },
+        ..Relocation::default()
     })
 }
 

@@ -19,6 +19,7 @@ use super::disk;
 use super::effect::RepairedHead;
 use super::error::ConversationError;
 use super::history::History;
+use super::keeping;
 use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::untold::UntoldCopy;
@@ -112,6 +113,10 @@ fn of_head(
     let entry = services.agent(&head.agent)?;
     let (root, format) = read_root(&entry)?;
     let id = &head.upstream_id;
+    // A copy lies beside its source.
+    if keeping::is_lost(services, &entry, record, id) {
+        keeping::bring_back(services, &entry, record, id)?;
+    }
     let (path, answer) = match format {
         Format::Claude => {
             let path =

@@ -12,6 +12,7 @@ mod list;
 mod pruning;
 mod removing;
 mod restoring;
+mod unpacking;
 
 use std::fs;
 use std::io;
@@ -27,6 +28,8 @@ use list::digest;
 
 pub use pruning::{Pruned, Total};
 pub use restoring::{KeptFrom, Placing};
+use unpacking::Shelf;
+pub use unpacking::Unpacked;
 
 /// How many sessions are kept or restored at once: those that share a lock wait for each other.
 const LOCKS: usize = 64;
@@ -61,6 +64,8 @@ pub struct HeldFile {
 pub struct Archive {
     folder: PathBuf,
     locks: Vec<Mutex<()>>,
+    /// What is unpacked of them to be read.
+    shelf: Shelf,
 }
 
 impl Archive {
@@ -70,6 +75,7 @@ impl Archive {
         Self {
             folder,
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            shelf: Shelf::default(),
         }
     }
 
@@ -201,8 +207,7 @@ impl Archive {
     /// As [`Archive::link`].
     pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
-        let _held = self.lock(key);
-        self.remove_folder(&place)
+        self.remove_folder(&place, key)
     }
 
     /// Where the copies of a session are.
@@ -229,15 +234,19 @@ impl Archive {
     }
 
     /// Out of the way in one step, so that half of a session is never taken for one.
-    fn remove_folder(&self, place: &Path) -> Result<(), TranscriptError> {
+    fn remove_folder(&self, place: &Path, key: &Key) -> Result<(), TranscriptError> {
         let gone = self
             .folder
             .join(format!("{}{}", pruning::GONE, uuid::Uuid::new_v4()));
-        match fs::rename(place, &gone) {
+        let held = self.lock(key);
+        let removed = match fs::rename(place, &gone) {
             Ok(()) => fs::remove_dir_all(&gone).map_err(TranscriptError::io("remove", &gone)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(TranscriptError::io("remove", place)(error)),
-        }
+        };
+        // Nobody unpacks any more of it from here on; whoever unpacks something waits for a session, and not the other way round.
+        drop(held);
+        removed.and(self.remove_unpacked(place))
     }
 }
 

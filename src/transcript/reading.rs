@@ -87,12 +87,35 @@ pub fn index(path: &Path) -> Result<Index, TranscriptError> {
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be opened or read.
 pub fn check(path: &Path) -> Result<Report, TranscriptError> {
-    let id = path.file_stem().unwrap_or_default().to_string_lossy();
     let subagents = Subagents::new(path);
-    let is_there = |file: &SideFile| match file {
+    check_with(path, |file| match file {
         SideFile::ToolResult(name) => path.with_file_name(name).exists(),
         SideFile::Subagent(agent) => subagents.hold(agent),
-    };
+    })
+}
+
+/// The same of a transcript below the folder `root` that stands in for the one at the same place below `agents`: what lies
+/// beside either of them is there.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<Report, TranscriptError> {
+    let original = path
+        .strip_prefix(root)
+        .map_or_else(|_| path.to_owned(), |below| agents.join(below));
+    let own = (Subagents::new(path), Subagents::new(&original));
+    check_with(path, |file| match file {
+        SideFile::ToolResult(name) => {
+            let named = original.with_file_name(name);
+            let below = named.strip_prefix(agents);
+            named.exists() || below.is_ok_and(|below| root.join(below).exists())
+        }
+        SideFile::Subagent(agent) => own.0.hold(agent) || own.1.hold(agent),
+    })
+}
+
+fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<Report, TranscriptError> {
+    let id = path.file_stem().unwrap_or_default().to_string_lossy();
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
 

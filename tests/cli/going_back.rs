@@ -350,3 +350,43 @@ fn a_branch_that_would_have_less_than_was_asked_for_is_not_made() {
     assert_eq!(forked.status.code(), Some(0), "{forked:?}");
     assert!(text(&forked.stderr).contains("fidelity partial"), "{forked:?}");
 }
+
+/// The agent has deleted the transcript: what was said is read from the kept copy, and steps count in it.
+#[test]
+fn a_step_counts_in_what_is_kept_of_a_transcript_that_is_gone() {
+    let home = Home::new();
+    let id = begun(&home);
+    home.said(&["keep", &id]);
+    home.said(&["close", &id]);
+    let projects = home.path().join("data/loopback/projects");
+    std::fs::remove_dir_all(&projects).unwrap();
+    for (words, said) in [
+        (&["history", &id][..], "echo: two"),
+        (&["checkpoints", &id], "   2  "),
+        (&["check", &id], "nothing is wrong with it"),
+        (&["export", &id, "-o", "-"], "echo: two"),
+        (&["export", &id], ".session-bundle"),
+    ] {
+        let output = home.run(words);
+        let told = text(&output.stdout);
+        assert!(
+            output.status.success() && told.contains(said),
+            "{words:?}: {output:?}"
+        );
+        let is_json = words.contains(&"-");
+        let noted = text(&output.stderr).contains("from the kept copy of session ");
+        assert!(
+            noted != is_json && told.contains("\"kept\"") == is_json,
+            "{words:?}: {output:?}"
+        );
+    }
+    assert!(!projects.exists());
+    let edited = home.run(&["edit", &id, "--at", "2", "deux"]);
+    assert_eq!(
+        text(&edited.stdout).trim_end(),
+        "echo: deux",
+        "{}",
+        text(&edited.stderr)
+    );
+    assert_eq!(prompts(&home, &id), ["one", "deux"]);
+}

@@ -377,7 +377,7 @@ async fn side_files_come_along_and_a_torn_line_does_not() {
 
 #[tokio::test]
 async fn what_is_not_there_is_named() {
-    let (there, here) = (Home::new(), Home::new());
+    let (there, here) = (Home::keeping_nothing(), Home::new());
     let (id, path, lost) = {
         let daemon = there.start();
         let app = daemon.app().await;

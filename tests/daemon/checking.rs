@@ -24,7 +24,7 @@ async fn kinds(app: &App, params: Value) -> Vec<(u64, String)> {
 
 #[tokio::test]
 async fn a_transcript_is_checked_by_its_id_or_its_conversations() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;

@@ -123,7 +123,7 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
 
 #[tokio::test]
 async fn a_retelling_is_preceded_by_what_it_retells() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;

@@ -15,7 +15,7 @@ use crate::moved_trees::move_tree;
 use crate::moving::move_to;
 use crate::support::{App, refused, tried, within};
 
-async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
+pub(crate) async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
     let answer = app.call("transcript/keep", params).await?;
     Ok(serde_json::from_value(answer).unwrap())
 }
@@ -30,7 +30,7 @@ async fn total(app: &App) -> KeepTotal {
 }
 
 /// What all copies are together, once that is so.
-async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
+pub(crate) async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
     let asking = async {
         loop {
             let total = total(app).await;
@@ -43,7 +43,7 @@ async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
 }
 
 /// Deletes all transcripts that the agent has, with their folder.
-fn lose(home: &Home) {
+pub(crate) fn lose(home: &Home) {
     fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
 }
 
@@ -93,7 +93,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let packed = once_kept(&app, |total| total.bytes > 0).await;
     assert_eq!((packed.sessions, packed.files), (1, 1));
     lose(&home);
-    // What is to be read is put back first; nothing is taken from it by being read.
+    // For other programs it is put back by hand.
     assert_eq!(
         restore(&app, json!({"conversationId": id}))
             .await

@@ -44,6 +44,7 @@ mod fork_places;
 mod forks;
 #[cfg(target_os = "linux")]
 mod gate;
+mod gone;
 #[cfg(target_os = "linux")]
 mod hangs;
 mod history;

@@ -444,7 +444,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
 /// A turn that runs is not disturbed, and what it wrote is in the file wherever that was moved.
 #[tokio::test]
 async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;

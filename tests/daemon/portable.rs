@@ -93,7 +93,7 @@ async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
 
 #[tokio::test]
 async fn gaps_are_told() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;

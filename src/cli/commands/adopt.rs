@@ -5,6 +5,7 @@ use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
 use jsonrpsee::core::client::Error as ClientError;
 
+use super::past::tell_kept;
 use super::transcripts::that_begins;
 use super::{Context, conversation_ref, real_folder};
 use crate::cli::args::{Adopt, Check};
@@ -89,6 +90,7 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
         context.answer(&daemon, "transcript/check")?;
         return Ok(exit);
     }
+    tell_kept(context, &answer.kept)?;
     tell_findings(context, &answer.findings)?;
     let look = context.output.look;
     if answer.more > 0 {

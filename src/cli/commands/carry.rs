@@ -7,6 +7,7 @@ use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession};
 use bridge_protocol::history::HistoryGap;
 use bridge_protocol::rpc::ConversationRpcClient;
 
+use super::past::tell_kept;
 use super::{Context, conversation_ref, real_folder, text_of};
 use crate::cli::args::{Export, ExportAs, Import};
 use crate::cli::exit::Exit;
@@ -32,6 +33,7 @@ pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcom
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
             context.output.line(&file.path)?;
+            tell_kept(context, &file.kept)?;
             tell_missing(context, &file.missing)?;
             tell_gaps(context, &file.gaps)?;
         }

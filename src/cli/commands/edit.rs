@@ -177,9 +177,7 @@ pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word:
     }
     let hint = match wanted {
         Some(_) => format!("sessionctl checkpoints {conversation} lists those there are"),
-        None => format!(
-            "it has no turn that can be read; where the agent has deleted the transcript, sessionctl restore {conversation} puts back what is kept"
-        ),
+        None => "it has no turn that can be read".to_owned(),
     };
     Err(Problem::new(Exit::NotFound, format!("there is no turn {word}")).hint(hint))
 }

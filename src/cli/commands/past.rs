@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::rpc::ConversationRpcClient;
-use bridge_protocol::{ConversationRef, Cursor};
+use bridge_protocol::{ConversationRef, Cursor, UpstreamId};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, conversation_ref};
@@ -48,6 +48,7 @@ pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outco
                 }
             }
             if is_first {
+                tell_kept(context, &page.kept)?;
                 tell_gaps(context, &page.gaps)?;
             }
             if is_first && page.checkpoints.is_empty() {
@@ -105,6 +106,7 @@ pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<E
         pager.end();
     }
     shown?;
+    tell_kept(context, &seen.kept)?;
     tell_gaps(context, &seen.gaps)?;
     if seen.messages == 0 && !context.output.json {
         context.output.note("nothing was said yet")?;
@@ -117,11 +119,17 @@ pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<E
 struct Seen {
     messages: usize,
     gaps: Vec<HistoryGap>,
+    kept: Vec<UpstreamId>,
 }
 
 impl Seen {
     fn take(&mut self, page: &HistoryPage) {
         self.messages += page.messages.len();
+        for id in &page.kept {
+            if !self.kept.contains(id) {
+                self.kept.push(id.clone());
+            }
+        }
         for gap in &page.gaps {
             if !self.gaps.contains(gap) {
                 self.gaps.push(gap.clone());
@@ -174,6 +182,22 @@ async fn show_pages(
             return Ok(());
         }
     }
+}
+
+/// Says which sessions are told from kept copies.
+pub(super) fn tell_kept(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
+    let sessions: Vec<String> = kept.iter().map(|id| words::short(id.as_str())).collect();
+    let line = match sessions.as_slice() {
+        _ if context.output.json => return Ok(()),
+        [] => return Ok(()),
+        [one] => format!("from the kept copy of session {one}: its agent has no transcript of it any more"),
+        several => format!(
+            "from the kept copies of sessions {}: their agent has no transcripts of them any more",
+            several.join(", ")
+        ),
+    };
+    let line = context.output.note_look.paint(DIM, &line);
+    context.output.note(&line)
 }
 
 fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {

@@ -15,7 +15,7 @@ use crate::conversation::climbing::{self, ClimbRequest, acquire, check_folder};
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Branched, Opened};
 use crate::conversation::error::ConversationError;
-use crate::conversation::history::History;
+use crate::conversation::history::{History, Reach};
 use crate::conversation::services::{Services, now};
 use crate::conversation::upstream::{self, Opening, UntoldCopy, UpstreamSession};
 use crate::conversation::work::Progress;
@@ -192,7 +192,7 @@ async fn retell(
     let told = blocking(services, entry, &request.progress, move |services, _| {
         let at: Option<CheckpointRef> = until.as_str().parse().ok();
         let Some(at) = at else { return Ok(None) };
-        let mut history = History::of_place(services, &until, &at)?;
+        let mut history = History::of_place(services, &until, &at, Reach::Agent)?;
         let turns = history.past_turns(TURN_LIMIT);
         let missing = Missing {
             before: history.turns().saturating_sub(turns.len()),

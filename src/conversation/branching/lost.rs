@@ -8,7 +8,7 @@ use super::{BranchRequest, EditRequest, blocking, places};
 use crate::agent::catalog::AgentEntry;
 use crate::conversation::error::ConversationError;
 use crate::conversation::keeping;
-use crate::conversation::services::{Services, chain_text};
+use crate::conversation::services::Services;
 use crate::conversation::work::Progress;
 use crate::store::ConversationRecord;
 
@@ -61,49 +61,10 @@ async fn bring_back(
         for id in sessions {
             // Whoever names a session of another conversation is told so later.
             if keeping::is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)? {
-                restore(services, entry, &record, &id)?;
+                keeping::bring_back(services, entry, &record, &id)?;
             }
         }
         Ok(())
     })
     .await
-}
-
-/// With the sessions of the chain before it, in which its history may begin; without them it is there all the same.
-fn restore(
-    services: &Services,
-    entry: &AgentEntry,
-    record: &ConversationRecord,
-    id: &UpstreamId,
-) -> Result<(), ConversationError> {
-    let gone = |what: String| {
-        ConversationError::TranscriptDamaged(format!("the transcript of session {id} is gone, and {what}"))
-    };
-    let unread = |error| {
-        gone(format!(
-            "what is kept of it could not be put back: {}",
-            chain_text(&error)
-        ))
-    };
-    // Whoever resumes is told what is missing. Behind this nobody would be, for then it lies there as if that were all.
-    let behind = keeping::turns_behind(services, entry, record, id).map_err(unread)?;
-    if behind > 0 {
-        return Err(gone(format!(
-            "the kept copy lacks the last turns ({behind}); conversation/resume goes on with it and says so, and then it can be \
-             branched and edited"
-        )));
-    }
-    let links = record.chain.links();
-    let place = links.iter().position(|link| link.upstream_id == *id);
-    let older = &links[..place.unwrap_or_default()];
-    keeping::put_back_whole(
-        services,
-        entry,
-        record,
-        older.iter().map(|link| &link.upstream_id),
-    );
-    let restored =
-        keeping::restore(services, entry, Some(keeping::folder_of(record, id)), id).map_err(unread)?;
-    tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy for a branch of it");
-    Ok(())
 }

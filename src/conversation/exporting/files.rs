@@ -9,7 +9,10 @@ use bridge_protocol::{AgentName, UpstreamId};
 use super::HeldSession;
 use crate::conversation::bundle::BundledForm;
 use crate::conversation::disk;
+use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
+use crate::transcript::TranscriptError;
+use crate::transcript::keep::Unpacked;
 use crate::transcript::lent::{self, Taken};
 use crate::transcript::library::Library;
 use crate::transcript::parts::{Part, parts, rollout_part};
@@ -35,6 +38,8 @@ pub(super) struct Found {
     pub(super) sessions: Vec<FoundSession>,
     /// What belongs to it and is not taken.
     pub(super) missing: Vec<MissingSession>,
+    /// What is kept of it, where its agent does not have it as a whole any more.
+    pub(super) kept: Option<Unpacked>,
 }
 
 /// The files of a session; or why there are none, in words.
@@ -51,10 +56,15 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
             held.agent.as_str()
         ));
     };
-    match format {
+    let unread =
+        |error: TranscriptError| format!("what is kept of it cannot be read: {}", chain_text(&error));
+    let kept = keeping::in_place_of_lost(services, entry, &held.upstream_id).map_err(unread)?;
+    let root = kept.as_ref().map_or(root, Unpacked::root);
+    let found = match format {
         Format::Claude => find_claude(&services.library, root, held),
         Format::Codex => find_codex(root, held),
-    }
+    };
+    Ok(Found { kept, ..found? })
 }
 
 fn find_claude(library: &Library, root: &Path, held: &HeldSession) -> Result<Found, String> {
@@ -62,6 +72,7 @@ fn find_claude(library: &Library, root: &Path, held: &HeldSession) -> Result<Fou
     let parts = parts(&path).map_err(|error| chain_text(&error))?;
     let left_out = parts.left_out.into_iter();
     Ok(Found {
+        kept: None,
         missing: left_out.map(|what| held.missing(what)).collect(),
         sessions: vec![FoundSession {
             upstream_id: held.upstream_id.clone(),
@@ -100,6 +111,7 @@ fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
     }
     Ok(Found {
         sessions,
+        kept: None,
         missing: missing.into_iter().collect(),
     })
 }

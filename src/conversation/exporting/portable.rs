@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
 use bridge_protocol::history::HistoryGap;
@@ -33,8 +34,9 @@ pub(super) fn answer(
     export: Export,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::of_conversation(services, &export.record, &export.lineage)?;
+    let history = History::to_show(services, &export.record, &export.lineage)?;
     let mut portable = begun(export);
+    portable.kept = history.kept();
     let mut room = ANSWER_LIMIT_BYTES
         .checked_sub(length(&portable))
         .ok_or_else(too_long)?;
@@ -62,8 +64,9 @@ pub(super) fn file(
     target: &Path,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::of_conversation(services, &export.record, &export.lineage)?;
+    let history = History::to_show(services, &export.record, &export.lineage)?;
     let mut portable = begun(export);
+    portable.kept = history.kept();
     copy::create(target, |writer| -> Result<(), Failure> {
         let mut output = Output {
             writer,
@@ -87,7 +90,7 @@ pub(super) fn file(
         output.write("\n")
     })
     .map_err(ConversationError::from)?;
-    exported(target, Vec::new(), portable.gaps)
+    exported(target, Vec::new(), portable.gaps, portable.kept)
 }
 
 /// What a file begins with: the members of [`PortableConversation`] before its messages.
@@ -112,6 +115,8 @@ struct Tail<'a> {
     pending: &'a [Interrupt],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     gaps: &'a [HistoryGap],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    kept: &'a [UpstreamId],
 }
 
 /// Where the file is written, counted.
@@ -146,6 +151,7 @@ impl<'a> Tail<'a> {
             usage: &portable.usage,
             pending: &portable.pending,
             gaps: &portable.gaps,
+            kept: &portable.kept,
         }
     }
 }
@@ -215,6 +221,7 @@ fn begun(export: Export) -> PortableConversation {
         usage,
         pending: view.interrupts.clone(),
         gaps: Vec::new(),
+        kept: Vec::new(),
         conversation: view,
     }
 }

@@ -4,20 +4,27 @@ use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::Link;
 
 use crate::conversation::disk;
+use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
+use crate::transcript::keep::Unpacked;
 use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
 
 /// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
 /// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.
-/// None where there is no file that could be read: that is told for itself.
+/// None where there is no file that could be read: that is told for itself. Where the file is gone that is `kept` of it.
 ///
 /// Of a command that its adapter answers by itself Codex may keep no record, so that a rollout never proves a loss.
-pub(in crate::conversation) fn behind(services: &Services, link: &Link) -> Option<HistoryGap> {
-    let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
+pub(in crate::conversation) fn behind(
+    services: &Services,
+    link: &Link,
+    kept: Option<&Unpacked>,
+) -> Option<HistoryGap> {
+    let (agents, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
+    let root = kept.map_or(agents, Unpacked::root);
     let library = &services.library;
     let ran = link.turns.saturating_add(link.carried_turns);
-    let (gone, why) = match format {
+    let (mut gone, mut why) = match format {
         Format::Claude => {
             let file = disk::seen(disk::on_disk(library, root, &link.cwd, &link.upstream_id, None))?;
             let gone = file.with_carried(link.carried_turns).missing_turns(ran);
@@ -36,6 +43,13 @@ pub(in crate::conversation) fn behind(services: &Services, link: &Link) -> Optio
             )
         }
     };
+    if kept.is_some_and(|kept| kept.holds(link.upstream_id.as_str())) {
+        // The file alone may not show it: turns that were cancelled stand in it too.
+        let key = key(agents, &link.upstream_id);
+        let later = services.keeper.archive.turns_behind(&key, ran);
+        gone = gone.max(later.unwrap_or_default());
+        why = "are later than its kept copy, or lost";
+    }
     (gone > 0).then(|| HistoryGap {
         upstream_id: link.upstream_id.clone(),
         kind: GapKind::Behind,

@@ -15,13 +15,14 @@ use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, 
 use jiff::Timestamp;
 
 use super::super::answer::{Answer, Request};
-use super::super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
+use super::super::checking::{check_answer, check_claude, check_kept, check_rollout, read_root, unusable};
 use super::super::climbing::store_error;
 use super::super::copies;
 use super::super::error::ConversationError;
 use super::super::folder::usable_folder;
+use super::super::keeping::in_place_of_lost;
 use super::super::naming::{check_title, shortened_title};
-use super::super::services::{chain_text, now};
+use super::super::services::{Services, chain_text, now};
 use super::super::state::view_of_record;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
@@ -211,13 +212,18 @@ impl Registry {
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
         let services = Arc::clone(&self.services);
-        self.reading("transcript/check", Some(record.id), move || match format {
-            Format::Claude => {
-                let path =
-                    copies::find(&services.library, &root, &cwd, &id).map_err(|error| unusable(&error))?;
-                check_claude(&services.library, &root, Some(&cwd), &path)
+        self.reading("transcript/check", Some(record.id), move || {
+            if let Some(kept) = in_place_of_lost(&services, &entry, &id).map_err(|error| unusable(&error))? {
+                return check_kept(&entry, &id, &kept);
             }
-            Format::Codex => check_rollout(&root, &id),
+            match format {
+                Format::Claude => {
+                    let path = copies::find(&services.library, &root, &cwd, &id)
+                        .map_err(|error| unusable(&error))?;
+                    check_claude(&services.library, &root, Some(&cwd), &path)
+                }
+                Format::Codex => check_rollout(&root, &id),
+            }
         })
         .await
     }
@@ -246,7 +252,13 @@ impl Registry {
             _ => None,
         };
         self.reading("transcript/check", None, move || {
-            let held = find(&entries, &id)?;
+            let held = match find(&entries, &id) {
+                Ok(held) => held,
+                Err(error @ ConversationError::NotFound { .. }) => {
+                    return check_lost(&services, &entries, &id)?.ok_or(error);
+                }
+                Err(error) => return Err(error),
+            };
             match (held.format, held.paths.as_slice()) {
                 (Format::Codex, _) => check_rollout(&held.root, &held.id),
                 // It need not be read twice.
@@ -446,6 +458,27 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
             what: problems.join("; "),
         }
     })
+}
+
+/// What is wrong with what is kept of a session that none of these agents has; none where nothing is kept. Blocks.
+fn check_lost(
+    services: &Services,
+    entries: &[Arc<AgentEntry>],
+    id: &UpstreamId,
+) -> Result<Option<CheckAnswer>, ConversationError> {
+    let mut found = Vec::new();
+    for entry in entries {
+        let kept = in_place_of_lost(services, entry, id).map_err(|error| unusable(&error))?;
+        found.extend(kept.map(|kept| (entry, kept)));
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [(entry, kept)] => check_kept(entry, id, kept).map(Some),
+        several => Err(ConversationError::AmbiguousAgents {
+            name: id.to_string(),
+            agents: several.iter().map(|(entry, _)| entry.name.clone()).collect(),
+        }),
+    }
 }
 
 /// The folder that a transcript says it ran in.

@@ -130,6 +130,10 @@ impl Registry {
             }
             self.keep_one(&session, depth);
         }
+        if is_look && let Err(error) = self.services.keeper.archive.sweep_unpacked() {
+            let error = chain_text(&error);
+            tracing::warn!(error, "what was unpacked to be read could not be removed");
+        }
         if is_look
             && self
                 .last_pass()

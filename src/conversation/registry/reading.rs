@@ -7,7 +7,7 @@ use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
-use super::super::history::{History, Part};
+use super::super::history::{History, Part, Reach};
 use super::super::services::Services;
 use super::Registry;
 use crate::transcript::checkpoint::CheckpointRef;
@@ -99,7 +99,7 @@ fn history(services: &Services, id: ConversationId) -> Result<History, Conversat
         .store
         .lineage_all(id)
         .map_err(|error| store_error(&error))?;
-    History::of_conversation(services, &record, &lineage)
+    History::to_show(services, &record, &lineage)
 }
 
 fn one(
@@ -132,5 +132,5 @@ fn one(
     {
         return current.turn(id, Some(step), None);
     }
-    History::of_place(services, id, &place)?.turn(id, None, step)
+    History::of_place(services, id, &place, Reach::Kept)?.turn(id, None, step)
 }

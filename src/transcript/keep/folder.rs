@@ -134,6 +134,11 @@ impl Folder {
         Ok(())
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Each copy, with what it costs.
     pub(super) fn held(&self) -> Vec<HeldFile> {
         let copies = self.list.files.values().flatten();
@@ -254,6 +259,22 @@ impl Folder {
             }
         }
         Ok(best)
+    }
+
+    /// In what state the copies are: it is another one as soon as anything else would be read from them.
+    pub(super) fn state(&self) -> String {
+        let copies = self
+            .list
+            .files
+            .iter()
+            .flat_map(|(name, copies)| copies.iter().map(move |copy| (name, copy)));
+        let told = copies.map(|(name, copy)| {
+            let stamp = Stamp::of(&self.path.join(&copy.file))
+                .ok()
+                .filter(|_| copy.is_link());
+            format!("{name} {} {} {} {stamp:?}", copy.file, copy.bytes, copy.sha256)
+        });
+        told.collect::<Vec<_>>().join("\n")
     }
 
     /// The text of a copy.

@@ -89,8 +89,7 @@ impl Archive {
                 kept_bytes = with_it;
                 continue;
             }
-            let _held = self.lock(&seen.key);
-            self.remove_folder(&seen.place)?;
+            self.remove_folder(&seen.place, &seen.key)?;
             pruned.sessions += 1;
             pruned.bytes += seen.bytes;
         }

@@ -19,6 +19,7 @@ use crate::transcript::copy::{fill_temporary, missing_folders, settle};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
 use crate::transcript::locate::{is_absence, located, own_folder};
+use crate::transcript::meter::Metered;
 use crate::transcript::parts::is_lines;
 use crate::transcript::record::line_text;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
@@ -62,37 +63,7 @@ impl Archive {
         if holds_all(&folder, &transcript, &there, relocation)? {
             return Ok(Vec::new());
         }
-        let target = match cwd {
-            Some(cwd) => own_folder(&key.root, cwd),
-            None => key.root.join(inside_folder(folder.place(), &place)?),
-        };
-        let mut restored = Vec::new();
-        let mut put = |name: &str, path: PathBuf| -> Result<(), TranscriptError> {
-            let target = Target {
-                path: &path,
-                root: &key.root,
-                relocation,
-            };
-            let placed = |bytes| {
-                if name == transcript {
-                    placing(&key.upstream_id, bytes);
-                }
-            };
-            if write(&folder, name, &target, placed)? {
-                restored.push(path);
-            }
-            Ok(())
-        };
-        for (name, path) in named_places(&folder, &transcript, key)? {
-            if path != target.join(&name) {
-                put(&name, path)?;
-            }
-        }
-        let others = folder.names().filter(|name| *name != transcript);
-        for name in others.chain([transcript.as_str()]) {
-            put(name, target.join(inside(name, &place)?))?;
-        }
-        Ok(restored)
+        put_claude(&folder, &transcript, key, &key.root, cwd, relocation, placing)
     }
 
     /// Where the copy of a transcript is from that would be restored; none where none is kept.
@@ -165,12 +136,12 @@ impl Archive {
             let place = self.place(key)?;
             let _held = self.lock(key);
             let (folder, name) = kept(&place, key)?;
-            let path = place_of(&key.root, inside(&name, &place)?);
-            let path = path.unwrap_or_else(|| key.root.join("sessions").join(&name));
+            let path = rollout_place(&key.root, inside(&name, &place)?);
             let target = Target {
                 path: &path,
                 root: &key.root,
                 relocation: &Relocation::default(),
+                is_reading: false,
             };
             if write(&folder, &name, &target, |bytes| placing(&key.upstream_id, bytes))? {
                 restored.push(path);
@@ -180,8 +151,69 @@ impl Archive {
     }
 }
 
+/// Puts the kept files of a session of Claude below a root, the transcript behind everything that belongs to it.
+pub(super) fn put_claude(
+    folder: &Folder,
+    transcript: &str,
+    key: &Key,
+    root: &Path,
+    cwd: Option<&Path>,
+    relocation: &Relocation,
+    placing: Placing<'_>,
+) -> Result<Vec<PathBuf>, TranscriptError> {
+    let target = match cwd {
+        Some(cwd) => own_folder(root, cwd),
+        None => root.join(inside_folder(folder.place(), folder.path())?),
+    };
+    let mut restored = Vec::new();
+    let mut put = |name: &str, path: PathBuf| -> Result<(), TranscriptError> {
+        let target = Target {
+            path: &path,
+            root,
+            relocation,
+            is_reading: root != key.root,
+        };
+        let placed = |bytes| {
+            if name == transcript {
+                placing(&key.upstream_id, bytes);
+            }
+        };
+        if write(folder, name, &target, placed)? {
+            restored.push(path);
+        }
+        Ok(())
+    };
+    for (name, below) in named_places(folder, transcript, key)? {
+        let path = root.join("projects").join(below);
+        if path != target.join(&name) {
+            put(&name, path)?;
+        }
+    }
+    let others = folder.names().filter(|name| *name != transcript);
+    for name in others.chain([transcript]) {
+        put(name, target.join(inside(name, folder.path())?))?;
+    }
+    Ok(restored)
+}
+
+/// Where a rollout of this name goes below a root.
+pub(super) fn rollout_place(root: &Path, name: &Path) -> PathBuf {
+    place_of(root, name).unwrap_or_else(|| root.join("sessions").join(name))
+}
+
+/// Writes what is kept of a file as it is, for being read.
+pub(super) fn put_file(folder: &Folder, name: &str, path: &Path, root: &Path) -> Result<(), TranscriptError> {
+    let target = Target {
+        path,
+        root,
+        relocation: &Relocation::default(),
+        is_reading: true,
+    };
+    write(folder, name, &target, |_| {}).map(drop)
+}
+
 /// The folder of a session whose transcript is kept, and the transcript's name.
-fn kept(place: &Path, key: &Key) -> Result<(Folder, String), TranscriptError> {
+pub(super) fn kept(place: &Path, key: &Key) -> Result<(Folder, String), TranscriptError> {
     let nothing = || TranscriptError::NotFound {
         upstream_id: key.upstream_id.clone(),
         root: place.parent().unwrap_or(place).to_owned(),
@@ -192,7 +224,7 @@ fn kept(place: &Path, key: &Key) -> Result<(Folder, String), TranscriptError> {
 }
 
 /// A name from the list, which leads to nowhere else.
-fn inside<'a>(name: &'a str, place: &Path) -> Result<&'a Path, TranscriptError> {
+pub(super) fn inside<'a>(name: &'a str, place: &Path) -> Result<&'a Path, TranscriptError> {
     inside_folder(Path::new(name), place)
 }
 
@@ -241,7 +273,7 @@ fn holds_all(
 }
 
 /// A transcript's text, compressed or not.
-fn text_of(path: &Path) -> Result<Box<dyn Read>, TranscriptError> {
+pub(super) fn text_of(path: &Path) -> Result<Box<dyn Read>, TranscriptError> {
     let open = || -> io::Result<Box<dyn Read>> {
         let file = File::open(path)?;
         if path.extension().is_some_and(|extension| extension == "zst") {
@@ -280,7 +312,8 @@ fn first_cwd(text: impl Read) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The kept files with what tools gave, each with the places where the transcript's records name it.
+/// The kept files with what tools gave, each with the places where the transcript's records name it, below the folder of all
+/// sessions.
 fn named_places(
     folder: &Folder,
     transcript: &str,
@@ -304,13 +337,11 @@ fn named_places(
         for path in named.unwrap_or_default() {
             // Of any folder of sessions, and of none else.
             let below = Path::new(&path).strip_prefix(&projects).ok();
-            let is_there = below.is_some_and(|below| {
-                below
-                    .components()
-                    .all(|part| matches!(part, Component::Normal(_)))
-            });
-            let name = result_name(&path).filter(|name| results.contains(name) && is_there);
-            places.extend(name.map(|name| (name.to_owned(), PathBuf::from(&path))));
+            let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
+            let below = below.filter(|below| below.components().all(is_name));
+            let name = result_name(&path).filter(|name| results.contains(name));
+            let place = name.zip(below);
+            places.extend(place.map(|(name, below)| (name.to_owned(), below.to_owned())));
         }
     }
     Ok(places)
@@ -408,6 +439,8 @@ struct Target<'a> {
     path: &'a Path,
     root: &'a Path,
     relocation: &'a Relocation,
+    /// Whether it is only wanted for being read, and not any more when whoever reads has left.
+    is_reading: bool,
 }
 
 /// Writes what is kept of a file where there is none of its name. Tells whether it did; `placing` how many bytes it has, before
@@ -448,8 +481,12 @@ fn write(
         false => &nothing,
     };
     let (temporary, written) = fill_temporary(&temporary, |writer: &mut dyn Write| {
-        let poured = pour(folder.text(copy)?, bytes, relocation, writer)
-            .map_err(TranscriptError::io("restore", path))?;
+        let text = folder.text(copy)?;
+        let text = match target.is_reading {
+            true => Box::new(Metered::new(text, bytes)),
+            false => text,
+        };
+        let poured = pour(text, bytes, relocation, writer).map_err(TranscriptError::io("restore", path))?;
         if !copy.is_link() && poured.source.0 != copy.sha256 {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the kept copy is damaged");
             return Err(TranscriptError::io("restore", path)(error));

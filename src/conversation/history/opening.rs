@@ -1,0 +1,210 @@
+//! Opening the transcripts of a history: where the agent has them or, for those who only read, what is kept of them.
+
+use std::path::Path;
+
+use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::link::{Link, Relation};
+use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
+
+use super::{History, Reach, Session, unreadable};
+use crate::chain::{HistorySource, LinkOrigin};
+use crate::conversation::disk;
+use crate::conversation::error::ConversationError;
+use crate::conversation::keeping;
+use crate::conversation::services::{Services, chain_text};
+use crate::transcript::TranscriptError;
+use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::keep::Unpacked;
+use crate::transcript::locate::locate;
+use crate::transcript::opened::{Loss, Opened};
+use crate::transcript::shelf::Format;
+
+impl History {
+    /// The history that ends with a place, in its own transcript, wherever that is.
+    ///
+    /// # Errors
+    /// [`ConversationError::CheckpointNotFound`], [`ConversationError::TranscriptDamaged`] when what may hold it cannot be
+    /// read, and [`ConversationError::Unsupported`] as above.
+    pub(in crate::conversation) fn of_place(
+        services: &Services,
+        id: &CheckpointId,
+        place: &CheckpointRef,
+        reach: Reach,
+    ) -> Result<Self, ConversationError> {
+        let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
+        let agent = AgentName::new(place.agent.as_str());
+        let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
+        let (root, format) = entry.listed_transcripts().ok_or_else(|| unreadable(&agent))?;
+        let upstream_id = UpstreamId::new(place.upstream_id.as_str());
+        // What cannot be read may hold it: that is another answer than that there is none.
+        let mut failure = None;
+        let mut told = |opened: Result<Opened, TranscriptError>| {
+            let error = match opened {
+                Ok(opened) => return Some(opened),
+                Err(error) => error,
+            };
+            if !disk::is_absence(&error) {
+                failure = Some(ConversationError::TranscriptDamaged(chain_text(&error)));
+            }
+            None
+        };
+        let mut open_in = |root: &Path| match format {
+            Format::Claude => match locate(root, &place.upstream_id, None) {
+                Ok(found) => found
+                    .iter()
+                    .find_map(|path| told(Opened::claude(&services.library, path, Some(&place.record_uuid)))),
+                Err(error) => told(Err(error)),
+            },
+            Format::Codex => {
+                let until = Some((place.upstream_id.as_str(), place.record_uuid.as_str()));
+                told(Opened::codex(&services.library, root, &place.upstream_id, until))
+            }
+        };
+        let mut opened = open_in(root);
+        let mut kept = None;
+        if reach == Reach::Kept && opened.as_ref().is_none_or(begins_elsewhere) {
+            kept = keeping::in_place_of_lost(services, entry, &upstream_id)
+                .map_err(|error| ConversationError::TranscriptDamaged(unread(&error)))?;
+            if let Some(kept) = &kept {
+                opened = open_in(kept.root());
+            }
+        }
+        let opened = opened.ok_or_else(|| failure.unwrap_or_else(not_found))?;
+        let mut history = Self::default();
+        history.push(Session {
+            agent,
+            upstream_id,
+            open: opened,
+            turns_before: 0,
+            messages_before: 0,
+            copied: None,
+            kept,
+        });
+        Ok(history)
+    }
+
+    /// The sessions that are told from what is kept of them.
+    pub(in crate::conversation) fn kept(&self) -> Vec<UpstreamId> {
+        let mut kept: Vec<UpstreamId> = Vec::new();
+        let unpacked = self.sessions.iter().filter_map(|session| session.kept.as_ref());
+        for id in unpacked.flat_map(Unpacked::sessions) {
+            if !kept.iter().any(|known| known.as_str() == id) {
+                kept.push(UpstreamId::new(id.as_str()));
+            }
+        }
+        kept
+    }
+}
+
+pub(super) fn open_source(
+    services: &Services,
+    origin: Option<LinkOrigin>,
+    source: &HistorySource,
+    reach: Reach,
+) -> Result<Session, HistoryGap> {
+    let id = &source.upstream_id;
+    let gap = |kind, detail: String| HistoryGap {
+        upstream_id: id.clone(),
+        kind,
+        detail,
+    };
+    let Some(origin) = origin else {
+        return Err(gap(
+            GapKind::Missing,
+            "nothing is known of this session".to_owned(),
+        ));
+    };
+    let agents = services.catalog.get(&origin.agent);
+    let Some((entry, (root, format))) = agents.and_then(|entry| Some((entry, entry.listed_transcripts()?)))
+    else {
+        return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
+    };
+    let until = source.until.as_ref();
+    let open_in = |root: &Path| match format {
+        Format::Claude => disk::find(&services.library, root, &origin.cwd, id).and_then(|path| {
+            let until = until.and_then(disk::record_uuid);
+            Opened::claude(&services.library, &path, until.as_deref())
+        }),
+        Format::Codex => {
+            let until = until.and_then(|until| until.as_str().parse::<CheckpointRef>().ok());
+            let place = until.as_ref();
+            let place = place.map(|place| (place.upstream_id.as_str(), place.record_uuid.as_str()));
+            Opened::codex(&services.library, root, id.as_str(), place)
+        }
+    };
+    let mut opened = open_in(root);
+    let kept = match is_lost(&opened) && reach == Reach::Kept {
+        true => keeping::in_place_of_lost(services, entry, id)
+            .map_err(|error| gap(GapKind::Unreadable, unread(&error)))?,
+        false => None,
+    };
+    if let Some(kept) = &kept {
+        opened = open_in(kept.root());
+    }
+    let open = opened.map_err(|error| {
+        let kind = match error {
+            TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
+            _ => GapKind::Unreadable,
+        };
+        gap(kind, chain_text(&error))
+    })?;
+    Ok(Session {
+        copied: copied(&origin, &open),
+        agent: origin.agent,
+        upstream_id: id.clone(),
+        open,
+        turns_before: 0,
+        messages_before: 0,
+        kept,
+    })
+}
+
+/// Whether a transcript, or one in which it begins, is not there.
+fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
+    match opened {
+        Ok(open) => begins_elsewhere(open),
+        Err(error) => disk::is_absence(error),
+    }
+}
+
+fn begins_elsewhere(open: &Opened) -> bool {
+    let losses = open.losses();
+    losses.iter().any(|loss| matches!(loss, Loss::Source { .. }))
+}
+
+fn unread(error: &TranscriptError) -> String {
+    format!(
+        "the agent's transcript is gone, and what is kept of it cannot be read: {}",
+        chain_text(error)
+    )
+}
+
+/// Whether the file of a head has to be looked at for turns that it lacks: not where all that ran on it stands there with
+/// more than a prompt. Of a damaged one that is told, and with it what it lacks.
+pub(super) fn may_lack(session: &Session, head: &Link) -> bool {
+    let open = &session.open;
+    let losses = open.losses();
+    let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
+    let last = open.turns().checked_sub(1).map(|last| open.turn(last).len());
+    let ran = head.turns.saturating_add(head.carried_turns);
+    let is_whole =
+        open.turns() as u64 >= ran && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
+    // A copy may be older than what ran, which its turns alone need not show.
+    !is_damaged && (!is_whole || session.kept.is_some())
+}
+
+/// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
+fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
+    // A fork by reference has no copies.
+    let Opened::Claude(open) = open else { return None };
+    let carries = origin.relation == Relation::Carries;
+    let source = origin.from_upstream_id.clone().filter(|_| carries)?;
+    let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
+    let last_turn = open.book.find(&last).and_then(|last| open.book.turn_of(last));
+    let turns = match last_turn {
+        Some(turn) => turn + 1,
+        // Somebody went back behind it: what was copied stands before it in the file, and what is new behind it.
+        None => open.book.turns_begun_by(&last)?,
+    };
+    Some((source, turns))
+}

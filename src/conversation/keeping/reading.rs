@@ -1,0 +1,51 @@
+//! Sessions whose transcripts are gone, for those who only read them: what is kept of them, with nothing put back.
+
+use bridge_protocol::UpstreamId;
+
+use super::{key, relocation};
+use crate::agent::catalog::AgentEntry;
+use crate::conversation::disk;
+use crate::conversation::services::Services;
+use crate::transcript::keep::Unpacked;
+use crate::transcript::locate::locate;
+use crate::transcript::shelf::Format;
+use crate::transcript::{TranscriptError, rollouts};
+
+/// What is kept of a session whose transcript is gone, or that of one in which it begins; none where its agent has it or may
+/// have it, since nobody can look there, and where nothing is kept.
+///
+/// # Errors
+/// When what is kept cannot be read.
+pub(in crate::conversation) fn in_place_of_lost(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<Option<Unpacked>, TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(None);
+    };
+    let is_gone = match format {
+        Format::Claude => locate(root, id.as_str(), None).is_ok_and(|found| found.is_empty()),
+        Format::Codex => match rollouts::files_of(root, id.as_str()) {
+            Ok((_, missing)) => missing.is_some(),
+            Err(error) => disk::is_absence(&error),
+        },
+    };
+    if !is_gone {
+        return Ok(None);
+    }
+    let archive = &services.keeper.archive;
+    let key = key(root, id);
+    let unpacked = match format {
+        Format::Claude => {
+            let relocation = relocation(services, entry, &key, id)?;
+            archive.unpack_claude(&key, &relocation)
+        }
+        Format::Codex => archive.unpack_codex(&key),
+    };
+    match unpacked {
+        Ok(unpacked) => Ok(Some(unpacked)),
+        Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,350 @@
+//! Conversations whose transcripts their agent has deleted, read from what is kept of them: nothing is put back for that.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::LinkReason;
+use serde_json::{Value, json};
+
+use crate::carrying::{bundle, files_below, import};
+use crate::codex::{DEEP_ID, ROOT_ID, rollout, write};
+use crate::codex_rollouts::{self, adopt, said};
+use crate::home::Home;
+use crate::keeping::{keep, lose, once_kept};
+use crate::support::{App, refused};
+
+/// What there is to read of a conversation, by the ways in which it is read.
+async fn read(app: &App, home: &Home, id: ConversationId) -> Vec<(&'static str, Value)> {
+    let by_id = json!({"conversationId": id});
+    let place = app.checkpoints(id).await[0].id.clone();
+    let file = home.path().join("said.json");
+    let told = json!({"conversationId": id, "path": file});
+    let calls = [
+        ("conversation/history", by_id.clone()),
+        ("conversation/checkpoints", by_id.clone()),
+        ("checkpoint/get", json!({"checkpointId": place})),
+        ("conversation/export", by_id.clone()),
+        ("conversation/export", told),
+        ("transcript/check", by_id),
+    ];
+    let mut read = Vec::new();
+    for (method, params) in calls {
+        let answer = app.call(method, params).await;
+        let mut answer = answer.unwrap_or_else(|error| panic!("{method}: {error:?}"));
+        // They tell when they were made.
+        if method == "conversation/export" {
+            answer = json!({"messages": answer["messages"], "turns": answer["turns"], "kept": answer["kept"], "gaps": answer["gaps"]});
+        }
+        read.push((method, answer));
+    }
+    let mut written: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    written["exportedAt"].take();
+    read.push((
+        "file",
+        json!({"messages": written["messages"], "kept": written["kept"]}),
+    ));
+    fs::remove_file(&file).unwrap();
+    read
+}
+
+/// The same, with the sessions that were told from kept copies taken out: those of each answer.
+fn without_kept(read: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<(&'static str, Value)>) {
+    let mut kept = Vec::new();
+    let rest = read.into_iter().map(|(method, mut answer)| {
+        let own = answer.as_object_mut().unwrap().remove("kept");
+        kept.push(own.unwrap_or(Value::Null));
+        (method, answer)
+    });
+    let rest = rest.collect();
+    (kept, rest)
+}
+
+/// All of it, from a link and from a compressed copy, and over a chain of sessions.
+#[tokio::test]
+async fn what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app
+        .begun(&home.project(), &["one", "[[tool read {\"a\":1}]] two"])
+        .await;
+    app.fork(id, true).await.unwrap();
+    app.send(id, "three").await;
+    let head = app.get(id).await.head.unwrap();
+    once_kept(&app, |total| total.sessions == 2).await;
+    let (none, before) = without_kept(read(&app, &home, id).await);
+    assert!(none.iter().all(Value::is_null), "{none:?}");
+    for is_packed in [false, true] {
+        if is_packed {
+            app.close(id).await;
+            keep(&app, json!({"conversationId": id})).await.unwrap();
+            assert!(once_kept(&app, |_| true).await.bytes > 0);
+        }
+        let projects = home.data().join("loopback/projects");
+        let aside = home.path().join("aside");
+        fs::rename(&projects, &aside).unwrap();
+        for _ in 0..2 {
+            let (kept, told) = without_kept(read(&app, &home, id).await);
+            assert_eq!(told, before, "packed: {is_packed}");
+            assert!(kept.iter().all(|kept| *kept == json!([head])), "{kept:?}");
+        }
+        assert!(
+            !projects.exists(),
+            "nothing is written where the agent has its own"
+        );
+        fs::rename(&aside, &projects).unwrap();
+    }
+    // What is there is read, and not what is kept.
+    let (none, told) = without_kept(read(&app, &home, id).await);
+    assert!(none.iter().all(Value::is_null), "{none:?}");
+    assert_eq!(told, before);
+}
+
+/// A bundle of it is as good as one that was made before, and the conversation goes on from it elsewhere.
+#[tokio::test]
+async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
+    let (there, here) = (Home::new(), Home::new());
+    let daemon = there.start();
+    let app = daemon.app().await;
+    let id = app.begun(&there.project(), &["one", "two"]).await;
+    let head = app.get(id).await.head.unwrap();
+    let transcript = there.transcript_of(&app, id).await;
+    let beside = transcript.with_extension("").join("tool-results/r.txt");
+    fs::create_dir_all(beside.parent().unwrap()).unwrap();
+    fs::write(&beside, "a long result").unwrap();
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    lose(&there);
+    let answer = bundle(&app, id).await;
+    assert_eq!((answer.get("missing"), &answer["kept"]), (None, &json!([head])));
+    let other = here.start();
+    let elsewhere = other.app().await;
+    let params = json!({"path": answer["path"], "cwd": here.project()});
+    let made = import(&elsewhere, params).await.unwrap();
+    assert_eq!(elsewhere.remembered(made.id).await, ["one", "two"]);
+    let arrived = here.transcript_of(&elsewhere, made.id).await;
+    let arrived = arrived.with_extension("").join("tool-results/r.txt");
+    assert_eq!(fs::read_to_string(arrived).unwrap(), "a long result");
+}
+
+/// What a copy lacks of the turns that ran is told as for a file.
+#[tokio::test]
+async fn what_the_copy_lacks_is_told() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
+    lose(&home);
+    let by_id = json!({"conversationId": id});
+    let history = app.call("conversation/history", by_id.clone()).await.unwrap();
+    assert_eq!(history["messages"].as_array().unwrap().len(), 2);
+    assert_eq!(history["gaps"][0]["kind"], "behind");
+    let detail = history["gaps"][0]["detail"].as_str().unwrap();
+    assert!(detail.starts_with("1 of the 2 turns"), "{detail}");
+    assert!(detail.ends_with("later than its kept copy, or lost"), "{detail}");
+    let exported = bundle(&app, id).await;
+    assert_eq!(exported["missing"][0]["detail"], history["gaps"][0]["detail"]);
+    // Where nothing is kept the transcript is missing, as before.
+    fs::remove_dir_all(home.data().join("kept")).unwrap();
+    let history = app.call("conversation/history", by_id.clone()).await.unwrap();
+    assert_eq!(history["gaps"][0]["kind"], "missing");
+    refused(
+        app.call("transcript/check", by_id).await,
+        ErrorKind::NotFound,
+        "there is no transcript",
+    );
+}
+
+/// A copy that was damaged is told as what it is, and not as if nothing had been kept.
+#[tokio::test]
+async fn a_copy_that_cannot_be_read_is_told() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    app.close(id).await;
+    let kept = keep(&app, json!({"conversationId": id})).await.unwrap().kept;
+    let copy = Path::new(&kept[0].path);
+    let mut bytes = fs::read(copy).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(copy, bytes).unwrap();
+    lose(&home);
+    let by_id = json!({"conversationId": id});
+    let history = app.call("conversation/history", by_id.clone()).await.unwrap();
+    assert_eq!(history["gaps"][0]["kind"], "unreadable", "{history}");
+    let detail = history["gaps"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("what is kept of it cannot be read"), "{detail}");
+    let checked = app.call("transcript/check", by_id).await;
+    refused(checked, ErrorKind::TranscriptDamaged, "");
+}
+
+/// The checkpoints are those that a fork and an edit take, which put it back.
+#[tokio::test]
+async fn places_in_what_is_gone_can_be_branched_at() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    lose(&home);
+    let places = app.checkpoints(id).await;
+    let steps: Vec<u64> = places.iter().map(|place| place.step).collect();
+    assert_eq!(steps, [1, 2, 3]);
+    let params = json!({"conversationId": id, "at": places[1].id});
+    let fork = app.call("conversation/fork", params).await.unwrap();
+    let fork = serde_json::from_value(fork["conversation"]["id"].clone()).unwrap();
+    assert_eq!(app.remembered(fork).await, ["one", "two"]);
+}
+
+/// A repair puts it back first, since its copy lies beside it.
+#[tokio::test]
+async fn what_is_gone_is_repaired() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let head = app.get(id).await.head.unwrap();
+    app.close(id).await;
+    let path = home.transcript_of(&app, id).await;
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}no record\n")).unwrap();
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    lose(&home);
+    let check = |params: Value| app.call("transcript/check", params);
+    for by in [json!({"conversationId": id}), json!({"upstreamId": head})] {
+        let found = check(by).await.unwrap();
+        assert_eq!(found["findings"][0]["kind"], "garbageLine", "{found}");
+        assert_eq!(found["kept"], json!([head]));
+    }
+    assert!(!path.exists());
+    let repaired = check(json!({"conversationId": id, "repair": true}))
+        .await
+        .unwrap();
+    let repaired: CheckAnswer = serde_json::from_value(repaired).unwrap();
+    let chain = app.chain(id).await;
+    assert_eq!(chain.last().unwrap().reason, LinkReason::Rebuilt);
+    assert_eq!(
+        Some(&chain.last().unwrap().upstream_id),
+        repaired.repaired.as_ref()
+    );
+    assert!(path.exists(), "the copy lies beside its source");
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
+/// What lies beside a transcript is kept with it, and is not said to be missing.
+#[tokio::test]
+async fn a_check_finds_what_is_kept_beside_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one [[tool read {\"a\":1}]]"]).await;
+    app.close(id).await;
+    let path = home.transcript_of(&app, id).await;
+    let beside = path.with_extension("");
+    let named = beside.join("tool-results/long.txt");
+    let gone = beside.join("tool-results/gone.txt");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| {
+        let mut record: Value = serde_json::from_str(line).unwrap();
+        if record["message"]["content"][0]["type"] == "tool_result" {
+            let said = |path: &Path| {
+                json!({"type": "tool_result", "tool_use_id": record["message"]["content"][0]["tool_use_id"],
+                    "content": format!("<persisted-output>\nFull output saved to: {}\n\nPreview", path.display())})
+            };
+            record["message"]["content"] = json!([said(&named), said(&gone)]);
+            record["toolUseResult"] = json!({"agentId": "x1"});
+        }
+        format!("{record}\n")
+    });
+    let text: String = lines.collect();
+    fs::write(&path, text).unwrap();
+    write(&named, "long");
+    write(&beside.join("subagents/agent-x1.jsonl"), "{}\n");
+    let check = || async {
+        let answer = app.call("transcript/check", json!({"conversationId": id})).await;
+        answer.unwrap()["findings"].clone()
+    };
+    let before = check().await;
+    assert_eq!(before.as_array().unwrap().len(), 1, "{before}");
+    assert!(before[0]["detail"].as_str().unwrap().contains("gone.txt"));
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    lose(&home);
+    assert_eq!(check().await, before);
+}
+
+/// A fork of Codex begins in the files of others: what Codex has of them is read there, the rest from copies.
+#[tokio::test]
+async fn a_rollout_that_is_gone_is_read_with_those_in_which_it_begins() {
+    let home = codex_rollouts::home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let deep = adopt(&app, &home, DEEP_ID).await;
+    let whole = codex_rollouts::history(&app, &deep).await;
+    assert_eq!(said(&whole).len(), 6);
+    keep(&app, json!({"conversationId": deep["id"]})).await.unwrap();
+    let (root, own) = (rollout(&home, ROOT_ID), rollout(&home, DEEP_ID));
+    let texts = [fs::read(&root).unwrap(), fs::read(&own).unwrap()];
+    for lost in [vec![&own], vec![&root], vec![&own, &root]] {
+        lost.iter().for_each(|path| fs::remove_file(path).unwrap());
+        let mut told = codex_rollouts::history(&app, &deep).await;
+        let kept = told.as_object_mut().unwrap().remove("kept").unwrap();
+        assert_eq!(kept.as_array().unwrap().len(), lost.len(), "{kept}");
+        assert_eq!(told, whole, "{lost:?}");
+        let checked = app
+            .call("transcript/check", json!({"conversationId": deep["id"]}))
+            .await
+            .unwrap();
+        assert_eq!(checked["findings"], json!([]), "{lost:?}");
+        let id = serde_json::from_value(deep["id"].clone()).unwrap();
+        let exported = bundle(&app, id).await;
+        assert_eq!(exported.get("missing"), None, "{exported}");
+        assert!(lost.iter().all(|path| !path.exists()));
+        write(&root, &texts[0]);
+        write(&own, &texts[1]);
+    }
+}
+
+/// What is unpacked goes with what is kept, and none of it outlives its daemon.
+#[tokio::test]
+async fn what_is_unpacked_does_not_stay() {
+    let home = Home::new();
+    let unpacked = home.data().join("kept/unpacked");
+    let texts = || match unpacked.exists() {
+        true => files_below(&unpacked).len(),
+        false => 0,
+    };
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let other = app.begun(&home.project(), &["two"]).await;
+    app.close(id).await;
+    app.close(other).await;
+    once_kept(&app, |total| total.sessions == 2 && total.bytes > 0).await;
+    lose(&home);
+    assert_eq!(
+        (app.messages(id).await.len(), app.messages(other).await.len()),
+        (2, 2)
+    );
+    assert_eq!(texts(), 2);
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    app.call("conversation/delete", delete).await.unwrap();
+    assert_eq!(texts(), 1);
+    daemon.kill();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    crate::support::within(async {
+        while texts() > 0 {
+            app.get(other).await;
+        }
+    })
+    .await;
+    assert_eq!(app.messages(other).await.len(), 2);
+}
