@@ -427,6 +427,10 @@ pub struct MoveAnswer {
     /// What lies with the files and is not taken along, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// The sessions that have no transcript any more and of which a copy is kept: it is put back in the new folder as soon as it is
+    /// needed, as by the next prompt. Absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
 }
 
 /// One thing that goes to another place.

@@ -45,7 +45,7 @@ use crate::link::Fidelity;
 use crate::openrpc::Methods;
 use crate::openrpc::OpenRpcDocument;
 use crate::raw::{PromptContent, RawJson};
-use crate::transcript::{TranscriptPage, TreeMoveAnswer};
+use crate::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
 use crate::turn::TurnResult;
 
 #[cfg(feature = "schema")]
@@ -516,6 +516,11 @@ methods! {
             #[argument(rename = "undoId")] undo_id: String,
             #[argument(rename = "requestId")] request_id: Option<String>,
         ) -> RpcResult<TreeMoveAnswer>;
+
+        /// The moves of folders that were done and not taken back, as long as they can be. Whether one can is only said when that is
+        /// tried: its files may have gone further since. That of a single conversation is taken back by `conversation/undo`.
+        #[method(name = "moves", param_kind = map)]
+        async fn moves(&self) -> RpcResult<TreeMoveList>;
     }
 }
 

@@ -84,4 +84,38 @@ pub struct TreeMoveAnswer {
     /// What is not taken along, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// The sessions that have no transcript any more and of which a copy is kept: it is put back in the new folder as soon as it is
+    /// needed, as by the next prompt. Absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<UpstreamId>,
+}
+
+/// A move of a folder that can be taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TreeMove {
+    /// What `transcript/undo` takes.
+    pub undo_id: String,
+    /// The folder that it was, as it was named.
+    pub from: String,
+    /// The folder that it went to.
+    pub to: String,
+    /// When that was done.
+    pub at: Timestamp,
+    /// Until when it can be taken back.
+    pub until: Timestamp,
+    /// How many files were moved.
+    pub moved: u64,
+    /// How many conversations went along.
+    pub conversations: u64,
+}
+
+/// The answer of `transcript/moves`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TreeMoveList {
+    /// Newest first.
+    pub moves: Vec<TreeMove>,
 }

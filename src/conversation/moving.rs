@@ -10,9 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
 use bridge_protocol::link::LineageReason;
+use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -21,6 +21,7 @@ use super::climbing::store_error;
 use super::destination::Destination;
 use super::disk;
 use super::error::ConversationError;
+use super::keeping;
 use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::trees::{State, TreeMove};
@@ -73,6 +74,8 @@ enum Subject {
 struct Plan {
     steps: Vec<Step>,
     left_out: Vec<String>,
+    /// The sessions that have no transcript to be moved, and of which one is kept.
+    kept: Vec<UpstreamId>,
 }
 
 /// What a move to this folder would do; nothing is changed. Blocks.
@@ -273,8 +276,18 @@ fn plan(
         }
         let transcript = match disk::find(&services.library, root, &link.cwd, &link.upstream_id) {
             Ok(transcript) => transcript,
-            // Never written, or gone: there is nothing to move.
-            Err(error) if disk::is_absence(&error) => continue,
+            // There is nothing to move. What is kept is put back in the folder that the session has by then.
+            Err(error) if disk::is_absence(&error) => {
+                let id = &link.upstream_id;
+                if keeping::is_kept(services, root, id) {
+                    plan.kept.push(id.clone());
+                } else if link.written {
+                    plan.left_out.push(format!(
+                        "the session {id} has no transcript any more, and none is kept"
+                    ));
+                }
+                continue;
+            }
             Err(error) => return Err(move_error(error)),
         };
         let (target, folders) = match destination {
@@ -347,6 +360,7 @@ fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> M
         plan: told,
         moved: plan.steps.len() as u64,
         left_out: plan.left_out,
+        kept: plan.kept,
     }
 }
 

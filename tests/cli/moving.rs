@@ -28,6 +28,15 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
     let told = text(&moved.stderr);
     let undo = told.split("sessionctl mv --undo ").nth(1).unwrap();
     let undo = undo.split_whitespace().next().unwrap();
+    let listed = home.said(&["mv", "--list"]);
+    assert!(listed.starts_with(undo), "{listed}");
+    let folders = format!("{} -> {into}", old.display());
+    assert!(
+        listed.contains("1 conversation, 1 file") && listed.contains(&folders),
+        "{listed}"
+    );
+    let told: Value = serde_json::from_str(&home.said(&["mv", "--list", "--json"])).unwrap();
+    assert_eq!(told["moves"][0]["undoId"], undo);
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], into);
     assert!(home.said(&["mv", &typed, &into]).starts_with("nothing ran in "));
@@ -40,6 +49,28 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
     assert_eq!((&undone["moved"], undone.get("undoId")), (&1.into(), None));
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], old.to_str().unwrap());
+    let none = home.run(&["mv", "--list"]);
+    assert!(none.stdout.is_empty() && text(&none.stderr).contains("no move of a folder"));
+}
+
+#[test]
+fn a_session_without_a_transcript_is_said_to_come_later() {
+    let home = Home::new();
+    let (old, new) = (home.path().join("old"), home.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    fs::create_dir(&new).unwrap();
+    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["keep", &id]);
+    home.said(&["close", &id]);
+    fs::remove_dir_all(home.path().join("data/loopback/projects")).unwrap();
+    let moved = home.run(&["mv", &id, new.to_str().unwrap()]);
+    assert_eq!(text(&moved.stdout).trim_end(), "moved with 0 files");
+    let told = text(&moved.stderr);
+    assert!(
+        told.contains("the next prompt puts what is kept of it into the new folder"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -74,6 +105,7 @@ fn what_cannot_be_meant_says_what_to_do() {
             "sessionctl mv OLD NEW --settings",
         ),
         (vec!["mv", "--undo", "x", &id], 2, "--undo"),
+        (vec!["mv", "--list", &id], 2, "--list"),
         (vec!["mv", "./none", "./nowhere"], 1, "nowhere"),
         (vec!["mv", &id, "./nowhere"], 1, "the folder to go to must exist"),
         (vec!["mv", "old", &folder], 4, "sessionctl mv ./old NEW"),

@@ -65,6 +65,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod many_moves;
 mod moved_trees;
 mod moving;
 mod outside;

@@ -79,14 +79,15 @@ pub(in crate::cli) struct Edit {
     sessionctl mv 5d0c2a ~/src/renamed --dry-run\n  \
     sessionctl mv 5d0c2a ~/src/renamed\n  \
     mv ~/src/old ~/src/new && sessionctl mv ~/src/old ~/src/new --settings\n  \
+    sessionctl mv --list\n  \
     sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
 pub(in crate::cli) struct Mv {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder; or with a slash in it the
     /// path that a folder had, for everything that ran there or below, also without sessionctl
-    #[arg(value_name = "CONV|OLD", required_unless_present = "undo")]
+    #[arg(value_name = "CONV|OLD", required_unless_present_any = ["undo", "list"])]
     pub(in crate::cli) what: Option<String>,
     /// The folder that it goes to, which must exist
-    #[arg(value_name = "NEW", required_unless_present = "undo")]
+    #[arg(value_name = "NEW", required_unless_present_any = ["undo", "list"])]
     pub(in crate::cli) folder: Option<PathBuf>,
     /// Only tell what would be moved
     #[arg(long)]
@@ -97,4 +98,7 @@ pub(in crate::cli) struct Mv {
     /// Take a move of a folder back, by the id that it told
     #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run", "settings"])]
     pub(in crate::cli) undo: Option<String>,
+    /// Tell the moves of folders that can still be taken back, newest first; that of one conversation is taken back by `undo`
+    #[arg(long, conflicts_with_all = ["what", "folder", "dry_run", "settings", "undo"])]
+    pub(in crate::cli) list: bool,
 }

@@ -2,21 +2,25 @@
 
 use std::path::Path;
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
 use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
-use bridge_protocol::transcript::TreeMoveAnswer;
+use bridge_protocol::transcript::{TreeMove, TreeMoveAnswer};
+use bridge_protocol::{ErrorKind, UpstreamId};
+use jiff::Timestamp;
 
 use super::{Context, conversation_ref, real_folder, text_of};
 use crate::cli::args::Mv;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::{ATTENTION, DIM, Look, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Moves, tells what would be moved, or takes a move back.
 pub(super) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome<Exit> {
+    if options.list {
+        return list(context).await;
+    }
     match (&options.undo, &options.what, &options.folder) {
         (Some(id), _, _) => undo(context, id).await,
         (None, Some(what), Some(folder)) if what.contains('/') => tree(context, what, folder, &options).await,
@@ -61,6 +65,7 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
         let look = context.output.note_look;
         context.output.note(&look.paint(DIM, &back))?;
     }
+    kept(context, &answer.kept)?;
     left_out(context, &answer.left_out)
 }
 
@@ -93,6 +98,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) ->
         let line = format!("sessionctl mv --undo {id} takes it back");
         context.output.note(&look.paint(DIM, &line))?;
     }
+    kept(context, &answer.kept)?;
     left_out(context, &answer.left_out)
 }
 
@@ -105,7 +111,41 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
         return Ok(Exit::Done);
     }
     told(context, &answer)?;
+    kept(context, &answer.kept)?;
     left_out(context, &answer.left_out)
+}
+
+/// Tells the moves that can be taken back: what each was, and how it is.
+async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let answer = daemon.moves().await?;
+    if context.output.json {
+        context.answer(&daemon, "transcript/moves")?;
+        return Ok(Exit::Done);
+    }
+    for one in &answer.moves {
+        for line in move_lines(one, context.output.look) {
+            context.output.line(&line)?;
+        }
+    }
+    if answer.moves.is_empty() {
+        context.output.note("no move of a folder can be taken back")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn move_lines(one: &TreeMove, look: Look) -> [String; 2] {
+    let day = |at: Timestamp| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+    let conversations = words::count(one.conversations, "conversation", "conversations");
+    let files = words::count(one.moved, "file", "files");
+    let first = format!(
+        "{}  {}  {conversations}, {files}",
+        one_line(&one.undo_id),
+        day(one.at)
+    );
+    let until = look.paint(DIM, &format!("(until {})", day(one.until)));
+    let folders = format!("    {} -> {}", one_line(&one.from), one_line(&one.to));
+    [first, format!("{folders}  {until}")]
 }
 
 /// The same, with what to do where the folder to go to is none.
@@ -131,6 +171,17 @@ fn told(context: &mut Context<'_>, answer: &TreeMoveAnswer) -> Outcome {
 fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {
     for planned in plan {
         context.output.line(&line(planned))?;
+    }
+    Ok(())
+}
+
+/// Says of which sessions there is no file to move any more, and what becomes of them.
+fn kept(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
+    for id in kept {
+        let session = words::short(id.as_str());
+        context.output.note(&format!(
+            "session {session} has no transcript any more: the next prompt puts what is kept of it into the new folder"
+        ))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 mod holding;
 mod planning;
 
+use std::cmp::Reverse;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::MovedKind;
-use bridge_protocol::transcript::TreeMoveAnswer;
+use bridge_protocol::transcript::{TreeMove as ToldMove, TreeMoveAnswer, TreeMoveList};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -126,6 +127,7 @@ impl Registry {
         Ok(TreeMoveAnswer {
             plan: planned.told,
             left_out: planned.left_out,
+            kept: planned.kept,
             ..TreeMoveAnswer::default()
         })
     }
@@ -154,6 +156,28 @@ impl Registry {
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         self.carry_trees(Wanted::Back(id), request).await
+    }
+
+    /// The moves of folders that were done and not taken back, as long as they can be, newest first.
+    ///
+    /// # Errors
+    /// When what is known of them cannot be read.
+    pub async fn tree_moves(&self) -> Result<TreeMoveList, ConversationError> {
+        let services = Arc::clone(&self.services);
+        let look = move || {
+            let known = TreeMove::all(&services.data)?.into_iter();
+            let mut moves: Vec<_> = known.filter_map(told_move).collect();
+            moves.sort_by_key(|one| Reverse(one.at));
+            Ok(TreeMoveList { moves })
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
+        looked
+            .map_err(|_| ConversationError::Lost)?
+            .map_err(|error: io::Error| {
+                ConversationError::StoreFailed(
+                    format!("what is known of moves cannot be read ({error})").into(),
+                )
+            })
     }
 
     async fn carry_trees(
@@ -281,6 +305,7 @@ impl Registry {
         let mut answer = TreeMoveAnswer {
             plan: std::mem::take(&mut planned.told),
             left_out: std::mem::take(&mut planned.left_out),
+            kept: std::mem::take(&mut planned.kept),
             ..TreeMoveAnswer::default()
         };
         if planned.parts.is_empty() && planned.rest.is_empty() {
@@ -515,6 +540,22 @@ fn of_conversation(id: ConversationId, error: ConversationError) -> Conversation
         ConversationError::Conflict(why) => ConversationError::Conflict(told(&why)),
         other => other,
     }
+}
+
+/// A move that can be taken back, as it is told; none of any other.
+fn told_move(known: TreeMove) -> Option<ToldMove> {
+    let is_done = known.state == State::Done && known.begun.undoes.is_none();
+    let at = known.noted_at().filter(|_| is_done && !is_old(&known))?;
+    let tree = known.begun.tree;
+    Some(ToldMove {
+        undo_id: known.id.to_string(),
+        from: tree.from.into_iter().next()?,
+        to: tree.to,
+        at: at.try_into().ok()?,
+        until: at.checked_add(KNOWN_FOR)?.try_into().ok()?,
+        moved: known.answer.map_or(0, |answer| answer.moved),
+        conversations: known.begun.parts.len() as u64,
+    })
 }
 
 fn is_old(known: &TreeMove) -> bool {

@@ -33,6 +33,7 @@ impl<R> Model<R> {
                 plan: Vec::new(),
                 moved: 0,
                 left_out: Vec::new(),
+                kept: Vec::new(),
             }));
             let changed = Changed::from(self.record.clone());
             self.touch(now);

@@ -3,7 +3,7 @@
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::keep::{KeepAnswer, RestoreAnswer};
 use bridge_protocol::rpc::{RpcResult, TranscriptRpcServer};
-use bridge_protocol::transcript::{TranscriptPage, TreeMoveAnswer};
+use bridge_protocol::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
 use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
 use jsonrpsee::core::async_trait;
 
@@ -149,6 +149,11 @@ impl TranscriptRpcServer for Handlers {
         let request = request("undoTree", request_id, &undo_id)?;
         let answer = self.daemon.registry.undo_tree(id, request).await;
         read(&answer.map_err(|error| wire(&error))?)
+    }
+
+    async fn moves(&self) -> RpcResult<TreeMoveList> {
+        let moves = self.daemon.registry.tree_moves().await;
+        moves.map_err(|error| wire(&error))
     }
 }
 

@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::AgentName;
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
+use bridge_protocol::{AgentName, UpstreamId};
 use uuid::Uuid;
 
 use super::super::super::climbing::{check_folder, store_error};
@@ -38,6 +38,8 @@ pub(super) struct Planned {
     /// All of it, as it is told.
     pub(super) told: Vec<PlannedMove>,
     pub(super) left_out: Vec<String>,
+    /// The sessions of conversations that have no transcript to be moved, and of which one is kept.
+    pub(super) kept: Vec<UpstreamId>,
 }
 
 /// Which transcripts there are, each agent's.
@@ -286,6 +288,10 @@ impl Planned {
             Ok(answer) => {
                 self.told.extend(answer.plan);
                 self.left_out.extend(answer.left_out);
+                // A session may be several conversations'.
+                let kept = answer.kept.into_iter();
+                let new: Vec<_> = kept.filter(|id| !self.kept.contains(id)).collect();
+                self.kept.extend(new);
                 self.parts.push(part);
                 Ok(())
             }

@@ -140,6 +140,7 @@ impl World {
             plan: Vec::new(),
             moved,
             left_out: Vec::new(),
+            kept: Vec::new(),
         });
         self.apply(Input::Moved { job, result });
     }

@@ -1,0 +1,106 @@
+//! Moves of folders as a whole: which of them can be taken back, and what becomes of sessions without files.
+
+use bridge_protocol::link::Via;
+use bridge_protocol::transcript::{TreeMove, TreeMoveList};
+use serde_json::json;
+
+use crate::home::Home;
+use crate::keeping::{lose, once_kept};
+use crate::moved_trees::{STRAY, move_tree, stray, undo_tree};
+use crate::moving::move_to;
+use crate::support::{App, tried};
+
+async fn moves(app: &App) -> Vec<TreeMove> {
+    let answer = app.call("transcript/moves", json!({})).await.unwrap();
+    serde_json::from_value::<TreeMoveList>(answer).unwrap().moves
+}
+
+/// Those that were done and not taken back, the newest first, over a restart too; no undo is one, and none of what was refused.
+#[tokio::test]
+async fn the_moves_that_can_be_taken_back_are_told() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let newer = home.folder_named("newer");
+    let (first, second) = {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        assert_eq!(moves(&app).await, []);
+        let id = app.begun(&old, &["one"]).await;
+        stray(&home, STRAY, &old, &old);
+        let first = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+        move_tree(&app, "/nowhere/at/all", &new).await.unwrap();
+        // That of one conversation is its own.
+        move_to(&app, id, &home.folder_named("elsewhere")).await.unwrap();
+        app.call("conversation/undo", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
+        (first, second)
+    };
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let told = moves(&app).await;
+    let ids: Vec<&str> = told.iter().map(|one| one.undo_id.as_str()).collect();
+    assert_eq!(ids, [&second, &first]);
+    let (last, before) = (&told[0], &told[1]);
+    assert_eq!((&last.from, &last.to), (&new, &newer));
+    assert_eq!((&before.from, &before.to), (&old, &new));
+    assert_eq!((before.moved, before.conversations), (2, 1));
+    assert!(last.at >= before.at);
+    let seconds = last.until.as_second() - last.at.as_second();
+    assert_eq!(seconds, 30 * 24 * 60 * 60);
+    undo_tree(&app, &second).await.unwrap();
+    assert_eq!(moves(&app).await, [before.clone()]);
+    undo_tree(&app, &first).await.unwrap();
+    assert_eq!(moves(&app).await, []);
+}
+
+/// Of a session whose transcript is gone there is no file to move: what is kept of it goes to the new folder when it is needed.
+#[tokio::test]
+async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let newer = home.folder_named("newer");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&old, &["one"]).await;
+    let head = app.get(id).await.head.unwrap();
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    lose(&home);
+    let params = json!({"conversationId": id, "cwd": new, "dryRun": true});
+    let planned = app.call("conversation/move", params).await.unwrap();
+    let moved = move_to(&app, id, &new).await.unwrap();
+    assert_eq!((moved.moved, &moved.kept), (0, &vec![head.clone()]));
+    assert_eq!(planned["kept"], json!([head]));
+    let moved = move_tree(&app, &new, &newer).await.unwrap();
+    assert_eq!((moved.moved, &moved.kept), (0, &vec![head.clone()]));
+    assert!(
+        home.transcript(head.as_str()).is_none(),
+        "a move puts nothing back"
+    );
+    let resumed = app.send(id, "two").await.resumed.unwrap();
+    assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
+    let there = home.transcript_of(&app, id).await;
+    assert!(
+        there.parent().unwrap().to_string_lossy().ends_with("newer"),
+        "{there:?}"
+    );
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
+/// Where nothing is kept either, the move says that.
+#[tokio::test]
+async fn a_session_of_which_nothing_is_left_is_told() {
+    let home = Home::keeping_nothing();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&old, &["one"]).await;
+    app.close(id).await;
+    lose(&home);
+    let moved = move_to(&app, id, &new).await.unwrap();
+    assert_eq!((moved.moved, moved.kept.len(), moved.left_out.len()), (0, 0, 1));
+    assert!(moved.left_out[0].contains("none is kept"), "{moved:?}");
+    assert_eq!(app.get(id).await.cwd, new);
+}
