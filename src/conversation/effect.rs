@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use crate::chain::{NewLink, Undoing};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::moving::SharedNeighbours;
 
 use super::answer::{Answer, Request};
 use super::destination::Destination;
@@ -490,6 +491,8 @@ pub enum Effect<R> {
         job: u64,
         /// Where they go.
         destination: Destination,
+        /// What is known of the folders that it leaves, by all that go together.
+        neighbours: SharedNeighbours,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },

@@ -29,7 +29,7 @@ use super::work::{EndedEarly, Progress};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
-use crate::transcript::moving::{self, Kind, Moving, Neighbours, Step, Watched};
+use crate::transcript::moving::{self, Kind, Moving, SharedNeighbours, Step, Watched};
 use crate::transcript::shelf::Format;
 
 /// What is to be moved.
@@ -44,6 +44,8 @@ pub(super) struct MoveRequest {
     pub noting: Option<JoinHandle<()>>,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
+    /// What is known of the folders that it leaves, by all that go together.
+    pub neighbours: SharedNeighbours,
 }
 
 /// What was moved.
@@ -86,8 +88,9 @@ pub(super) fn dry_run(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
+    neighbours: &SharedNeighbours,
 ) -> Result<MoveAnswer, ConversationError> {
-    let plan = plan(services, record, destination)?;
+    let plan = plan(services, record, destination, neighbours)?;
     moving::check_free(&plan.steps).map_err(move_error)?;
     Ok(MoveAnswer {
         moved: 0,
@@ -110,13 +113,14 @@ pub(super) async fn carry_out(
         last,
         noting,
         progress,
+        neighbours,
     } = request;
     last.ended().await?;
     if let Some(noting) = noting {
         // Whatever came of it is told in the log.
         let _noted = noting.await;
     }
-    let work = move || carry_out_now(&services, &record, &destination, &progress);
+    let work = move || carry_out_now(&services, &record, &destination, &neighbours, &progress);
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ConversationError::Lost)?
 }
@@ -125,9 +129,10 @@ fn carry_out_now(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
+    neighbours: &SharedNeighbours,
     progress: &Progress,
 ) -> Result<Moved, ConversationError> {
-    let plan = plan(services, record, destination)?;
+    let plan = plan(services, record, destination, neighbours)?;
     if plan.steps.is_empty() {
         return Ok(Moved {
             answer: told(plan, record, destination),
@@ -226,6 +231,7 @@ fn plan(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
+    neighbours: &SharedNeighbours,
 ) -> Result<Plan, ConversationError> {
     let mut plan = Plan::default();
     if destination.is_here(record) {
@@ -246,7 +252,6 @@ fn plan(
     let links = record.chain.links();
     let last = links.len().saturating_sub(1);
     let mut targets = BTreeSet::new();
-    let mut neighbours = Neighbours::default();
     for (number, link) in links.iter().enumerate() {
         let target = destination.of_link(&record.cwd, link, number == last);
         let Some(target) = target.filter(|_| link.agent == record.agent) else {
@@ -303,7 +308,8 @@ fn plan(
             }
         };
         let folder = own_folder(root, Path::new(&target));
-        let session = moving::plan(&transcript, &folder, &folders, &mut neighbours).map_err(move_error)?;
+        let session = moving::plan(&transcript, &folder, &folders, &mut neighbours.lock());
+        let session = session.map_err(move_error)?;
         for step in session.steps {
             // What one session borrows from another goes once.
             if targets.insert(step.to.clone()) {

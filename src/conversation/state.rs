@@ -22,6 +22,7 @@ use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, RequestRecord, Resting};
 use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::moving::SharedNeighbours;
 
 use super::answer::Request;
 use super::destination::Destination;
@@ -278,6 +279,8 @@ pub struct MoveCall<R> {
     pub progress: Arc<Progress>,
     /// Whether it takes an earlier move back.
     pub undoes: bool,
+    /// What is known of the folders that it leaves, by all that go together.
+    pub neighbours: SharedNeighbours,
 }
 
 /// A repair of the head.

@@ -10,12 +10,12 @@ mod carrying;
 pub(super) mod comparing;
 mod holders;
 pub mod journal;
+mod neighbours;
 mod settings;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +29,7 @@ use super::{TranscriptError, parts};
 
 pub use carrying::{Moving, Watched};
 pub use journal::{Finished, KEPT_FOR, finish, finished, name, newest, settle, take_back};
+pub use neighbours::{Neighbours, SharedNeighbours};
 pub use settings::plan_settings;
 
 /// What each message of a fork says of where it came from.
@@ -217,57 +218,6 @@ pub fn plan_memory(project: &Path, folder: &Path, stays: bool) -> Result<Session
         }
     }
     Ok(plan)
-}
-
-/// The transcripts that stay in the folders that others leave: a fork finds what it borrows in its own folder alone.
-#[derive(Debug, Default)]
-pub struct Neighbours {
-    leaving: HashSet<PathBuf>,
-    /// Of each folder the beginnings of the forks that stay.
-    forks: HashMap<PathBuf, Vec<(PathBuf, Vec<u8>)>>,
-}
-
-impl Neighbours {
-    /// Those of transcripts that leave together.
-    #[must_use]
-    pub fn of(leaving: HashSet<PathBuf>) -> Self {
-        Self {
-            leaving,
-            forks: HashMap::new(),
-        }
-    }
-
-    /// Whether one of them is a fork of this session.
-    fn has_fork(
-        &mut self,
-        project: &Path,
-        transcript: &Path,
-        session: &str,
-    ) -> Result<bool, TranscriptError> {
-        if !self.forks.contains_key(project) {
-            let forks = self.read(project)?;
-            self.forks.insert(project.to_owned(), forks);
-        }
-        let forks = self.forks.get(project).into_iter().flatten();
-        let mut others = forks.filter(|(path, _)| path != transcript);
-        Ok(others.any(|(_, beginning)| memchr::memmem::find(beginning, session.as_bytes()).is_some()))
-    }
-
-    fn read(&self, project: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, TranscriptError> {
-        let reading = |error| TranscriptError::io("read the folder", project)(error);
-        let mut forks = Vec::new();
-        for entry in fs::read_dir(project).map_err(reading)? {
-            let path = entry.map_err(reading)?.path();
-            if self.leaving.contains(&path) || !parts::is_lines(&path) || !path.is_file() {
-                continue;
-            }
-            let beginning = beginning(&path)?;
-            if is_fork(&beginning) {
-                forks.push((path, beginning));
-            }
-        }
-        Ok(forks)
-    }
 }
 
 /// Whether these are the first bytes of a fork.

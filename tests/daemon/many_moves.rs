@@ -1,5 +1,9 @@
-//! Moves of folders as a whole: which of them can be taken back, and what becomes of sessions without files.
+//! Moves of folders as a whole: which of them can be taken back, what becomes of sessions without files, and what it takes to
+//! move many.
 
+use std::fs;
+
+use bridge_protocol::ConversationId;
 use bridge_protocol::link::Via;
 use bridge_protocol::transcript::{TreeMove, TreeMoveList};
 use serde_json::json;
@@ -50,7 +54,7 @@ async fn the_moves_that_can_be_taken_back_are_told() {
     let seconds = last.until.as_second() - last.at.as_second();
     assert_eq!(seconds, 30 * 24 * 60 * 60);
     undo_tree(&app, &second).await.unwrap();
-    assert_eq!(moves(&app).await, [before.clone()]);
+    assert_eq!(moves(&app).await[..], told[1..]);
     undo_tree(&app, &first).await.unwrap();
     assert_eq!(moves(&app).await, []);
 }
@@ -103,4 +107,45 @@ async fn a_session_of_which_nothing_is_left_is_told() {
     assert_eq!((moved.moved, moved.kept.len(), moved.left_out.len()), (0, 0, 1));
     assert!(moved.left_out[0].contains("none is kept"), "{moved:?}");
     assert_eq!(app.get(id).await.cwd, new);
+}
+
+/// Whether others borrow what lies beside a session is looked up in its folder. That is read for all of them together, and
+/// not again for each.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_stays_in_a_folder_is_read_once_for_all_who_leave_it() {
+    const CONVERSATIONS: u64 = 32;
+    const BYTES: u64 = 256 * 1024;
+    // For all that a move compares; read again for each where it goes, these would be more than 30 times.
+    const TIMES: u64 = 22;
+    let home = Home::keeping_nothing();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut ids: Vec<ConversationId> = Vec::new();
+    for _ in 0..CONVERSATIONS {
+        let id = app.begun(&old, &["one"]).await;
+        app.close(id).await;
+        let path = home.transcript_of(&app, id).await;
+        let beside = path.with_extension("").join("tool-results");
+        fs::create_dir_all(&beside).unwrap();
+        fs::write(beside.join("r.txt"), "a long result").unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let fill = "x".repeat(usize::try_from(BYTES).unwrap());
+        let note = json!({"type": "note", "forkedFrom": {"sessionId": "another"}, "fill": fill});
+        fs::write(&path, format!("{text}{note}\n")).unwrap();
+        ids.push(id);
+    }
+    let read = || {
+        let told = fs::read_to_string(format!("/proc/{}/io", daemon.pid())).unwrap();
+        let line = told.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let before = read();
+    assert_eq!(
+        move_tree(&app, &old, &new).await.unwrap().moved,
+        2 * CONVERSATIONS
+    );
+    let times = (read() - before) / (CONVERSATIONS * BYTES);
+    assert!(times < TIMES, "each byte was read {times} times");
 }

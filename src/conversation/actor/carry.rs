@@ -134,8 +134,9 @@ impl Actor {
             Effect::Move {
                 job,
                 destination,
+                neighbours,
                 progress,
-            } => self.move_files(job, destination, progress),
+            } => self.move_files(job, destination, neighbours, progress),
             Effect::KeepMove => self.keep_move(),
             Effect::LeaveMove => {
                 if let Some(moved) = self.moved.take() {

@@ -10,6 +10,7 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use crate::conversation::destination::Destination;
 use crate::conversation::work::Progress;
 use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::moving::SharedNeighbours;
 
 /// What a caller can ask for.
 #[derive(Debug)]
@@ -92,6 +93,8 @@ pub enum Call {
         destination: Destination,
         /// Whether it takes an earlier move back.
         undoes: bool,
+        /// What is known of the folders that it leaves, by all that go together.
+        neighbours: SharedNeighbours,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },

@@ -12,6 +12,7 @@ use super::super::error::ConversationError;
 use super::super::moving;
 use super::super::work::Progress;
 use super::Registry;
+use crate::transcript::moving::SharedNeighbours;
 
 impl Registry {
     /// Has a conversation go to another folder, which was checked. It goes on when the caller leaves.
@@ -27,6 +28,7 @@ impl Registry {
         let call = move |progress| Call::Move {
             destination: Destination::Folder(cwd),
             undoes: false,
+            neighbours: SharedNeighbours::default(),
             progress,
         };
         self.carry(id, "conversation/move", call, request).await
@@ -75,7 +77,14 @@ impl Registry {
         let record = self.record(id)?;
         let services = Arc::clone(&self.services);
         begun
-            .reading(move || moving::dry_run(&services, &record, &Destination::Folder(cwd)))
+            .reading(move || {
+                moving::dry_run(
+                    &services,
+                    &record,
+                    &Destination::Folder(cwd),
+                    &SharedNeighbours::default(),
+                )
+            })
             .await
     }
 

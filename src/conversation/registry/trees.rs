@@ -33,7 +33,7 @@ use super::super::trees::{Asked, Begun, Part, State, TreeMove};
 use super::super::work::Progress;
 use super::Registry;
 use crate::chain::{Undoing, undoing};
-use crate::transcript::moving::{self as files, Moving, Step};
+use crate::transcript::moving::{self as files, Moving, SharedNeighbours, Step};
 use holding::Held;
 pub(super) use planning::ShelvedRoot;
 use planning::{Planned, plan, plan_back};
@@ -323,7 +323,9 @@ impl Registry {
             },
             asked: request.as_ref().map(Asked::from),
         };
-        let carried = self.carry_held(begun, planned.rest, answer).await;
+        let carried = self
+            .carry_held(begun, planned.rest, planned.neighbours, answer)
+            .await;
         held.release().await;
         carried
     }
@@ -333,6 +335,7 @@ impl Registry {
         self: &Arc<Self>,
         begun: Begun,
         rest: Vec<Step>,
+        neighbours: SharedNeighbours,
         mut answer: TreeMoveAnswer,
     ) -> Result<TreeMoveAnswer, ConversationError> {
         let (parts, undoes) = (begun.parts.clone(), begun.undoes);
@@ -348,7 +351,7 @@ impl Registry {
         let mut known = written(tokio::task::spawn_blocking(begin).await)?;
         for part in parts {
             let (id, destination) = (part.conversation_id, Destination::Tree(part.forth));
-            let gone = self.move_one(id, destination, undoes.is_some(), work.progress());
+            let gone = self.move_one(id, destination, undoes.is_some(), &neighbours, work.progress());
             if let Err(error) = gone.await {
                 let back = self.take_back(known, None).await;
                 return Err(after(back, of_conversation(id, error)));
@@ -386,6 +389,7 @@ impl Registry {
         id: ConversationId,
         destination: Destination,
         takes_back: bool,
+        neighbours: &SharedNeighbours,
         progress: Arc<Progress>,
     ) -> Result<(), ConversationError> {
         let record = self.record(id)?;
@@ -398,6 +402,7 @@ impl Registry {
         let call = Call::Move {
             destination,
             undoes,
+            neighbours: neighbours.clone(),
             progress,
         };
         let answer = self.call(id, call, None)?.await;
@@ -447,11 +452,12 @@ impl Registry {
             .services
             .works
             .begin("transcript/undo", None, CancellationToken::new());
+        let neighbours = SharedNeighbours::default();
         for part in known.begun.parts.iter().rev() {
             let id = part.conversation_id;
             let back = match self.way_back(part) {
                 Ok(None) => continue,
-                Ok(Some(back)) => self.move_one(id, back, true, begun.progress()).await,
+                Ok(Some(back)) => self.move_one(id, back, true, &neighbours, begun.progress()).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = back {

@@ -121,6 +121,7 @@ impl<R> Model<R> {
             Call::Move {
                 destination,
                 undoes,
+                neighbours,
                 progress,
             } => {
                 let call = MoveCall {
@@ -128,6 +129,7 @@ impl<R> Model<R> {
                     reply,
                     request,
                     destination,
+                    neighbours,
                     progress,
                 };
                 self.move_to(call, now, effects);

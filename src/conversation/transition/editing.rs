@@ -19,6 +19,7 @@ use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Session,
 use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::moving::SharedNeighbours;
 
 use super::Changed;
 
@@ -286,6 +287,7 @@ impl<R> Model<R> {
                     destination: Destination::Folder(cwd),
                     progress,
                     undoes: true,
+                    neighbours: SharedNeighbours::default(),
                 };
                 self.move_to(call, now, effects);
             }

@@ -76,11 +76,13 @@ impl<R> Model<R> {
 
     /// Nobody of ours writes to the transcripts any more.
     pub(super) fn move_files(&mut self, call: MoveCall<R>, effects: &mut Effects<R>) {
-        let (destination, progress) = (call.destination.clone(), call.progress.clone());
+        let (destination, neighbours) = (call.destination.clone(), call.neighbours.clone());
+        let progress = call.progress.clone();
         let job = self.start_job(JobKind::Moving(call));
         effects.push(Effect::Move {
             job,
             destination,
+            neighbours,
             progress,
         });
     }

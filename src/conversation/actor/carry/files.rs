@@ -12,6 +12,7 @@ use crate::conversation::repairing::{self, Done, RepairRequest};
 use crate::conversation::services::chain_text;
 use crate::conversation::work::Progress;
 use crate::transcript::moving::Moving;
+use crate::transcript::moving::SharedNeighbours;
 
 impl Actor {
     fn last_session(&mut self) -> LastSession {
@@ -22,13 +23,20 @@ impl Actor {
     }
 
     /// Takes the files into another folder, once nobody of ours has them open.
-    pub(super) fn move_files(&mut self, job: u64, destination: Destination, progress: Arc<Progress>) {
+    pub(super) fn move_files(
+        &mut self,
+        job: u64,
+        destination: Destination,
+        neighbours: SharedNeighbours,
+        progress: Arc<Progress>,
+    ) {
         let request = MoveRequest {
             record: self.model.record.clone(),
             destination,
             last: self.last_session(),
             noting: self.noting.take(),
             progress,
+            neighbours,
         };
         let moving = moving::carry_out(Arc::clone(&self.services), request);
         self.job = Some(Box::pin(async move {

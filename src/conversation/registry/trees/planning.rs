@@ -22,7 +22,7 @@ use super::{of_conversation, store_failed};
 use crate::store::ConversationRecord;
 use crate::transcript::fields::Fields;
 use crate::transcript::locate::{own_folder, project_folder};
-use crate::transcript::moving::{self as files, Kind, Neighbours, SessionPlan, Step};
+use crate::transcript::moving::{self as files, Kind, Neighbours, SessionPlan, SharedNeighbours, Step};
 use crate::transcript::shelf::{self, Format, ShelfEntry};
 
 /// How much of a transcript is looked at for the folder that it began in, in bytes.
@@ -40,6 +40,8 @@ pub(super) struct Planned {
     pub(super) left_out: Vec<String>,
     /// The sessions of conversations that have no transcript to be moved, and of which one is kept.
     pub(super) kept: Vec<UpstreamId>,
+    /// What is known of the folders that conversations leave.
+    pub(super) neighbours: SharedNeighbours,
 }
 
 /// Which transcripts there are, each agent's.
@@ -284,7 +286,8 @@ impl Planned {
         record: &ConversationRecord,
         part: Part,
     ) -> Result<(), ConversationError> {
-        match moving::dry_run(services, record, &Destination::Tree(part.forth.clone())) {
+        let destination = Destination::Tree(part.forth.clone());
+        match moving::dry_run(services, record, &destination, &self.neighbours) {
             Ok(answer) => {
                 self.told.extend(answer.plan);
                 self.left_out.extend(answer.left_out);

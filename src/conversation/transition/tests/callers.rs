@@ -16,6 +16,7 @@ use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Call, Input};
 use crate::conversation::work::Works;
 use crate::store::RequestId;
+use crate::transcript::moving::SharedNeighbours;
 
 impl World {
     pub(super) fn call(&mut self, call: Call, key: Option<&str>) -> u32 {
@@ -211,6 +212,7 @@ impl World {
         let call = Call::Move {
             destination: Destination::Folder(cwd.to_owned()),
             undoes: false,
+            neighbours: SharedNeighbours::default(),
             progress: begun.progress(),
         };
         self.call(call, key)
