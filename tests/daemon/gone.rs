@@ -64,7 +64,7 @@ fn without_kept(read: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<(&'static 
 
 /// All of it, from a link and from a compressed copy, and over a chain of sessions.
 #[tokio::test]
-async fn what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
+async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
     let home = Home::new();
     let daemon = home.start();
     let app = daemon.app().await;
@@ -130,35 +130,45 @@ async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     assert_eq!(fs::read_to_string(arrived).unwrap(), "a long result");
 }
 
-/// What a copy lacks of the turns that ran is told as for a file.
+/// What a copy lacks of the turns that ran is told as for a file, also where a command stands in it, which may have been a turn.
 #[tokio::test]
 async fn what_the_copy_lacks_is_told() {
     let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["one"]).await;
-    keep(&app, json!({"conversationId": id})).await.unwrap();
-    app.send(id, "never kept").await;
-    app.close(id).await;
-    lose(&home);
-    let by_id = json!({"conversationId": id});
-    let history = app.call("conversation/history", by_id.clone()).await.unwrap();
-    assert_eq!(history["messages"].as_array().unwrap().len(), 2);
-    assert_eq!(history["gaps"][0]["kind"], "behind");
-    let detail = history["gaps"][0]["detail"].as_str().unwrap();
-    assert!(detail.starts_with("1 of the 2 turns"), "{detail}");
-    assert!(detail.ends_with("later than its kept copy, or lost"), "{detail}");
-    let exported = bundle(&app, id).await;
-    assert_eq!(exported["missing"][0]["detail"], history["gaps"][0]["detail"]);
-    // Where nothing is kept the transcript is missing, as before.
-    fs::remove_dir_all(home.data().join("kept")).unwrap();
-    let history = app.call("conversation/history", by_id.clone()).await.unwrap();
-    assert_eq!(history["gaps"][0]["kind"], "missing");
-    refused(
-        app.call("transcript/check", by_id).await,
-        ErrorKind::NotFound,
-        "there is no transcript",
-    );
+    for with_command in [false, true] {
+        let id = app.begun(&home.project(), &["one"]).await;
+        if with_command {
+            app.close(id).await;
+            let path = home.transcript_of(&app, id).await;
+            let text = fs::read_to_string(&path).unwrap();
+            let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            let command = json!({"type": "user", "uuid": "c1", "parentUuid": last["uuid"],
+                "message": {"role": "user", "content": "<command-name>/status</command-name>"}});
+            fs::write(&path, format!("{text}{command}\n")).unwrap();
+        }
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        app.send(id, "never kept").await;
+        app.close(id).await;
+        lose(&home);
+        let by_id = json!({"conversationId": id});
+        let history = app.call("conversation/history", by_id.clone()).await.unwrap();
+        assert_eq!(history["gaps"][0]["kind"], "behind", "{with_command}: {history}");
+        let detail = history["gaps"][0]["detail"].as_str().unwrap();
+        assert!(detail.starts_with("1 of the 2 turns"), "{with_command}: {detail}");
+        assert!(detail.ends_with("later than its kept copy, or lost"), "{detail}");
+        let exported = bundle(&app, id).await;
+        assert_eq!(exported["missing"][0]["detail"], history["gaps"][0]["detail"]);
+        // Where nothing is kept the transcript is missing, as before.
+        fs::remove_dir_all(home.data().join("kept")).unwrap();
+        let history = app.call("conversation/history", by_id.clone()).await.unwrap();
+        assert_eq!(history["gaps"][0]["kind"], "missing");
+        refused(
+            app.call("transcript/check", by_id).await,
+            ErrorKind::NotFound,
+            "there is no transcript",
+        );
+    }
 }
 
 /// A copy that was damaged is told as what it is, and not as if nothing had been kept.
@@ -183,6 +193,50 @@ async fn a_copy_that_cannot_be_read_is_told() {
     assert!(detail.contains("what is kept of it cannot be read"), "{detail}");
     let checked = app.call("transcript/check", by_id).await;
     refused(checked, ErrorKind::TranscriptDamaged, "");
+}
+
+/// What was unpacked once is not what is told when the copy has grown since.
+#[tokio::test]
+async fn what_is_read_is_the_copy_as_it_is() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    for turns in 1..4 {
+        app.close(id).await;
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        lose(&home);
+        assert_eq!(app.messages(id).await.len(), 2 * turns);
+        app.send(id, "more").await;
+    }
+}
+
+/// A place that is in no history any more is found by its id alone, in the copy of its own session.
+#[tokio::test]
+async fn a_place_that_was_left_is_found_in_its_copy() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let places = app.checkpoints(id).await;
+    let edit = json!({"conversationId": id, "at": places[1].id, "prompt": "instead"});
+    app.call("conversation/edit", edit).await.unwrap();
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    let get = || async {
+        let place = json!({"checkpointId": places[1].id});
+        app.call("checkpoint/get", place).await.unwrap()
+    };
+    let before = get().await;
+    assert_eq!(
+        (&before["checkpoint"]["prompt"], before.get("kept")),
+        (&json!("two"), None)
+    );
+    lose(&home);
+    let mut told = get().await;
+    let kept = told.as_object_mut().unwrap().remove("kept");
+    assert_eq!(kept, Some(json!([places[1].upstream_id])));
+    assert_eq!(told, before);
 }
 
 /// The checkpoints are those that a fork and an edit take, which put it back.

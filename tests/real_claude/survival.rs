@@ -255,9 +255,13 @@ fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
     for round in ["from a link", "from a copy"] {
         let whole = bridge.lab.transcript(&head).expect("the transcript");
         let text = std::fs::read(&whole).expect("the transcript");
+        let told = (bridge.history(id), bridge.checkpoints(id));
         bridge.stop_daemon();
         std::fs::remove_dir_all(bridge.lab.transcript_root().join("projects")).expect("deleted");
         bridge.start_daemon();
+        // What is only read is read from the copy, and not put back for that.
+        assert_eq!((bridge.history(id), bridge.checkpoints(id)), told);
+        assert_eq!(bridge.lab.transcript(&head), None);
         let turn = bridge.prompted(id, round);
         assert_eq!(turn.upstream_id.as_str(), head);
         let resumed = turn.resumed.expect("it was brought back");

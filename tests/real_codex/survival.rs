@@ -250,9 +250,17 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
     bridge.prompted(fork, "forked");
     bridge.wait_kept(2);
     let before = [id, fork].map(|id| asked_next(&bridge, id));
+    let told = [id, fork].map(|id| (bridge.history(id), bridge.checkpoints(id)));
     bridge.stop_daemon();
-    std::fs::remove_dir_all(bridge.lab.transcript_root().join("sessions")).expect("deleted");
+    let sessions = bridge.lab.transcript_root().join("sessions");
+    std::fs::remove_dir_all(&sessions).expect("deleted");
     bridge.start_daemon();
+    // What is only read is read from the copies, and not put back for that.
+    assert_eq!(
+        [id, fork].map(|id| (bridge.history(id), bridge.checkpoints(id))),
+        told
+    );
+    assert!(!sessions.exists());
     for (conversation, before) in [fork, id].into_iter().zip(before.into_iter().rev()) {
         let text = format!("after all was deleted: {conversation}");
         let turn = bridge.prompted(conversation, &text);
