@@ -453,7 +453,7 @@ methods! {
 
         /// What is wrong with a transcript, and what that does to a resume. Either `upstreamId` names the transcript, with `agent`
         /// where several have one, or `conversationId` alone the conversation whose head it is. The transcript itself is never
-        /// changed.
+        /// changed. Of one that is gone what is kept is checked, with nothing put back; for a repair it is put back.
         ///
         /// With `repair` a copy under a new id is made that is not damaged: lines that are no records are left out, records whose
         /// parents are missing are joined to what stands before them, and calls of tools without results get those that the agent
