@@ -32,7 +32,7 @@ const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
 /// All that are configured or found, and those that only the one who asks could start.
 pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Diagnostic> {
     let entries = services.catalog.entries();
-    let each = entries.to_vec().into_iter();
+    let each = entries.iter().cloned();
     let looks = each.map(|entry| async move { one(services, &entry, question).await });
     let mut found = stream::iter(looks).buffered(STARTS_AT_A_TIME).concat().await;
     let elsewhere = on_the_other_path(services, question);
