@@ -169,3 +169,27 @@ fn the_socket_of_another_home_is_told() {
         .any(|one| one["nextStep"] == "leave --socket and SESSIOND_SOCKET out");
     assert!(own, "{all:#?}");
 }
+
+/// The next daemon ends them; until then they are told.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_a_daemon_that_is_gone_has_left_is_told() {
+    let home = Home::new();
+    home.said(&["agents"]);
+    home.said(&["stop"]);
+    let left_over = || {
+        let all = found(&home.run(&["--json", "doctor", "--no-start"]));
+        let one = all.into_iter().find(|one| one["kind"] == "leftOver");
+        one.map(|one| one["data"]["pids"].clone())
+    };
+    assert_eq!(left_over(), None);
+    let instance = fs::read_to_string(home.path().join("data/instance")).unwrap();
+    let mut stray = std::process::Command::new("cat");
+    stray.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
+    let mut stray = stray.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let told = left_over();
+    let pid = stray.id();
+    stray.kill().unwrap();
+    stray.wait().unwrap();
+    assert_eq!(told, Some(serde_json::json!([pid])));
+}

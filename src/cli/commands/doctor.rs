@@ -36,7 +36,11 @@ pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcom
         Ok(reached) => reached,
         Err(problem) => {
             told.tell(context, vec![daemons::none(&problem)])?;
-            told.tell(context, daemons::coming_or_going(&context.reach))?;
+            let going = daemons::coming_or_going(&context.reach);
+            if going.is_empty() {
+                told.tell(context, daemons::left_over(&context.reach.paths.data))?;
+            }
+            told.tell(context, going)?;
             told.tell(context, daemons::others(last))?;
             told.end(context)?;
             return Ok(Exit::NoDaemon);

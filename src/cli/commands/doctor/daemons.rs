@@ -138,18 +138,50 @@ fn is_replaced(pid: u32) -> bool {
     program.is_ok_and(|program| program.to_string_lossy().ends_with(" (deleted)"))
 }
 
-/// Other daemons of this user, where the system shows processes as Linux does.
-pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
+/// Processes that agents of a daemon that is gone have left behind, by the mark in their environment: the first entry of its kind
+/// is `SESSIOND_MARK=INSTANCE:SPAWN`, with what the file `instance` in the data folder holds.
+pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
+    let Ok(instance) = std::fs::read_to_string(data.join("instance")) else {
         return Vec::new();
     };
+    let mark = format!("SESSIOND_MARK={}:", instance.trim());
+    let is_marked = |pid: &u32| {
+        // Another user's cannot be read.
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut entries = environment.split(|byte| *byte == 0);
+        entries.any(|entry| entry.starts_with(mark.as_bytes()))
+    };
+    let own = std::process::id();
+    let pids: Vec<u32> = own_processes()
+        .filter(|pid| *pid != own && is_marked(pid))
+        .collect();
+    if pids.is_empty() {
+        return Vec::new();
+    }
+    let named: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    let what = format!("agents of a daemon that is gone still run: {}", named.join(", "));
+    vec![
+        Diagnostic::new(DiagnosticKind::LeftOver, Severity::Warning, what)
+            .next("the next daemon ends them: any command without --no-start starts it")
+            .fact("pids", pids),
+    ]
+}
+
+/// This user's processes, where the system shows them as Linux does.
+fn own_processes() -> impl Iterator<Item = u32> {
     let uid = rustix::process::geteuid().as_raw();
-    let pids = entries.flatten().filter_map(|entry| {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
         use std::os::unix::fs::MetadataExt;
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let is_own = entry.metadata().is_ok_and(|metadata| metadata.uid() == uid);
-        (is_own && Some(pid) != own).then_some(pid)
-    });
+        is_own.then_some(pid)
+    })
+}
+
+/// Other daemons of this user, where the system shows processes as Linux does.
+pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
+    let pids = own_processes().filter(|pid| Some(*pid) != own);
     let found = pids.filter_map(|pid| {
         let words = command_line(pid);
         is_daemon(&words).then(|| {
