@@ -7,9 +7,8 @@ mod files;
 mod portable;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::Conversation;
@@ -29,6 +28,7 @@ use super::work::Progress;
 use crate::chain::adopted_past;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
+use crate::transcript::durable::make_folders;
 use crate::transcript::keep::Unpacked;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
@@ -328,8 +328,7 @@ fn default_targets(
     view: &Conversation,
 ) -> Result<(PathBuf, impl Iterator<Item = PathBuf> + use<>), ConversationError> {
     let folder = services.data.join("exports");
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-    made.map_err(|error| unusable(&folder, &error.to_string()))?;
+    make_folders(&folder).map_err(|error| unusable(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
     let full = format!(
         "{} holds {SAME_NAME_LIMIT} exports of this name of today; remove some, or name a file as path",

@@ -4,9 +4,9 @@
 //! [moves](crate::transcript::moving) of their own; this says whether all of them are done, so that a start finds what a kill
 //! has left half way. Blocks.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::store::ConversationRecord;
+use crate::transcript::durable::{make_folders, sync_file, sync_folder};
 
 /// The folder below the daemon's own in which they are written down.
 const FOLDER: &str = "trees";
@@ -155,7 +156,7 @@ impl TreeMove {
     /// Writes down a move that is about to begin.
     pub(super) fn begin(data: &Path, begun: Begun) -> io::Result<Self> {
         let (id, folder) = (Uuid::new_v4(), data.join(FOLDER));
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        make_folders(&folder)?;
         let path = folder.join(id.to_string());
         OpenOptions::new()
             .write(true)
@@ -163,8 +164,8 @@ impl TreeMove {
             .mode(0o600)
             .open(&path)?;
         append(&path, &Note::Begun(Box::new(begun.clone())))?;
-        sync(&folder)?;
-        sync(data)?;
+        sync_folder(&folder)?;
+        sync_folder(data)?;
         Ok(Self {
             id,
             begun,
@@ -292,16 +293,13 @@ fn append(path: &Path, note: &Note) -> io::Result<()> {
         line.insert(0, b'\n');
     }
     file.write_all(&line)?;
-    file.sync_data()
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+    sync_file(&file, path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::durable::tests::Disk;
 
     fn tree() -> Tree {
         Tree {
@@ -349,6 +347,7 @@ mod tests {
     fn what_was_written_down_is_known_until_it_is_forgotten() {
         let data = tempfile::tempdir().unwrap();
         let begun = begun(&record("/w/old/a"));
+        let disk = Disk::of(data.path());
         let mut made = TreeMove::begin(data.path(), begun.clone()).unwrap();
         let known = |state: Option<State>| {
             let all = TreeMove::all(data.path()).unwrap();
@@ -359,8 +358,10 @@ mod tests {
             let expected: Vec<_> = state.into_iter().map(|state| (begun.clone(), state)).collect();
             assert_eq!(told, expected);
         };
+        disk.check_lasts("what is about to be done");
         known(Some(State::Underway));
         made.note(State::Done).unwrap();
+        disk.check_lasts("that it is done");
         known(Some(State::Done));
         // A kill while it is written leaves a torn line.
         let path = made.path.clone();

@@ -4,9 +4,8 @@
 //! that has the session removes what a killed one left. Blocks.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,6 +16,7 @@ use super::services::chain_text;
 use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::remove_copy;
+use crate::transcript::durable::{NewFile, make_folders, sync_folder};
 
 /// The folder below the daemon's own in which notes are.
 const FOLDER: &str = "copies";
@@ -163,16 +163,11 @@ impl CopyNotes {
     }
 
     fn write(&self, path: &Path, note: &Note) -> io::Result<()> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&self.folder)?;
-        let mut file = OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(path)?;
+        make_folders(&self.folder)?;
+        let mut file = NewFile::create(path)?;
         file.write_all(&serde_json::to_vec(note)?)?;
-        file.sync_all()?;
-        File::open(&self.folder)?.sync_all()
+        file.sync()?;
+        sync_folder(&self.folder)
     }
 }
 
@@ -201,6 +196,7 @@ mod tests {
     use uuid::Uuid;
 
     use crate::store::{Change, StoreOptions, TranscriptRoot};
+    use crate::transcript::durable::tests::Disk;
 
     use super::*;
 
@@ -224,12 +220,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (data, project) = (folder.path().join("data"), folder.path().join("project"));
         fs::create_dir_all(&project).unwrap();
+        fs::create_dir_all(&data).unwrap();
+        let disk = Disk::of(&data);
         let (store, _) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
         let notes = CopyNotes::below(&data);
         let stranger = leave(&project, "strange");
         let mine = leave(&project, "mine");
         for (id, path) in [("nobodys", leave(&project, "nobodys")), ("mine", mine.clone())] {
             notes.note(&store, &id.into(), &path).unwrap();
+            disk.check_lasts("a note of a copy");
         }
         let held = Change {
             upstream: vec![(

@@ -4,22 +4,21 @@
 //! the folder synced. Of a record that carries the old id the one token that holds it is replaced in an exact copy; every other
 //! byte stays. The source is only read. Blocks; knows nothing of why a copy is made.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::RenameFlags;
 use uuid::Uuid;
 
 use super::TranscriptError;
+use super::durable::{self, NewFile};
 use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
 use super::meter::Metered;
 
-/// How much is read and written at once, in bytes.
+/// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Copies a whole transcript into `folder`, which is made when it is missing. A torn last line is left out.
@@ -204,20 +203,11 @@ pub(super) fn fill_temporary<T, E: From<TranscriptError>>(
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<(Temporary, T), E> {
     let temporary = Temporary(place.to_owned());
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary.0)
-        .map_err(TranscriptError::io("create", &temporary.0))?;
-    let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
-    let said = fill(&mut writer)?;
-    let file = writer
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)
-        .map_err(TranscriptError::io("write", &temporary.0))?;
-    file.sync_all()
-        .map_err(TranscriptError::io("sync", &temporary.0))?;
+    let file = NewFile::create(&temporary.0);
+    let mut file = file.map_err(TranscriptError::io("create", &temporary.0))?;
+    let said = fill(&mut file)?;
+    file.flush().map_err(TranscriptError::io("write", &temporary.0))?;
+    file.sync().map_err(TranscriptError::io("sync", &temporary.0))?;
     Ok((temporary, said))
 }
 
@@ -225,8 +215,7 @@ pub(super) fn fill_temporary<T, E: From<TranscriptError>>(
 pub(super) fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| {
+    durable::sync_folder(folder).map_err(|error| {
         // Who is told of a failure may try again, and would find the name taken.
         if let Err(error) = fs::remove_file(target) {
             tracing::warn!(path = %target.display(), %error, "a file that may not last could not be removed");
@@ -288,22 +277,12 @@ pub(super) fn each_line(
     Ok(())
 }
 
-/// The folders that have to be made for one to be there, the outermost first.
-#[must_use]
-pub fn missing_folders(folder: &Path) -> Vec<&Path> {
-    let mut missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
-    missing.reverse();
-    missing
-}
-
-/// Makes a folder for transcripts, where it is missing.
+/// Makes a folder for transcripts, where it is missing, as the agents make it: nobody else may look in.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
-    // As the agent makes it: nobody else may look into its transcripts.
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(TranscriptError::io("make the folder", folder))
+    durable::make_folders(folder).map_err(TranscriptError::io("make the folder", folder))
 }
 
 /// An unended last line that is not a whole record is what a killed writer left.
@@ -348,24 +327,15 @@ pub(super) fn json_text(text: &str) -> Vec<u8> {
     serde_json::Value::from(text).to_string().into_bytes()
 }
 
-/// Gives a file another name, where that is free.
+/// Gives a file another name, where that is free. On some file systems it has both; the temporary one goes later.
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] when it is not, [`TranscriptError::Io`] otherwise.
 pub(super) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
-    let exists = || TranscriptError::AlreadyExists { path: to.to_owned() };
-    match rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::EXIST) => Err(exists()),
-        // Some file systems cannot rename so; a hard link is as careful, and the temporary name goes later.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
-            fs::hard_link(from, to).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => exists(),
-                _ => TranscriptError::io("create", to)(error),
-            })
-        }
-        Err(error) => Err(TranscriptError::io("create", to)(error.into())),
-    }
+    durable::rename_if_free(from, to).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => TranscriptError::AlreadyExists { path: to.to_owned() },
+        _ => TranscriptError::io("create", to)(error),
+    })
 }
 
 /// A temporary file that is removed unless it was renamed.

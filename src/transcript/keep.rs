@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::TranscriptError;
+use super::durable;
 use super::locate::file_name;
 use super::parts::{Part, parts, rollout_part};
 use super::shelf::Format;
@@ -239,7 +240,7 @@ impl Archive {
             .folder
             .join(format!("{}{}", pruning::GONE, uuid::Uuid::new_v4()));
         let held = self.lock(key);
-        let removed = match fs::rename(place, &gone) {
+        let removed = match durable::rename(place, &gone) {
             Ok(()) => fs::remove_dir_all(&gone).map_err(TranscriptError::io("remove", &gone)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(TranscriptError::io("remove", place)(error)),

@@ -76,7 +76,10 @@ pub(crate) fn split_tests<'a>(path: &str, code: &'a str) -> (&'a str, &'a str) {
         let at = from + at;
         let behind = code[at..].trim_start_matches("#[cfg(test)]").trim_start();
         let place = |sign| behind.find(sign).unwrap_or(usize::MAX);
-        let inline = behind.starts_with("mod ") && place('{') < place(';');
+        // Whoever may use it.
+        let head = behind.split(['{', ';']).next().unwrap_or_default();
+        let is_module = head.split_whitespace().rev().nth(1) == Some("mod");
+        let inline = is_module && place('{') < place(';');
         if inline {
             return code.split_at(at);
         }

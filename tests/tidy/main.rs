@@ -7,6 +7,7 @@
 )]
 
 mod code;
+mod lasting;
 
 use std::fs;
 use std::path::{Path, PathBuf};

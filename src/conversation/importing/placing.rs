@@ -12,6 +12,7 @@ use bridge_protocol::UpstreamId;
 use super::super::bundle::{BundledSession, Trouble};
 use super::super::work::{EndedEarly, Progress};
 use super::plan::{Hashed, Plan, Staging};
+use crate::transcript::durable::missing_folders;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::{TranscriptError, copy, parts};
 
@@ -78,7 +79,7 @@ impl Placed {
     }
 
     fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
-        for missing in copy::missing_folders(folder) {
+        for missing in missing_folders(folder) {
             self.plan.folder(missing)?;
         }
         copy::make_folder(folder)

@@ -5,9 +5,9 @@
 //! Blocks.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::{ConversationId, UpstreamId};
@@ -16,6 +16,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::transcript::TranscriptError;
+use crate::transcript::copy::make_folder;
+use crate::transcript::durable;
 
 /// The folder below the daemon's own in which bundles are unpacked.
 const FOLDER: &str = "imports";
@@ -120,7 +122,7 @@ impl Plan {
         let written = written.and_then(|mut line| {
             line.push(b'\n');
             self.file.write_all(&line)?;
-            self.file.sync_data()
+            durable::sync_file(&self.file, &self.path)
         });
         written.map_err(TranscriptError::io("write", &self.path))?;
         self.notes.push(note);
@@ -280,11 +282,7 @@ impl Staging {
             all,
             stays: false,
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&staging.folder)
-            .map_err(TranscriptError::io("make the folder", &staging.folder))?;
+        make_folder(&staging.folder)?;
         Ok(staging)
     }
 
@@ -322,8 +320,7 @@ fn remove(folder: &Path) {
 }
 
 fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(TranscriptError::io("sync the folder", folder))
+    durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
 }
 
 /// Passes on what is written, and knows its hash.
@@ -362,15 +359,22 @@ impl Write for Hashed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::durable::tests::Disk;
 
     /// A plan of one folder and these files, in which `left` was written and renamed. As a killed daemon leaves it.
     fn killed(data: &Path, files: &[(&Path, &str)]) -> ConversationId {
         let id = ConversationId::mint();
+        let disk = Disk::of(data);
         let staging = Staging::make(data).unwrap();
         let mut plan = Plan::begin(&staging, id).unwrap();
         for (path, text) in files {
             let folder = path.parent().unwrap();
             plan.folder(folder).unwrap();
+            let lost = disk.lost();
+            assert!(
+                lost.iter().all(|path| path.starts_with("agent")),
+                "before it is done it is written down: {lost:?}"
+            );
             fs::create_dir_all(folder).unwrap();
             let temporary = folder.join(".t.tmp");
             plan.temporary(&temporary).unwrap();

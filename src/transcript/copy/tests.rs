@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::transcript::durable::tests::Disk;
 use crate::transcript::tests::{NEW, OLD, transcript};
 
 fn names(folder: &Path) -> Vec<String> {
@@ -157,6 +158,38 @@ fn a_failure_leaves_no_temporary_file() {
     });
     assert!(failed.is_err());
     assert_eq!(names(folder.path()), [format!("{OLD}.jsonl")]);
+}
+
+/// Whoever is told of a copy finds all of it, also after a loss of power, and so does whoever only finds its name.
+#[test]
+fn a_copy_is_synced_before_it_is_named_and_its_name_before_it_is_told() {
+    let (folder, source) = transcript(b"{\"a\":1}\n");
+    let disk = Disk::of(folder.path());
+    let new = folder.path().join("projects/-home-u-project");
+    let target = new.join("bundle");
+    // More than is written at once.
+    let text = vec![b'x'; 3 << 20];
+    let fill = |writer: &mut dyn Write| {
+        let written = writer.write_all(&text);
+        written.map_err(TranscriptError::io("write", &target))
+    };
+    copy_as(&source, &new, NEW).expect("a copy");
+    assert_eq!(disk.check_lasts("a copy in a new folder"), 1);
+    create_beside(&source, NEW, fill).expect("a fork");
+    assert_eq!(disk.check_lasts("a fork"), 2);
+    create(&target, fill).expect("a file");
+    assert_eq!(disk.check_lasts("a file"), 3);
+    create_first(target.clone(), [new.join("second")], fill).expect("a file");
+    // The first name was taken.
+    assert_eq!(disk.check_lasts("a file of another name"), 5);
+    for (name, is_new) in [("third", true), ("third", false)] {
+        let made = create_or_find(&new.join(name), |_| Ok(()), fill, |_, ()| Ok(()));
+        assert_eq!(
+            made.map_err(|error: TranscriptError| error.to_string()),
+            Ok(is_new)
+        );
+        assert_eq!(disk.check_lasts("a file that may be there"), 6);
+    }
 }
 
 #[test]

@@ -5,15 +5,16 @@
 //! not there, or to which a symbolic link leads, stays named as it was.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read};
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use crate::transcript::check::{SideFile, named_files};
+use crate::transcript::durable::{self, NewFile, sync_folder};
 use crate::transcript::fields::Fields;
 use crate::transcript::lent::{Taken, is_within, result};
 use crate::transcript::lines::{text_of_same_length, trimmed};
@@ -118,9 +119,9 @@ impl<'a> Beside<'a> {
         if place.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        fs::rename(&made.folder, &place)?;
+        durable::rename(&made.folder, &place)?;
         made.folder = place;
-        File::open(self.folder)?.sync_all()
+        sync_folder(self.folder)
     }
 
     /// As [`settle`](Self::settle), beside files that are there already, which stay as they are.
@@ -137,7 +138,7 @@ impl<'a> Beside<'a> {
         sync_folders(&made.folder)?;
         let place = self.folder.join(self.new_id);
         join_folders(&made.folder, &place)?;
-        File::open(self.folder)?.sync_all()
+        sync_folder(self.folder)
     }
 
     /// The files stay: the transcript has got its name.
@@ -225,20 +226,14 @@ impl<'a> Beside<'a> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(target.parent().unwrap_or(&made.folder))?;
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&target)?;
+        let mut file = NewFile::create(&target)?;
         let mut reader = BufReader::new(part.open()?.take(part.bytes));
-        let mut writer = BufWriter::new(file);
         if part.name.contains(SUBAGENTS) && is_lines(&part.path) {
-            relocate(reader, &mut writer, |line| self.relocation.line(line), |_| Ok(()))?;
+            relocate(reader, &mut file, |line| self.relocation.line(line), |_| Ok(()))?;
         } else {
-            io::copy(&mut reader, &mut writer)?;
+            io::copy(&mut reader, &mut file)?;
         }
-        let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()
+        file.sync()
     }
 }
 
@@ -252,10 +247,10 @@ fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             join_folders(&entry.path(), &target)?;
         } else if target.symlink_metadata().is_err() {
-            fs::rename(entry.path(), target)?;
+            durable::rename(&entry.path(), &target)?;
         }
     }
-    File::open(to)?.sync_all()
+    sync_folder(to)
 }
 
 /// Syncs a folder and those in it.
@@ -266,7 +261,7 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
             sync_folders(&entry.path())?;
         }
     }
-    File::open(folder)?.sync_all()
+    sync_folder(folder)
 }
 
 impl Drop for Made {

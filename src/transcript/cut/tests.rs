@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::transcript::durable::tests::Disk;
 use crate::transcript::reading::{self, turns};
 use crate::transcript::tests::{self, NEW, OLD};
 
@@ -65,7 +66,9 @@ fn a_cut_holds_its_branch_and_what_is_beside_it() {
     ];
     let (folder, source) = transcript(&lines);
     let before = fs::read(&source).expect("the source");
+    let disk = Disk::of(folder.path());
     let copy = cut_at(&source, NEW, "a3");
+    assert_eq!(disk.check_lasts("a cut"), 1);
     let new = uuids(&records(&copy));
     let kept = |line: usize, parent: &str| {
         let mut record: Value = serde_json::from_str(&lines[line]).expect("a record");

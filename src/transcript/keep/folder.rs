@@ -1,9 +1,9 @@
 //! The folder of one session's copies: links and compressed files, with the list that says which of them count.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::list::{BUFFER_BYTES, Copy, List, Stamp, VERSION, hex, open, pass};
 use super::{HeldFile, Key};
 use crate::transcript::TranscriptError;
+use crate::transcript::durable::{self, NewFile};
 use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 
@@ -62,11 +63,8 @@ impl Folder {
         let folder = match Self::open(path)? {
             Some(folder) => folder,
             None => {
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(path)
-                    .map_err(TranscriptError::io("make the folder", path))?;
+                let made = durable::make_folders(path);
+                made.map_err(TranscriptError::io("make the folder", path))?;
                 Self {
                     path: path.to_owned(),
                     list: List::new(key),
@@ -108,19 +106,13 @@ impl Folder {
         }
         let written = || -> io::Result<()> {
             let new = self.path.join(NEW_LIST);
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&new)?;
+            let mut file = NewFile::anew(&new)?;
             file.write_all(&serde_json::to_vec(&self.list)?)?;
-            file.sync_all()?;
-            fs::rename(&new, self.path.join(LIST))?;
+            file.sync()?;
+            durable::rename(&new, &self.path.join(LIST))?;
             // With the copies that it names, and the folder's own place.
-            File::open(&self.path)?.sync_all()?;
-            for folder in self.path.ancestors().skip(1).take(2) {
-                File::open(folder)?.sync_all()?;
+            for folder in self.path.ancestors().take(3) {
+                durable::sync_folder(folder)?;
             }
             Ok(())
         };
@@ -309,7 +301,7 @@ impl Folder {
             };
         }
         let file = self.new_file("link");
-        match fs::hard_link(&part.path, self.path.join(&file)) {
+        match durable::link(&part.path, &self.path.join(&file)) {
             Ok(()) => {
                 self.add(
                     &part.name,
@@ -411,7 +403,7 @@ impl Folder {
                 .mode(0o600)
                 .open(&path)?;
             let mut digest = Sha256::new();
-            let packed_bytes = append(packed, &mut part.open()?, part.bytes, &mut digest)?;
+            let packed_bytes = append((packed, &path), &mut part.open()?, part.bytes, &mut digest)?;
             Ok(Copy {
                 file,
                 bytes: part.bytes,
@@ -476,11 +468,13 @@ impl Folder {
             ..copy.clone()
         };
         if part.bytes > copy.bytes {
-            let mut packed = OpenOptions::new().write(true).open(self.path.join(&copy.file))?;
+            let path = self.path.join(&copy.file);
+            let mut packed = OpenOptions::new().write(true).open(&path)?;
             // Behind that stands what one left who was killed, if anything.
             packed.set_len(copy.packed_bytes.unwrap_or_default())?;
             packed.seek(SeekFrom::End(0))?;
-            grown.packed_bytes = Some(append(packed, &mut text, part.bytes - copy.bytes, &mut digest)?);
+            let bytes = part.bytes - copy.bytes;
+            grown.packed_bytes = Some(append((packed, &path), &mut text, bytes, &mut digest)?);
             grown.sha256 = hex(digest);
         }
         Ok(Some(grown))
@@ -531,7 +525,12 @@ impl Folder {
 }
 
 /// Compresses so many bytes into a file, as a frame of its own, and syncs it. Gives the file's length.
-fn append(packed: File, text: &mut dyn Read, bytes: u64, digest: &mut Sha256) -> io::Result<u64> {
+fn append(
+    (packed, path): (File, &Path),
+    text: &mut dyn Read,
+    bytes: u64,
+    digest: &mut Sha256,
+) -> io::Result<u64> {
     let writer = BufWriter::with_capacity(BUFFER_BYTES, packed);
     let mut encoder = zstd::Encoder::new(writer, LEVEL)?;
     encoder.include_checksum(true)?;
@@ -540,7 +539,7 @@ fn append(packed: File, text: &mut dyn Read, bytes: u64, digest: &mut Sha256) ->
         .finish()?
         .into_inner()
         .map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
+    durable::sync_file(&file, path)?;
     Ok(file.metadata()?.len())
 }
 

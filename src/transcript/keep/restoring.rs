@@ -2,9 +2,8 @@
 //! behind everything that belongs to it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -15,7 +14,7 @@ use super::{Archive, Key};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{HistoryBase, read_meta};
-use crate::transcript::copy::{fill_temporary, missing_folders, settle};
+use crate::transcript::copy::{fill_temporary, make_folder, settle};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
 use crate::transcript::locate::{is_absence, located, own_folder};
@@ -461,12 +460,7 @@ fn write(
         return Ok(false);
     };
     let parent = path.parent().unwrap_or(root);
-    let missing = missing_folders(parent);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(parent)
-        .map_err(TranscriptError::io("make the folder", parent))?;
+    make_folder(parent)?;
     // Always the same, so that what a kill leaves is found by the next one.
     let temporary = parent.join(format!(".{}.restored.tmp", &digest(name.as_bytes())[..16]));
     match fs::remove_file(&temporary) {
@@ -499,11 +493,6 @@ fn write(
         // It has come meanwhile: what it holds is not looked at for what lies beside a transcript.
         Err(TranscriptError::AlreadyExists { .. }) if name.contains('/') => return Ok(false),
         Err(error) => return Err(error),
-    }
-    for made in missing.into_iter().rev() {
-        let above = made.parent().unwrap_or(root);
-        let synced = File::open(above).and_then(|folder| folder.sync_all());
-        synced.map_err(TranscriptError::io("sync the folder", above))?;
     }
     Ok(true)
 }

@@ -1,12 +1,14 @@
 mod moved;
 mod released;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
 
 use super::folder::LIST;
 use super::*;
+use crate::transcript::durable::tests::Disk;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
 
@@ -149,6 +151,7 @@ fn a_link_costs_nothing_until_the_agent_deletes_its_file_and_holds_what_was_appe
 fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 1_000));
+    let disk = Disk::of(place._held.path());
     place.link("s", &path);
     assert_eq!(place.pack("s", Some(&path)), Noticed::default());
     let [(name, first)] = &place.files("s")[..] else {
@@ -173,6 +176,11 @@ fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
     let grown = fs::read(place.folder("s").join(name)).unwrap();
     assert!(grown.starts_with(&packed) && grown.len() > packed.len());
     assert!(grown.len() < packed.len() + packed.len() / 4);
+    // What the agent appends is its own matter.
+    assert_eq!(
+        disk.lost(),
+        BTreeSet::from([path.strip_prefix(place._held.path()).unwrap().to_owned()])
+    );
     place.lose();
     place.restore("s").unwrap();
     assert_eq!(
@@ -487,10 +495,12 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
             .pack(&place.key(id), Format::Codex, Some(path), None)
             .unwrap();
     }
+    let disk = Disk::of(place._held.path());
     let restore = || restore_codex(&place, CHILD).unwrap();
     assert_eq!(restore(), [] as [PathBuf; 0]);
     fs::remove_dir_all(place.root.join("sessions")).unwrap();
     assert_eq!(restore(), [parent.clone(), child.clone()]);
+    assert_eq!(disk.check_lasts("what was put back"), 2);
     assert_eq!(
         [&parent, &child].map(|path| fs::read_to_string(path).unwrap()),
         texts

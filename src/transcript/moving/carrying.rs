@@ -1,20 +1,21 @@
 //! A move that is carried out: copies, comparisons, names.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::super::TranscriptError;
+use super::super::copy::make_folder;
+use super::super::durable::{self, NewFile};
 use super::super::relocate::relocate;
-use super::journal::{Journal, Note, Written, exchange, link, make_folder, rename, sync_folder};
+use super::journal::{Journal, Note, Written, exchange, link, rename, sync_folder};
 use super::{Content, Kind, Step, comparing, holders, is_same_file, settings};
 
-/// How much is read and written at once, in bytes.
+/// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// How much of the end of a file is looked at again before it goes, in bytes.
@@ -107,7 +108,7 @@ impl Moving {
             self.changed()?;
             folders.extend(step.to.parent().map(Path::to_owned));
         }
-        sync_all(&mut folders)?;
+        sync_folders(&mut folders)?;
 
         holders::check(&leaving)?;
         for (number, step) in steps.iter().enumerate() {
@@ -131,7 +132,8 @@ impl Moving {
                 } else {
                     link(&step.from, &kept)?;
                     self.changed()?;
-                    fs::rename(&temporary, &step.to).map_err(TranscriptError::io("rename", &temporary))?;
+                    let renamed = durable::rename(&temporary, &step.to);
+                    renamed.map_err(TranscriptError::io("rename", &temporary))?;
                 }
                 self.changed()?;
                 seen[number].check_bytes(&kept, &step.from)?;
@@ -150,7 +152,7 @@ impl Moving {
             remove_emptied(&folder, &mut folders);
         }
         folders.insert(self.journal.kept_folder());
-        sync_all(&mut folders)
+        sync_folders(&mut folders)
     }
 
     /// It is done, and not taken back any more.
@@ -236,34 +238,28 @@ impl Moving {
         let before = source
             .metadata()
             .map_err(TranscriptError::io("read", &step.from))?;
-        let made = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary);
-        let file = made.map_err(TranscriptError::io("create", &temporary))?;
+        let made = NewFile::create(&temporary);
+        let mut made = made.map_err(TranscriptError::io("create", &temporary))?;
         self.changed()?;
-        let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
         let is_settings = step.kind == Kind::Settings;
         let unchanged = match is_settings {
-            true => settings::fill(step, &mut writer).map(|()| 0)?,
-            false => fill(step, &source, before.len(), &mut writer, watch)?,
+            true => settings::fill(step, &mut made).map(|()| 0)?,
+            false => fill(step, &source, before.len(), &mut made, watch)?,
         };
         if unchanged > 0 {
             tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
         }
-        let file = writer
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)
-            .map_err(TranscriptError::io("write", &temporary))?;
+        made.flush().map_err(TranscriptError::io("write", &temporary))?;
         let set = match is_settings {
             // Whoever holds it in memory is to see that it is another one.
-            true => file.set_permissions(before.permissions()),
+            true => made.file().set_permissions(before.permissions()),
             // What is listed by time stays where it was, and is not kept longer by its agent.
-            false => before.modified().and_then(|modified| file.set_modified(modified)),
+            false => before
+                .modified()
+                .and_then(|modified| made.file().set_modified(modified)),
         };
         set.map_err(TranscriptError::io("set the time of", &temporary))?;
-        file.sync_all().map_err(TranscriptError::io("sync", &temporary))?;
+        made.sync().map_err(TranscriptError::io("sync", &temporary))?;
         match is_settings {
             true => settings::check(step, &temporary)?,
             false => comparing::check_lines(&step.from, &temporary, watch)?,
@@ -406,7 +402,7 @@ fn remove_emptied(folder: &Path, synced: &mut BTreeSet<PathBuf>) {
     }
 }
 
-fn sync_all(folders: &mut BTreeSet<PathBuf>) -> Result<(), TranscriptError> {
+fn sync_folders(folders: &mut BTreeSet<PathBuf>) -> Result<(), TranscriptError> {
     while let Some(folder) = folders.pop_first() {
         sync_folder(&folder)?;
     }

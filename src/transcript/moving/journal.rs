@@ -4,9 +4,9 @@
 //! noted, all of it can be taken back. Blocks.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::TranscriptError;
-use super::super::copy::{missing_folders, rename_if_free};
+use super::super::copy::{make_folder, rename_if_free};
+use super::super::durable::{self, missing_folders};
 use super::comparing::is_same;
 use super::{Content, Kind, Step, settings};
 
@@ -135,12 +136,13 @@ impl Journal {
 
     pub(super) fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
         let written = serde_json::to_vec(&note).map_err(io::Error::other);
+        let path = self.folder.join(JOURNAL);
         let written = written.and_then(|mut line| {
             line.push(b'\n');
             self.file.write_all(&line)?;
-            self.file.sync_data()
+            durable::sync_file(&self.file, &path)
         });
-        written.map_err(TranscriptError::io("write", &self.folder.join(JOURNAL)))?;
+        written.map_err(TranscriptError::io("write", &path))?;
         self.notes.push(note);
         Ok(())
     }
@@ -357,7 +359,7 @@ fn note_done(path: &Path) -> io::Result<()> {
     line.insert(0, b'\n');
     line.push(b'\n');
     file.write_all(&line)?;
-    file.sync_data()
+    durable::sync_file(&file, path)
 }
 
 /// The lines of a journal that are whole. What stands behind one that is not was not begun, but for its end.
@@ -510,18 +512,12 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
 
 /// Has two files change places at once. Whether the file system can.
 pub(super) fn exchange(left: &Path, right: &Path) -> Result<bool, TranscriptError> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    use rustix::io::Errno;
-    match renameat_with(CWD, left, CWD, right, RenameFlags::EXCHANGE) {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(false),
-        Err(error) => Err(TranscriptError::io("rename", left)(error.into())),
-    }
+    durable::exchange(left, right).map_err(TranscriptError::io("rename", left))
 }
 
 /// Keeps a file under another name too; a copy of it on another file system.
 pub(super) fn link(from: &Path, to: &Path) -> Result<(), TranscriptError> {
-    if fs::hard_link(from, to).is_ok() {
+    if durable::link(from, to).is_ok() {
         return Ok(());
     }
     let mut source = File::open(from).map_err(TranscriptError::io("open", from))?;
@@ -554,18 +550,8 @@ fn kept(folder: &Path, number: usize) -> PathBuf {
     folder.join(KEPT).join(number.to_string())
 }
 
-pub(super) fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
-    // As the agents make them: nobody else may look in.
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(TranscriptError::io("make the folder", folder))
-}
-
 pub(super) fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(TranscriptError::io("sync the folder", folder))
+    durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
 }
 
 fn remove(folder: &Path) {

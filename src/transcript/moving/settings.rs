@@ -16,6 +16,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::TranscriptError;
+use super::super::durable::{self, NewFile};
 use super::super::fields::{Fields, lenient_text};
 use super::super::parts;
 use super::super::relocate::Relocation;
@@ -440,7 +441,7 @@ pub(super) fn put_back(kept: &Path, step: &Step, temporary: &Path) -> Result<(),
     if now != before {
         match taken_back(&step.to, &before, &now, &step.folders) {
             // Whoever reads it meanwhile finds the one or the other.
-            Some(back) if back == before && fs::rename(kept, &step.to).is_ok() => return Ok(()),
+            Some(back) if back == before && durable::rename(kept, &step.to).is_ok() => return Ok(()),
             Some(back) => replace(temporary, &step.to, &back)?,
             None => {
                 tracing::warn!(path = %step.to.display(), "is not what it was any more, and stays as it is");
@@ -460,13 +461,13 @@ fn reversed(step: &Step) -> Vec<(String, String)> {
 fn replace(temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), TranscriptError> {
     let written = || -> io::Result<()> {
         let permissions = fs::metadata(path)?.permissions();
-        let mut made = fs::File::create(temporary)?;
-        made.set_permissions(permissions)?;
+        let mut made = NewFile::anew(temporary)?;
+        made.file().set_permissions(permissions)?;
         made.write_all(bytes)?;
-        made.sync_all()
+        made.sync()
     };
     written().map_err(TranscriptError::io("write", temporary))?;
-    fs::rename(temporary, path).map_err(TranscriptError::io("rename", temporary))
+    durable::rename(temporary, path).map_err(TranscriptError::io("rename", temporary))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 mod noted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::*;
+use crate::transcript::durable::tests::Disk;
 
 const OLD: &str = "/home/u/my.app";
 const NEW: &str = "/home/u/other";
@@ -148,6 +149,11 @@ impl Stage {
         )
     }
 
+    /// All of it, as a loss of power would leave it.
+    fn disk(&self) -> Disk {
+        Disk::of(self._held.path())
+    }
+
     fn has_leftovers(&self) -> bool {
         self.data.join("moves").exists()
     }
@@ -259,6 +265,7 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
     loop {
         let (stage, steps) = make();
         let before = stage.tree();
+        let disk = stage.disk();
         let (_, mut moving) = stage.begin(steps);
         moving.breaks_off_after = Some(breaks.into());
         let is_whole = carry_out(&mut moving).is_ok();
@@ -274,8 +281,10 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
         if is_whole {
             // It was noted as done.
             assert_eq!(stage.tree(), after);
+            disk.check_lasts("a move");
             break;
         }
+        disk.check_lasts("a move that was taken back");
         assert_eq!(stage.tree(), before, "broken off after {breaks} changes");
         assert!(!stage.has_leftovers(), "broken off after {breaks} changes");
         breaks += 1;
@@ -284,10 +293,12 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
 
     let (stage, steps) = make();
     let before = stage.tree();
+    let disk = stage.disk();
     let (_, mut moving) = stage.begin(steps);
     carry_out(&mut moving).unwrap();
     assert!(moving.take_back());
     assert_eq!(stage.tree(), before);
+    disk.check_lasts("a whole move that was taken back");
     assert!(!stage.has_leftovers());
 }
 
@@ -298,6 +309,31 @@ fn whatever_ends_a_move_it_is_done_or_taken_back() {
         let steps = stage.steps("-home-u-other", NEW);
         (stage, steps)
     });
+}
+
+/// Whenever the power fails all files are in the one place or in the other.
+#[test]
+fn nothing_leaves_its_place_before_its_copy_is_on_disk() {
+    let stage = Stage::new();
+    let steps = stage.steps("-home-u-other", NEW);
+    let leaving = steps.iter().filter(|step| !step.stays).count();
+    let disk = stage.disk();
+    let (_, mut moving) = stage.begin(steps);
+    // What is about to be done is written down.
+    assert_eq!(disk.lost(), BTreeSet::new());
+    carry_out(&mut moving).unwrap();
+    moving.keep().unwrap();
+    disk.check_lasts("a move");
+    let copy = |path: &Path| path.starts_with("agent/projects/-home-u-other");
+    let names = disk.names();
+    let left: Vec<_> = names
+        .iter()
+        .filter(|name| name.from.starts_with(stage.at("-home-u-my-app")))
+        .collect();
+    assert_eq!(left.len(), leaving);
+    for name in left {
+        assert!(!name.lost.iter().any(|path| copy(path)), "{name:?}");
+    }
 }
 
 /// The agents' folders are named so that two paths may share one.

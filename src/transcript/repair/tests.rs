@@ -4,6 +4,7 @@ use bridge_protocol::check::Finding;
 use serde_json::json;
 
 use super::*;
+use crate::transcript::durable::tests::Disk;
 
 mod random;
 
@@ -501,7 +502,10 @@ fn the_files_that_records_name_come_along() {
     fs::write(&source, lines.join("\n") + "\n").expect("a file");
     let read = index(&source);
     let branch = read.select(None, true).expect("a branch");
+    let disk = Disk::of(folder.path());
     let made = repair(&source, &read, &branch, folder.path(), NEW, None).expect("a copy");
+    // The files' folder and the transcript.
+    assert_eq!(disk.check_lasts("a repaired copy"), 2);
     let copied = folder.path().join(NEW);
     assert_eq!(
         fs::read_to_string(copied.join("tool-results/r1.txt")).expect("the result"),

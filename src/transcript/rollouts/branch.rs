@@ -175,6 +175,7 @@ fn rewrite(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::durable::tests::Disk;
     use crate::transcript::rollouts::{OpenRollout, RolloutBooks};
 
     const SOURCE: &str = "01a20272-0000-7000-8000-000000000001";
@@ -275,7 +276,10 @@ mod tests {
                 noted = Some((id.to_owned(), path.to_owned()));
                 Ok(())
             };
+            let disk = Disk::of(root);
             let (id, path) = branch_at(root, SOURCE, holder, name, "/new", told).unwrap();
+            // Of the first one the folder of the day is new.
+            assert_eq!(disk.check_lasts("a branch"), 1);
             assert_eq!(noted, Some((id.clone(), path.clone())));
             let text = std::fs::read_to_string(&path).unwrap();
             let line: Value = serde_json::from_str(&text).unwrap();

@@ -3,13 +3,14 @@
 //! Codex (0.166) remembers where it has put the file of each session. It resumes one whose file was moved as if nothing were
 //! amiss, and answers the first prompt with "thread not found"; when the file is back at its place it goes on with all of it.
 
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{find, is_archived};
 use crate::transcript::TranscriptError;
-use crate::transcript::copy::rename_if_free;
+use crate::transcript::copy::{make_folder, rename_if_free};
+use crate::transcript::durable;
 
 /// The folder, below Codex' own, of the rollouts that are in use.
 const IN_USE: &str = "sessions";
@@ -40,12 +41,7 @@ pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptE
             root: root.to_owned(),
         });
     };
-    let folder = place.parent().unwrap_or(root);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(TranscriptError::io("make the folder", folder))?;
+    make_folder(place.parent().unwrap_or(root))?;
     rename_if_free(&path, &place)?;
     // Some file systems can only give it the second name.
     if is_same_inode(&path, &place)
@@ -54,8 +50,7 @@ pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptE
         tracing::warn!(path = %path.display(), %error, "a rollout that was brought back is still where it was, too");
     }
     for folder in [place.parent(), path.parent()].into_iter().flatten() {
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        if let Err(error) = synced {
+        if let Err(error) = durable::sync_folder(folder) {
             // It is there for everybody; only a loss of power might put it back where it was.
             tracing::warn!(folder = %folder.display(), %error, "a folder of rollouts could not be synced");
         }
@@ -90,6 +85,7 @@ fn is_same_inode(left: &Path, right: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::durable::tests::Disk;
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const NAME: &str = "rollout-2026-11-03T10-00-00-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl";
@@ -111,7 +107,9 @@ mod tests {
             missed_place(root, ID).expect("a look"),
             Some((moved.clone(), place.clone()))
         );
+        let disk = Disk::of(root);
         assert_eq!(bring_back(root, ID).expect("a move"), place);
+        assert_eq!(disk.check_lasts("a rollout that is brought back"), 1);
         assert!(!moved.exists());
         assert!(
             fs::read_to_string(&place)

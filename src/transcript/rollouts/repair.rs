@@ -108,6 +108,7 @@ mod tests {
 
     use super::*;
     use crate::transcript::copy::remove_copy;
+    use crate::transcript::durable::tests::Disk;
     use crate::transcript::rollouts;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
@@ -135,7 +136,9 @@ mod tests {
         let text = lines.join("\n") + end;
         fs::write(&source, &text).expect("a rollout");
         let target = target(root.path(), &source, OLD, NEW);
+        let disk = Disk::of(root.path());
         let made = repair(&source, OLD, &target, NEW).expect("a copy");
+        assert_eq!(disk.check_lasts("a repaired rollout"), 1);
         assert_eq!(
             made.path,
             folder.join(format!("rollout-2026-11-03T10-00-00-{NEW}.jsonl"))

@@ -78,7 +78,19 @@ fn the_files_that_the_kept_part_names_come_along() {
     }
     put(project, &format!("{OTHER}/tool-results/a.txt"), "the other's");
     let before = below(project);
+    let disk = Disk::of(project);
     let copied = records(&cut_at(&source, NEW, "a1"));
+    // Those of the files' folder and of the transcript behind it.
+    assert_eq!(disk.check_lasts("a cut with files"), 2);
+    let behind = &disk.names()[1];
+    assert!(
+        behind.to.ends_with(format!("{NEW}.jsonl"))
+            && behind
+                .lost
+                .iter()
+                .all(|path| path.starts_with(behind.from.file_name().expect("a name"))),
+        "a transcript whose files would be lost: {behind:?}"
+    );
     let own = project.join(NEW);
     assert_eq!(
         below(&own),
@@ -164,8 +176,10 @@ fn what_a_fork_of_the_agents_own_names_can_be_brought_to_it() {
         &format!("{NEW}/tool-results/b.txt"),
         "its own of this name",
     );
+    let disk = Disk::of(project);
     for _ in 0..2 {
         bring_files(&fork).expect("the files");
+        disk.check_lasts("files of a fork");
         let own = project.join(NEW);
         let expected = ["a.txt", "b.txt", "own.txt"].map(|name| format!("tool-results/{name}"));
         assert_eq!(

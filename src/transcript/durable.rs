@@ -1,0 +1,185 @@
+//! Files and names that outlast a loss of power.
+//!
+//! Owns the steps by which a file comes to be: written where nobody looks for it, synced, named, and its folder synced, so
+//! that no name ever leads to half a file. Whoever writes something that is to last does it here, and nowhere by hand
+//! (`tests/tidy`), so that tests see the order of all steps. Blocks.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+/// How much is written at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A file that is written under a name by which nobody looks for it. Only its owner may read it.
+pub(crate) struct NewFile {
+    path: PathBuf,
+    writer: BufWriter<File>,
+}
+
+impl NewFile {
+    /// Begins a file where there is none.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Self::open(path, OpenOptions::new().create_new(true))
+    }
+
+    /// Begins a file in the place of one that a kill may have left there.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn anew(path: &Path) -> io::Result<Self> {
+        Self::open(path, OpenOptions::new().create(true).truncate(true))
+    }
+
+    fn open(path: &Path, options: &mut OpenOptions) -> io::Result<Self> {
+        let file = options.write(true).mode(0o600).open(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer: BufWriter::with_capacity(BUFFER_BYTES, file),
+        })
+    }
+
+    /// For its times and permissions. What was written last may not be in it before a flush.
+    pub(crate) fn file(&self) -> &File {
+        self.writer.get_ref()
+    }
+
+    /// Ends it: all of it is on disk, under the name that it has.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn sync(mut self) -> io::Result<()> {
+        self.writer.flush()?;
+        sync_file(self.file(), &self.path)
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// Syncs what was written to a file, which has this path.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
+    seen(file.sync_all(), Step::File(path))
+}
+
+/// Syncs the names in a folder.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    seen(File::open(path)?.sync_all(), Step::Folder(path))
+}
+
+/// The folders that have to be made for one to be there, the outermost first.
+pub(crate) fn missing_folders(folder: &Path) -> Vec<&Path> {
+    let mut missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    missing.reverse();
+    missing
+}
+
+/// Makes a folder into which nobody else may look, with those above it. Each has its name on disk.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
+    let missing = missing_folders(folder);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for made in missing {
+        // Those without a name are below the one that the program runs in.
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        sync_folder(above.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
+}
+
+/// Gives a file or a folder another name, also in the place of another file.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    before(from, to);
+    fs::rename(from, to)
+}
+
+/// The same where the name is free. Where the file system cannot do that at once, the file has both names.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] when it is not free, and what else the system answers.
+pub(crate) fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
+    before(from, to);
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        // A hard link is as careful.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::hard_link(from, to),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a file a second name, where that is free.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
+    before(from, to);
+    fs::hard_link(from, to)
+}
+
+/// Has two files change places at once. Whether the file system can.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn exchange(left: &Path, right: &Path) -> io::Result<bool> {
+    before(left, right);
+    match renameat_with(CWD, left, CWD, right, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What was synced.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]
+enum Step<'a> {
+    File(&'a Path),
+    Folder(&'a Path),
+}
+
+/// Tells tests of a sync, with what the system answered to it.
+fn seen(synced: io::Result<()>, step: Step<'_>) -> io::Result<()> {
+    #[cfg(test)]
+    if synced.is_ok() {
+        tests::synced(step);
+    }
+    #[cfg(not(test))]
+    let _ = step;
+    synced
+}
+
+/// Tells tests of a name that is about to be given.
+fn before(from: &Path, to: &Path) {
+    #[cfg(test)]
+    tests::named(from, to);
+    #[cfg(not(test))]
+    let _ = (from, to);
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

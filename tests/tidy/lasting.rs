@@ -1,0 +1,50 @@
+//! What is to outlast a loss of power is written in one place, whose tests see in which order.
+
+use crate::code::{code_of, split_tests};
+use crate::{check, named, root};
+
+/// The place.
+const DURABLE: &str = "src/transcript/durable.rs";
+
+/// The rooms that write through it. The store has a medium of its own for its journal.
+const ROOMS: [&str; 2] = ["src/transcript/", "src/conversation/"];
+
+/// What it does for them.
+const BY_HAND: [&str; 6] = [
+    "sync_all",
+    "sync_data",
+    "fs::rename",
+    "fs::hard_link",
+    "renameat",
+    "renameat_with",
+];
+
+fn synced_by_hand(path: &str, text: &str) -> Vec<String> {
+    if path == DURABLE || !ROOMS.iter().any(|room| path.starts_with(room)) {
+        return Vec::new();
+    }
+    let code = code_of(text);
+    let (shipped, _) = split_tests(path, &code);
+    named(path, shipped, &BY_HAND, "to be left to transcript/durable:")
+}
+
+#[test]
+fn what_is_to_last_is_written_in_one_place() {
+    check(synced_by_hand);
+}
+
+#[test]
+fn the_rule_of_what_is_to_last_can_fail() {
+    let line = "file.sync_all()?;\nfs::rename(from, to)?;\nrenameat_with(CWD, from, CWD, to, flags)?;";
+    for path in ["src/transcript/x.rs", "src/conversation/x/y.rs"] {
+        assert_eq!(synced_by_hand(path, line).len(), 3, "{path}");
+    }
+    for path in [DURABLE, "src/store/x.rs", "src/transcript/x/tests.rs"] {
+        assert_eq!(synced_by_hand(path, line).len(), 0, "{path}");
+    }
+    assert!(root().join(DURABLE).exists());
+    for visible in ["", "pub(super) "] {
+        let in_tests = format!("fn f() {{}}\n#[cfg(test)]\n{visible}mod tests {{\n{line}\n}}");
+        assert_eq!(synced_by_hand("src/transcript/x.rs", &in_tests).len(), 0);
+    }
+}
