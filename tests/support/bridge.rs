@@ -576,8 +576,13 @@ pub(crate) const PNG: &str =
 
 /// A prompt with it.
 pub(crate) fn with_picture(text: &str) -> PromptContent {
+    with_png(PNG, text)
+}
+
+/// A prompt with a picture, which is told in base64.
+pub(crate) fn with_png(png: &str, text: &str) -> PromptContent {
     let blocks = [
-        json!({"type": "image", "mimeType": "image/png", "data": PNG}),
+        json!({"type": "image", "mimeType": "image/png", "data": png}),
         json!({"type": "text", "text": text}),
     ];
     PromptContent::blocks(blocks.map(RawJson::from).into())
