@@ -5,12 +5,12 @@ use std::fs;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 
 use crate::bridge::Bridge;
-use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
+use crate::going_back::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
 use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;
 use crate::support::model_server::{What, user};
 
-/// It is compacted behind the first call.
+/// It is compacted behind the first call, which the agent tells again behind the summary.
 const COMPACTED: &str = r#"[[tool Bash {"command":"echo one","description":"d"}]] [[tool Bash {"command":"echo two","description":"d"}]] [[text both]]"#;
 
 const BEHIND: &str =
@@ -32,6 +32,7 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     };
     let id = bridge.conversation(Settings::default());
     bridge.lab.model.tell_tokens(COMPACTED, 195_000);
+    bridge.lab.model.tell_summary(&format!("it goes on: {COMPACTED}"));
     for prompt in PROMPTS {
         bridge.prompted(id, prompt);
     }
@@ -45,9 +46,10 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     };
     let compacted = line(&[r#""compact_boundary""#]);
     assert!(compacted.is_some(), "it was not compacted");
+    let results = ["one", "two"].map(|result| line(&["tool_result", &format!(r#""content":"{result}""#)]));
     assert!(
-        line(&["tool_result", "one"]) < compacted,
-        "it was not compacted within the turn"
+        results[0] < compacted && compacted < results[1] && results[0].is_some(),
+        "it was not compacted within the turn: {results:?} {compacted:?}"
     );
     let sent = bridge.lab.model.asked(LAST);
     let has = |text: &str| {
@@ -63,4 +65,11 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     assert_eq!(fs::read_to_string(&source).expect("the source"), before);
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, || {});
     goes_through(&mut bridge, id);
+
+    // What stands before it is as long as it was then, and would be compacted anew.
+    bridge.stop_daemon();
+    let never = ("DISABLE_AUTO_COMPACT".to_owned(), "1".to_owned());
+    bridge.reconfigure(|agent| agent.env.push(never));
+    bridge.start_daemon();
+    branches_around_a_compaction(&bridge, id, PROMPTS[0], ["one", "two"], BEHIND);
 }

@@ -5,12 +5,14 @@ use std::fs;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 
 use crate::bridge::Bridge;
-use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
+use crate::going_back::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
 use crate::support::model_server::{What, user};
 
-/// The second call comes when it has been compacted, if the agent still knows that it was to come.
+/// It is compacted behind the first call, of which the agent tells nothing behind it.
 const COMPACTED: &str =
     r#"[[tool exec_command {"cmd":"echo one"}]] [[tool exec_command {"cmd":"echo two"}]] [[text both]]"#;
+
+const SUMMARY: &str = r#"it goes on: [[tool exec_command {"cmd":"echo two"}]] [[text both]]"#;
 
 const BEHIND: &str =
     r#"behind it [[tool exec_command {"cmd":"echo three"}]] [[think a thought|thought over]]"#;
@@ -27,6 +29,7 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     };
     let id = bridge.conversation(Settings::default());
     bridge.lab.model.tell_tokens(COMPACTED, 200_000);
+    bridge.lab.model.tell_summary(SUMMARY);
     for prompt in PROMPTS {
         bridge.prompted(id, prompt);
     }
@@ -44,14 +47,20 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     let compacted = before
         .lines()
         .position(|line| line.contains(r#""type":"compacted""#));
-    let begun = before.lines().position(|line| line.contains("echo one"));
+    let has_result = |result: &str| {
+        before
+            .lines()
+            .position(|line| line.contains("function_call_output") && line.contains(result))
+    };
+    let results = [r"Output:\none\n", r"Output:\ntwo\n"].map(has_result);
     assert!(
-        begun < compacted && compacted.is_some(),
-        "it was not compacted within the turn"
+        results[0] < compacted && compacted < results[1] && results[0].is_some(),
+        "it was not compacted within the turn: {results:?} {compacted:?}"
     );
 
     branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
     assert_eq!(fs::read_to_string(&source).expect("the source"), before);
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
+    branches_around_a_compaction(&bridge, id, PROMPTS[0], ["one", "two"], BEHIND);
     goes_through(&mut bridge, id);
 }

@@ -5,10 +5,12 @@ use std::fs;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
 use crate::bridge::Bridge;
-use crate::support::model_server::{model, user};
+use crate::reading::said;
+use crate::support::model_server::{What, model, user};
 use crate::support::prefix::Prefix;
 
 /// The first request of a prompt's turn, but for the prompt.
@@ -84,6 +86,72 @@ pub(crate) fn edits_of_each(
     let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
     whole.check_begins(&said, text);
     assert_eq!(bridge.lab.model.asked(text).last(), Some(&user(text)));
+}
+
+/// Branches behind two results of tools, between which the agent has compacted the history by itself: behind the first stands all
+/// that was said until there, behind the second what the model was sent up to there with the `next` prompt. On each branch, and on
+/// a fork by the agent, one can go back to before the compaction. `first` is the first prompt.
+pub(crate) fn branches_around_a_compaction(
+    bridge: &Bridge,
+    id: ConversationId,
+    first: &str,
+    results: [&str; 2],
+    next: &str,
+) {
+    let history = bridge.history(id);
+    let place = |result: &str| {
+        let is_it = |message: &Message| {
+            let mut parts = message.content.iter().filter(|part| part.kind == "toolResult");
+            parts.any(|part| {
+                part.text
+                    .as_deref()
+                    .is_some_and(|text| text.trim().ends_with(result))
+            })
+        };
+        history.iter().position(is_it).expect("the result")
+    };
+    let sent = bridge.lab.model.asked(next);
+    let is_last = |what: &What| matches!(what, What::ToolResult(text) if text.ends_with(results[1]));
+    let until = sent
+        .iter()
+        .position(|said| is_last(&said.what))
+        .expect("the result");
+    let [before, behind] = results.map(place);
+    let is_aside = |message: &&Message| message.kind == Some(MessageKind::Aside);
+    let until_then = history[..=before].iter().filter(|message| !is_aside(message));
+    let until_then: Vec<_> = until_then.cloned().collect();
+    let mut branches = Vec::new();
+    for (at, expected, text) in [
+        (before, said(&until_then), "before the compaction"),
+        (behind, sent[..=until].to_vec(), "behind the compaction"),
+    ] {
+        let fork = bridge.fork_at(id, false, Some(history[at].id.as_str().to_owned()));
+        let fork = fork.expect("conversation/fork");
+        assert_eq!(
+            (fork.fidelity, fork.via),
+            (Fidelity::Full, Some(BranchedVia::Cut)),
+            "{text}"
+        );
+        bridge.prompted(fork.conversation.id, text);
+        let mut asked = bridge.lab.model.asked(text);
+        // Claude Code fills a reply in where a turn has none.
+        asked.retain(|said| *said != model("No response requested."));
+        assert_eq!(asked, [&expected[..], &[user(text)]].concat(), "{text}");
+        branches.push((fork.conversation.id, text));
+    }
+    let native = bridge.fork(id, false);
+    assert_eq!(native.via, Some(BranchedVia::Native));
+    bridge.prompted(native.conversation.id, "on a fork by the agent");
+    branches.push((native.conversation.id, "on a fork by the agent"));
+    for (branch, name) in branches {
+        let checkpoint = &bridge.checkpoints(branch)[0];
+        assert_eq!(checkpoint.prompt, first, "{name}");
+        let fork = bridge.fork_at(branch, false, Some(checkpoint.id.as_str().to_owned()));
+        let text = format!("{name}, and back");
+        bridge.prompted(fork.expect("conversation/fork").conversation.id, &text);
+        let expected = [user(first), model(&format!("ok: {first}")), user(&text)];
+        assert_eq!(bridge.lab.model.asked(&text), expected);
+    }
 }
 
 /// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another folder, and prompts

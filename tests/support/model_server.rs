@@ -23,6 +23,9 @@ const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// How the agent's own prompt begins by which it asks what a person may say next; it holds many words.
 const SUGGESTION: &str = "[SUGGESTION MODE";
 
+/// How Claude Code's own prompt begins by which it asks for a summary of a history that has become too long.
+const COMPACTION: &str = "CRITICAL: Respond with TEXT ONLY";
+
 /// A running scripted model.
 pub(crate) struct ModelServer {
     address: SocketAddr,
@@ -51,6 +54,8 @@ struct State {
     requests: Vec<Value>,
     /// Whose next answer is told to have taken so many tokens: a prompt that holds this text.
     costly: Option<(String, u64)>,
+    /// What it says when it is asked for a summary.
+    summary: Option<String>,
     /// How often a step has failed, by prompt and step.
     failures: HashMap<String, usize>,
     /// By number, so that each can be closed at the stop and forgotten when it ends.
@@ -97,6 +102,12 @@ impl ModelServer {
     /// Has the next answer in the turn of a prompt that holds `text` tell that the history takes so many tokens.
     pub(crate) fn tell_tokens(&self, text: &str, tokens: u64) {
         self.shared.lock().costly = Some((text.to_owned(), tokens));
+    }
+
+    /// Has it say these words when the agent has it sum a history up: its directives are what the model knows of the turn from then
+    /// on.
+    pub(crate) fn tell_summary(&self, words: &str) {
+        self.shared.lock().summary = Some(words.to_owned());
     }
 
     /// The requests of conversations so far, oldest first: those with tools, not titles and the like.
@@ -320,6 +331,11 @@ impl Shared {
         costly.map_or(1_000, |(_, tokens)| tokens)
     }
 
+    /// The words of a summary, where some were asked for.
+    pub(super) fn summary(&self) -> Option<String> {
+        self.lock().summary.clone()
+    }
+
     /// Waits, but not past the stop. Whether it may go on.
     pub(super) fn pause(&self, length: Duration) -> bool {
         let state = self.lock();
@@ -398,6 +414,11 @@ fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Res
     let (step, answer) = script::answer_to(&body, i64::try_from(now).unwrap_or(i64::MAX));
     let failed_before = shared.record(&body, step);
 
+    let asks_for_summary = || script::newest_prompt(&body).0.starts_with(COMPACTION);
+    let answer = match shared.summary() {
+        Some(words) if asks_for_summary() => Answer::text(words),
+        _ => answer,
+    };
     match answer {
         Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {
             write_error(writer, &error)
@@ -456,8 +477,10 @@ fn write_message(
     answer: &Answer,
     shared: &Shared,
 ) -> io::Result<bool> {
-    let (prompt, _) = script::newest_prompt(request);
-    let tokens = shared.tokens(&prompt);
+    // What is asked for beside the conversation, as a title, holds the prompt too.
+    let is_conversation = script::has_tools(request);
+    let prompt = is_conversation.then(|| script::newest_prompt(request).0);
+    let tokens = shared.tokens(&prompt.unwrap_or_default());
     let usage = json!({"input_tokens": tokens, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 2000, "output_tokens": 40});
     let mut message = json!({
         "id": format!("msg_{}", uuid::Uuid::new_v4().simple()), "type": "message", "role": "assistant",
