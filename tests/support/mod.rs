@@ -17,6 +17,7 @@ pub(crate) mod model_server;
 pub(crate) mod npm;
 pub(crate) mod prefix;
 pub(crate) mod responses;
+pub(crate) mod said;
 pub(crate) mod script;
 #[cfg(target_os = "linux")]
 pub(crate) mod signs;

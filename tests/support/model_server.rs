@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::http::{self, Request};
 use super::responses;
+pub(crate) use super::said::{Said, What, model, tool_result, tool_use, user};
 use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
 
 /// How long a test waits for a request before it is taken for lost.
@@ -22,9 +23,6 @@ const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// How the agent's own prompt begins by which it asks what a person may say next; it holds many words.
 const SUGGESTION: &str = "[SUGGESTION MODE";
-
-/// How Claude Code's own prompt begins by which it asks for a summary of a history that has become too long.
-const COMPACTION: &str = "CRITICAL: Respond with TEXT ONLY";
 
 /// A running scripted model.
 pub(crate) struct ModelServer {
@@ -199,55 +197,6 @@ impl Drop for ModelServer {
     }
 }
 
-/// One thing that the model was given, with whose it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) role: String,
-    pub(crate) what: What,
-}
-
-/// One content block, in the terms of a test.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum What {
-    Text(String),
-    Thinking(String),
-    ToolUse(String),
-    ToolResult(String),
-    Other(String),
-}
-
-/// A text of a person.
-pub(crate) fn user(text: &str) -> Said {
-    Said {
-        role: "user".into(),
-        what: What::Text(text.into()),
-    }
-}
-
-/// A text of the model.
-pub(crate) fn model(text: &str) -> Said {
-    Said {
-        role: "assistant".into(),
-        what: What::Text(text.into()),
-    }
-}
-
-/// A tool call of the model.
-pub(crate) fn tool_use(name: &str) -> Said {
-    Said {
-        role: "assistant".into(),
-        what: What::ToolUse(name.into()),
-    }
-}
-
-/// What a tool gave back.
-pub(crate) fn tool_result(text: &str) -> Said {
-    Said {
-        role: "user".into(),
-        what: What::ToolResult(text.into()),
-    }
-}
-
 /// The conversation that a request holds, block by block, without what the agent adds by itself: system
 /// messages and reminders. Texts are trimmed: agents add line ends where they join messages.
 pub(crate) fn conversation_of(body: &Value) -> Vec<Said> {
@@ -332,8 +281,8 @@ impl Shared {
     }
 
     /// The words of a summary, where some were asked for.
-    pub(super) fn summary(&self) -> Option<String> {
-        self.lock().summary.clone()
+    pub(super) fn summary(&self) -> Option<Answer> {
+        self.lock().summary.clone().map(Answer::text)
     }
 
     /// Waits, but not past the stop. Whether it may go on.
@@ -414,12 +363,8 @@ fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Res
     let (step, answer) = script::answer_to(&body, i64::try_from(now).unwrap_or(i64::MAX));
     let failed_before = shared.record(&body, step);
 
-    let asks_for_summary = || script::newest_prompt(&body).0.starts_with(COMPACTION);
-    let answer = match shared.summary() {
-        Some(words) if asks_for_summary() => Answer::text(words),
-        _ => answer,
-    };
-    match answer {
+    let summary = shared.summary().filter(|_| script::asks_for_summary(&body));
+    match summary.unwrap_or(answer) {
         Answer::Error(error) if error.times.is_none_or(|times| failed_before < times) => {
             write_error(writer, &error)
         }

@@ -38,7 +38,7 @@ pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared)
     let answer = if script::has_tools(&body) {
         with_agent(script::answer_of_turn(&prompt, step, 0), &body)
     } else {
-        Answer::text(shared.summary().unwrap_or_else(|| "A title".to_owned()))
+        shared.summary().unwrap_or_else(|| Answer::text("A title"))
     };
     let failed_before = shared.record(&body, format!("{step} {prompt}"));
     match answer {

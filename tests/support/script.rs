@@ -101,6 +101,13 @@ pub(crate) fn has_tools(body: &Value) -> bool {
     body["tools"].as_array().is_some_and(|tools| !tools.is_empty())
 }
 
+/// Whether Claude Code asks for a summary of a history that has become too long.
+pub(crate) fn asks_for_summary(body: &Value) -> bool {
+    /// How its own prompt begins.
+    const COMPACTION: &str = "CRITICAL: Respond with TEXT ONLY";
+    newest_prompt(body).0.starts_with(COMPACTION)
+}
+
 /// The texts of a message that a person wrote: no reminders of the agent's own.
 pub(crate) fn human_texts(content: &Value) -> Vec<&str> {
     let texts: Vec<&str> = match content {
