@@ -98,7 +98,7 @@ pub fn check(path: &Path) -> Result<Report, TranscriptError> {
 /// beside either of them is there.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<Report, TranscriptError> {
     let original = path
         .strip_prefix(root)
