@@ -24,7 +24,10 @@ command -v dpkg-deb >/dev/null || fail "dpkg-deb is not there"
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
     (cd "$source" && cargo build --release --locked --bin sessiond --bin sessionctl)
-    from="${CARGO_TARGET_DIR:-$source/target}/release"
+    case "${CARGO_TARGET_DIR:-target}" in
+        /*) from="$CARGO_TARGET_DIR/release" ;;
+        *) from="$source/${CARGO_TARGET_DIR:-target}/release" ;;
+    esac
 fi
 
 root="$(mktemp -d)"

@@ -40,8 +40,10 @@ esac
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
     command -v cargo >/dev/null || fail "cargo is not there; install Rust first (https://rustup.rs)"
-    (cd "$source" && cargo build --release --locked --bin sessiond --bin sessionctl)
-    from="${CARGO_TARGET_DIR:-$source/target}/release"
+    cd "$source"
+    cargo build --release --locked --bin sessiond --bin sessionctl
+    # Where it is relative, cargo takes it from here too.
+    from="${CARGO_TARGET_DIR:-target}/release"
 fi
 for program in sessiond sessionctl; do
     [ -x "$from/$program" ] || fail "there is no program $from/$program"
@@ -77,9 +79,15 @@ case "$(uname -s)" in
     Darwin)
         agent="$HOME/Library/LaunchAgents/io.session-bridge.sessiond.plist"
         quoted="$(printf '%s' "$bin" | sed 's/&/\&amp;/g; s/</\&lt;/g')"
-        [ -z "$service" ] || put launchd/io.session-bridge.sessiond.plist "$agent" "$quoted"
+        [ -z "$service" ] && [ ! -f "$agent" ] || put launchd/io.session-bridge.sessiond.plist "$agent" "$quoted"
         ;;
 esac
+# What an older version had and this one has not.
+if [ -f "$installed" ]; then
+    while IFS= read -r file; do
+        grep -qxF "$file" "$installed.new" || rm -f "$file"
+    done <"$installed"
+fi
 mv -f "$installed.new" "$installed"
 
 if [ -n "$service" ]; then
@@ -89,6 +97,11 @@ if [ -n "$service" ]; then
         Linux)
             command -v systemctl >/dev/null || fail "there is no systemctl; sessionctl starts the daemon when it is needed"
             systemctl --user daemon-reload || fail "no systemd runs for this user; sessionctl starts the daemon when it is needed"
+            # Elsewhere systemd does not look.
+            case "$share" in
+                "$HOME/.local/share" | "${XDG_DATA_HOME:-$HOME/.local/share}" | /usr/local/share | /usr/share) ;;
+                *) systemctl --user link "$share/systemd/user/sessiond.socket" "$share/systemd/user/sessiond.service" ;;
+            esac
             systemctl --user enable --now sessiond.socket
             ;;
         Darwin)

@@ -22,20 +22,30 @@ if [ ! -f "$installed" ]; then
     exit 0
 fi
 
+reload=
 case "$(uname -s)" in
     Linux)
-        if command -v systemctl >/dev/null && systemctl --user is-enabled --quiet sessiond.socket 2>/dev/null; then
-            systemctl --user disable --now sessiond.socket sessiond.service
+        # Of several that are installed, only this one.
+        if command -v systemctl >/dev/null &&
+            systemctl --user is-enabled --quiet sessiond.socket 2>/dev/null &&
+            [ "$(systemctl --user show --property FragmentPath --value sessiond.socket)" = "$prefix/share/systemd/user/sessiond.socket" ]; then
+            systemctl --user disable --now sessiond.socket sessiond.service ||
+                echo "uninstall.sh: the service could not be disabled; see systemctl --user status sessiond" >&2
+            reload=yes
         fi
         ;;
     Darwin) launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true ;;
 esac
-# Turns that run are cancelled, as with every stop; there may be none that runs.
-"$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true
+# Turns that run are cancelled, as with every stop. There may be no daemon, or one of another program.
+pid="$("$prefix/bin/sessionctl" --json --no-start status 2>/dev/null | sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"
+case "$(readlink "/proc/${pid:-none}/exe" || echo unknown)" in
+    "$prefix"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
+esac
 
 while IFS= read -r file; do
     rm -f "$file"
 done <"$installed"
 rm -f "$installed"
 rmdir "$prefix/share/session-bridge" 2>/dev/null || true
+[ -z "$reload" ] || systemctl --user daemon-reload || true
 echo "removed from $prefix; conversations and configuration are where they were"

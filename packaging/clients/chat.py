@@ -4,17 +4,24 @@ Lists the newest conversations, makes one in FOLDER, streams the answer, allows 
 where it was when the connection is lost.
 """
 
-import itertools, json, socket, sys, uuid
+import itertools, json, socket, sys, time, uuid
 
 path, folder, prompt = sys.argv[1:]
-ids, cursor = itertools.count(1), None
+ids, cursor, conversation, answers = itertools.count(1), None, None, {}
 
 
 def connect():
     global bridge, lines
-    bridge = socket.socket(socket.AF_UNIX)
-    bridge.connect(path)
-    lines = bridge.makefile(encoding="utf-8")
+    for _ in range(30):  # The daemon may just be starting again.
+        try:
+            bridge = socket.socket(socket.AF_UNIX)
+            bridge.connect(path)
+            lines = bridge.makefile(encoding="utf-8")
+            return
+        except OSError as error:
+            reason = error
+            time.sleep(1)
+    sys.exit(f"no daemon answers at {path}: {reason}")
 
 
 def send(method, **params):
@@ -25,7 +32,10 @@ def send(method, **params):
 
 def call(method, **params):
     sent = send(method, **params)
-    for message in map(json.loads, lines):
+    for line in lines:
+        if not line.endswith("\n"):
+            break  # It was cut off.
+        message = json.loads(line)
         if "params" in message:
             tell(message["params"]["result"])
         elif message["id"] == sent:
@@ -35,28 +45,55 @@ def call(method, **params):
     raise ConnectionError("the connection was lost")
 
 
+def subscribe():
+    call("conversation/subscribe", conversationId=conversation, **({"after": cursor} if cursor else {}))
+    for answer in answers.values():  # What may have been lost on the way.
+        send("conversation/respond", **answer)
+
+
+def steady(method, **params):
+    """A call that is made again when the connection was lost; under its requestId it happens once."""
+    while True:
+        try:
+            return call(method, **params)
+        except ConnectionError:
+            connect()
+        if conversation:
+            try:
+                subscribe()
+            except ConnectionError:
+                pass  # The call notices it too.
+
+
 def tell(envelope):
     global cursor
     cursor, event = envelope["cursor"], envelope["event"]
     if event["type"] == "update" and event["update"]["sessionUpdate"] == "agent_message_chunk":
         print(event["update"]["content"].get("text", ""), end="", flush=True)
-    elif event["type"] == "interruptRaised" and event["interrupt"]["kind"] == "permission":
-        options = event["interrupt"]["request"]["options"]
-        option = next(option["optionId"] for option in options if option["kind"] == "allow_once")
-        outcome = {"outcome": "selected", "optionId": option}
-        send("conversation/respond", conversationId=envelope["conversationId"], interruptId=event["interrupt"]["id"], outcome=outcome)
+    elif event["type"] == "interruptRaised":
+        answer(event["interrupt"])
+    elif event["type"] == "snapshot":  # Also where some events are missed.
+        for interrupt in event["conversation"].get("interrupts", []):
+            answer(interrupt)
+    elif event["type"] == "interruptResolved":
+        answers.pop(event["interruptId"], None)
+    elif event["type"] == "lagged":
+        raise ConnectionError("events came too fast")
+
+
+def answer(interrupt):
+    if interrupt["kind"] != "permission" or interrupt["id"] in answers:
+        return
+    once = [option["optionId"] for option in interrupt["request"]["options"] if option["kind"] == "allow_once"]
+    outcome = {"outcome": "selected", "optionId": once[0]} if once else {"outcome": "cancelled"}
+    answers[interrupt["id"]] = {"conversationId": conversation, "interruptId": interrupt["id"], "outcome": outcome}
+    send("conversation/respond", **answers[interrupt["id"]])
 
 
 connect()
-for conversation in call("conversation/list", limit=5)["conversations"]:
-    print(conversation["id"], conversation["title"])
-conversation = call("conversation/new", cwd=folder)["conversation"]["id"]
-request = str(uuid.uuid4())  # The same call again, and not a second turn.
-turn = None
-while turn is None:
-    try:
-        call("conversation/subscribe", conversationId=conversation, **({"after": cursor} if cursor else {}))
-        turn = call("conversation/prompt", conversationId=conversation, prompt=prompt, requestId=request)
-    except ConnectionError:
-        connect()
+for known in steady("conversation/list", limit=5)["conversations"]:
+    print(known["id"], known["title"])
+conversation = steady("conversation/new", cwd=folder, requestId=str(uuid.uuid4()))["conversation"]["id"]
+steady("conversation/subscribe", conversationId=conversation)
+turn = steady("conversation/prompt", conversationId=conversation, prompt=prompt, requestId=str(uuid.uuid4()))
 print(f"\n{turn['stopReason']}")

@@ -1,15 +1,17 @@
 //! A turn with an agent. Lists the newest conversations, makes one in a folder, streams the answer, allows once
 //! what the agent asks for, and goes on where it was when the connection is lost.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
+use bridge_protocol::InterruptId;
 use bridge_protocol::client::connect;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient as _;
-use bridge_protocol::turn::StopReason;
+use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use jsonrpsee::core::client::Error as ClientError;
 use serde_json::{Value, json};
 
@@ -32,8 +34,21 @@ pub(crate) async fn chat(
     let (id, mut cursor) = (made.conversation.id, None);
     // The same call again, and not a second turn.
     let request = format!("chat-{id}");
+    let mut answers = BTreeMap::new();
     loop {
         let mut events = client.events(Some(id.into()), cursor.clone()).await?;
+        for (interrupt, outcome) in &answers {
+            // Once more, since it may have been lost on the way: who was first counts.
+            let _answered = client
+                .respond(
+                    id.into(),
+                    InterruptId::clone(interrupt),
+                    RawJson::clone(outcome),
+                    None,
+                    None,
+                )
+                .await;
+        }
         let words = PromptContent::text(prompt);
         let mut turn = Box::pin(client.prompt(id.into(), words, None, None, None, Some(request.clone())));
         let ended = loop {
@@ -49,18 +64,17 @@ pub(crate) async fn chat(
             match envelope.event {
                 Event::Update { update, .. } => {
                     let update: Value = serde_json::from_str(update.get())?;
-                    write!(out, "{}", update["content"]["text"].as_str().unwrap_or_default())?;
+                    if update["sessionUpdate"] == "agent_message_chunk" {
+                        write!(out, "{}", update["content"]["text"].as_str().unwrap_or_default())?;
+                    }
                 }
                 Event::InterruptRaised { interrupt } => {
-                    let asked: Value = serde_json::from_str(interrupt.request.get())?;
-                    let mut options = asked["options"].as_array().into_iter().flatten();
-                    let once = options.find(|option| option["kind"] == "allow_once");
-                    let outcome = json!({"outcome": "selected", "optionId": once.ok_or("no way to allow it")?["optionId"]});
-                    let outcome = RawJson::from_value(&outcome)?;
-                    client
-                        .respond(id.into(), interrupt.id, outcome, None, None)
-                        .await?;
+                    if let Some(outcome) = allowed_once(&interrupt)? {
+                        answers.insert(interrupt.id.clone(), outcome.clone());
+                        let _answered = client.respond(id.into(), interrupt.id, outcome, None, None).await;
+                    }
                 }
+                Event::InterruptResolved { interrupt_id, .. } => drop(answers.remove(&interrupt_id)),
                 _ => {}
             }
         };
@@ -72,4 +86,19 @@ pub(crate) async fn chat(
             Err(_) => client = connect(socket).await?,
         }
     }
+}
+
+/// What allows it once, or calls it off where there is no such thing; none for what is no permission.
+fn allowed_once(interrupt: &Interrupt) -> Result<Option<RawJson>, serde_json::Error> {
+    if interrupt.kind != InterruptKind::Permission {
+        return Ok(None);
+    }
+    let asked: Value = serde_json::from_str(interrupt.request.get())?;
+    let mut options = asked["options"].as_array().into_iter().flatten();
+    let once = options.find(|option| option["kind"] == "allow_once");
+    let outcome = match once {
+        Some(once) => json!({"outcome": "selected", "optionId": once["optionId"]}),
+        None => json!({"outcome": "cancelled"}),
+    };
+    Ok(Some(outcome.into()))
 }

@@ -11,6 +11,19 @@ use super::{SOURCE, command, has, said};
 /// What is asked: words, a question, and words behind it.
 const PROMPT: &str = "[[say one ]][[ask may I?]][[say two]]";
 
+/// At which line of the daemon the first connection is lost.
+#[derive(Clone, Copy)]
+enum Loss {
+    /// Before the agent's first words.
+    Words,
+    /// In the middle of the line that has them.
+    WithinWords,
+    /// Behind the question, so that the answer is lost.
+    Question,
+}
+
+const LOSSES: [Loss; 3] = [Loss::Words, Loss::WithinWords, Loss::Question];
+
 /// A daemon in a folder of its own, that has one conversation.
 struct Daemon {
     folder: tempfile::TempDir,
@@ -35,8 +48,8 @@ impl Daemon {
         self.folder.path().join("sessiond/run/sessiond.sock")
     }
 
-    /// A socket behind which is the daemon's; the first connection to it is lost with the first words of the agent.
-    fn behind_a_loss(&self) -> PathBuf {
+    /// A socket behind which is the daemon's; the first connection to it is lost.
+    fn behind(&self, loss: Loss) -> PathBuf {
         let path = self.folder.path().join("lossy.sock");
         let (listener, real) = (UnixListener::bind(&path).unwrap(), self.socket());
         std::thread::spawn(move || {
@@ -48,7 +61,7 @@ impl Daemon {
                     let _copied = std::io::copy(&mut from, &mut to);
                     let _shut = to.shutdown(Shutdown::Both);
                 });
-                std::thread::spawn(move || pass_on(&daemon, &client, number == 0));
+                std::thread::spawn(move || pass_on(&daemon, &client, (number == 0).then_some(loss)));
             }
         });
         path
@@ -73,11 +86,19 @@ impl Drop for Daemon {
     }
 }
 
-fn pass_on(daemon: &UnixStream, mut client: &UnixStream, is_lost: bool) {
+fn pass_on(daemon: &UnixStream, mut client: &UnixStream, loss: Option<Loss>) {
     for line in BufReader::new(daemon).lines() {
         let Ok(line) = line else { break };
-        let is_last = is_lost && line.contains("agent_message_chunk");
-        if is_last || client.write_all(format!("{line}\n").as_bytes()).is_err() {
+        let has_words = line.contains("agent_message_chunk");
+        let (passed, is_last) = match loss {
+            Some(Loss::Words) if has_words => (String::new(), true),
+            Some(Loss::WithinWords) if has_words => (line[..line.len() / 2].to_owned(), true),
+            loss => {
+                let is_last = matches!(loss, Some(Loss::Question)) && line.contains("interruptRaised");
+                (line + "\n", is_last)
+            }
+        };
+        if client.write_all(passed.as_bytes()).is_err() || is_last {
             break;
         }
     }
@@ -103,19 +124,18 @@ fn each_script_answers_a_question_and_outlives_its_connection() {
         }
         let daemon = Daemon::start();
         check(&daemon.chat(interpreter, file, &daemon.socket()));
-        let daemon = Daemon::start();
-        check(&daemon.chat(interpreter, file, &daemon.behind_a_loss()));
+        for loss in LOSSES {
+            let daemon = Daemon::start();
+            check(&daemon.chat(interpreter, file, &daemon.behind(loss)));
+        }
     }
 }
 
 #[tokio::test]
 async fn the_one_in_rust_answers_a_question_and_outlives_its_connection() {
-    for is_lost in [false, true] {
+    for loss in LOSSES.map(Some).into_iter().chain([None]) {
         let daemon = Daemon::start();
-        let socket = match is_lost {
-            true => daemon.behind_a_loss(),
-            false => daemon.socket(),
-        };
+        let socket = loss.map_or_else(|| daemon.socket(), |loss| daemon.behind(loss));
         let mut out = Vec::new();
         let folder = daemon.folder.path().to_str().unwrap();
         let ended = super::chat::chat(&socket, folder, PROMPT, &mut out)

@@ -122,6 +122,12 @@ fn the_script_installs_twice_what_works_and_takes_away_only_that() {
     let words = script("install.sh", &home, &install);
     assert!(words.contains("not in your PATH"), "{words}");
     let first = files(&prefix);
+    // An older version had a file more.
+    let older = prefix.join("share/man/man1/sessionctl-older.1");
+    fs::write(&older, "").unwrap();
+    let list = prefix.join("share/session-bridge/installed");
+    let listed = fs::read_to_string(&list).unwrap();
+    fs::write(&list, format!("{listed}{}\n", older.display())).unwrap();
     script("install.sh", &home, &install);
     assert_eq!(files(&prefix), first);
     check_installed(&prefix, false);
@@ -162,6 +168,7 @@ case "$2" in
     enable) touch "$HOME/systemctl.enabled" ;;
     disable) rm "$HOME/systemctl.enabled" ;;
     is-enabled) [ -e "$HOME/systemctl.enabled" ] ;;
+    show) echo "$HOME/.local/share/systemd/user/sessiond.socket" ;;
 esac
 "#;
 
@@ -206,11 +213,24 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
         sessionctl: prefix.join("bin/sessionctl"),
         home: &home,
     });
-    let called = run("uninstall.sh", &[]);
-    assert_eq!(
-        called,
-        "--user is-enabled --quiet sessiond.socket\n--user disable --now sessiond.socket sessiond.service\n"
+    // Another copy comes and goes, and the service is left alone; systemd is shown units where it would not look.
+    let other = home.join("other");
+    let to = ["--prefix", other.to_str().unwrap()];
+    let install = [&to[..], &["--from", built().to_str().unwrap(), "--service"]].concat();
+    let called = run("install.sh", &install);
+    let units = other.join("share/systemd/user");
+    let links = format!(
+        "--user link {0}/sessiond.socket {0}/sessiond.service\n",
+        units.display()
     );
+    assert!(called.contains(&links), "{called}");
+    let asked = "--user is-enabled --quiet sessiond.socket\n\
+                 --user show --property FragmentPath --value sessiond.socket\n";
+    assert_eq!(run("uninstall.sh", &to), asked);
+
+    let called = run("uninstall.sh", &[]);
+    let disabled = "--user disable --now sessiond.socket sessiond.service\n--user daemon-reload\n";
+    assert_eq!(called, format!("{asked}{disabled}"));
     only_data_are_left(&home);
 }
 

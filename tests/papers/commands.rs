@@ -16,7 +16,7 @@ use crate::signs;
 use crate::{meant_by, paper, root};
 
 /// Command lines that are not run here, each with why, and with the test that does what it says where there is one.
-const ELSEWHERE: [(&str, &str, &str); 15] = [
+const ELSEWHERE: [(&str, &str, &str); 16] = [
     (
         "cargo run --release --bin sessionctl -- demo",
         "builds for minutes; .ci/run runs it as it stands here",
@@ -57,6 +57,11 @@ const ELSEWHERE: [(&str, &str, &str); 15] = [
         "systemctl --user enable --now sessiond.socket",
         "needs the service manager of a user; what the units say is done without",
         "tests/packaging/main.rs::the_debian_package_is_installed_works_and_is_removed",
+    ),
+    (
+        "systemctl --user disable --now sessiond.socket",
+        "needs the service manager of a user; that uninstall.sh calls it is shown",
+        "tests/packaging/main.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
     ),
     (
         "systemctl --user import-environment PATH",
