@@ -227,9 +227,11 @@ const DAMAGES: [(&str, Damage); 9] = [
 ];
 
 async fn row(format: Format, damage: Damage) -> [String; 8] {
-    let home = Home::keeping_nothing();
+    let home = Home::bare();
+    // What is gone is to be gone, and not to be read from a copy.
     home.configure(&format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        "default_agent = \"loopback\"\n[keep]\nenabled = false\n\
+         [agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
         home.path().join("codex").display()
     ));
     fs::create_dir_all(format.folder(&home)).unwrap();
