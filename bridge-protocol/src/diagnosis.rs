@@ -17,6 +17,10 @@ pub enum Severity {
     Warning,
     /// Something does not work.
     Error,
+    /// A word that this version of the crate does not know; better looked at once too often.
+    #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    Unknown,
 }
 
 /// What was looked at.
@@ -29,7 +33,8 @@ pub enum DiagnosticKind {
     Daemon,
     /// A daemon of this user with another data folder. Found by `sessionctl`.
     OtherDaemon,
-    /// The configuration file. Found by `sessionctl`.
+    /// The configuration file: what has become of it since the daemon read it, and whether the next one could. Where no daemon runs
+    /// `sessionctl` tells that it cannot be read.
     Configuration,
     /// A folder of the daemon's own: whether it is there, whose it is, who may look into it. Found by `sessionctl`.
     Folder,
@@ -49,8 +54,12 @@ pub enum DiagnosticKind {
     Transcripts,
     /// For how long an agent keeps its transcripts, and for how long the daemon keeps copies.
     Retention,
-    /// Processes that an agent has left behind.
+    /// Processes that an agent has left behind. Where no daemon runs `sessionctl` looks for them.
     LeftOver,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    Unknown,
 }
 
 /// One thing that was looked at, and what to do about it.

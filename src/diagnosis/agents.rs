@@ -62,7 +62,7 @@ async fn one(services: &Services, entry: &AgentEntry, question: &Question) -> Ve
     match acquire(services, entry).await {
         Ok(lease) => {
             // At once: nobody may be there any more when it has told what it is.
-            lease.is_for_a_look();
+            lease.note_look();
             told(entry, &lease).await
         }
         Err(ConversationError::ShuttingDown) => Vec::new(),

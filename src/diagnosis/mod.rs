@@ -60,9 +60,9 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
             .next("start sessiond without --ephemeral")
     } else {
         let what = format!(
-            "{} conversations, {} changes on record, {} of journal",
-            status.conversations,
-            status.sequence.0,
+            "{}, {} on record, {} of journal",
+            count(status.conversations, "conversation"),
+            count(status.sequence.0, "change"),
             size(status.journal_bytes)
         );
         Diagnostic::new(DiagnosticKind::Store, Severity::Ok, what)
@@ -89,6 +89,14 @@ fn set_aside(data: &Path) -> Vec<std::path::PathBuf> {
         tracing::warn!(%error, "the data folder cannot be listed");
         Vec::new()
     })
+}
+
+/// So many of something, for people.
+fn count(number: u64, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    }
 }
 
 /// So many bytes, for people: a number below 1024 with its unit.

@@ -6,7 +6,7 @@ use std::path::Path;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use serde_json::Value;
 
-use super::size;
+use super::{count, size};
 use crate::agent::profile::AgentKind;
 use crate::conversation::keeping::KeepRules;
 use crate::conversation::services::{Services, chain_text};
@@ -86,17 +86,17 @@ fn judged(vendor: Result<u64, String>, rules: KeepRules) -> Diagnostic {
     };
     let deletes = format!(
         "it deletes transcripts {} after they were last written to",
-        days(vendor)
+        count(vendor, "day")
     );
     let found = match (rules.is_on, rules.days) {
         (false, _) => of(Severity::Warning, format!("{deletes}, and no copies are kept of them"))
             .next("set enabled = true below [keep], sessionctl keep CONV for some, or a larger cleanupPeriodDays in its settings.json"),
         (true, Some(ours)) if ours <= vendor => of(
             Severity::Warning,
-            format!("{deletes}, and copies are kept for {}, which is no longer", days(ours)),
+            format!("{deletes}, and copies are kept for {}, which is no longer", count(ours, "day")),
         )
         .next("raise days below [keep], or leave it out"),
-        (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; copies are kept for {}", days(ours))),
+        (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; copies are kept for {}", count(ours, "day"))),
         (true, None) => of(Severity::Ok, format!("{deletes}; copies stay until you delete the conversation")),
     };
     let found = found.fact("vendorDays", vendor);
@@ -107,7 +107,7 @@ fn judged(vendor: Result<u64, String>, rules: KeepRules) -> Diagnostic {
 }
 
 fn kept(sessions: u64, bytes: u64, rules: KeepRules) -> Diagnostic {
-    let takes = format!("copies of {sessions} sessions take {}", size(bytes));
+    let takes = format!("copies of {} take {}", count(sessions, "session"), size(bytes));
     let is_nearly_full = |bound: &u64| u128::from(bytes) * 100 >= u128::from(*bound) * NEARLY_FULL_PERCENT;
     let found = match rules.bytes {
         Some(bound) if is_nearly_full(&bound) => Diagnostic::new(
@@ -124,13 +124,6 @@ fn kept(sessions: u64, bytes: u64, rules: KeepRules) -> Diagnostic {
         None => Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, takes),
     };
     found.fact("keptSessions", sessions).fact("keptBytes", bytes)
-}
-
-fn days(days: u64) -> String {
-    match days {
-        1 => "1 day".to_owned(),
-        days => format!("{days} days"),
-    }
 }
 
 #[cfg(test)]

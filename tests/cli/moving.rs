@@ -1,19 +1,26 @@
 //! `mv` with a real daemon and the built-in agent: one conversation, and a project that was renamed.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::home::Home;
 use super::text;
 
-#[test]
-fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
-    let home = Home::new();
+/// A conversation of one turn in a folder, and where that is to go.
+fn begun(home: &Home) -> (String, PathBuf, PathBuf) {
     let (old, new) = (home.path().join("old"), home.path().join("new"));
     fs::create_dir(&old).unwrap();
     let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
     home.said(&["send", &id, "one"]);
+    (id, old, new)
+}
+
+#[test]
+fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
+    let home = Home::new();
+    let (id, old, new) = begun(&home);
     home.said(&["close", &id]);
     fs::rename(&old, &new).unwrap();
     // As one would type them, with a slash that tells a folder from a conversation.
@@ -56,11 +63,8 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
 #[test]
 fn a_session_without_a_transcript_is_said_to_come_later() {
     let home = Home::new();
-    let (old, new) = (home.path().join("old"), home.path().join("new"));
-    fs::create_dir(&old).unwrap();
+    let (id, _, new) = begun(&home);
     fs::create_dir(&new).unwrap();
-    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
-    home.said(&["send", &id, "one"]);
     home.said(&["keep", &id]);
     home.said(&["close", &id]);
     fs::remove_dir_all(home.path().join("data/loopback/projects")).unwrap();
@@ -76,11 +80,8 @@ fn a_session_without_a_transcript_is_said_to_come_later() {
 #[test]
 fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     let home = Home::new();
-    let (old, new) = (home.path().join("old"), home.path().join("new"));
-    fs::create_dir(&old).unwrap();
+    let (id, old, new) = begun(&home);
     fs::create_dir(&new).unwrap();
-    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
-    home.said(&["send", &id, "one"]);
     home.said(&["close", &id]);
     let moved = home.run(&["mv", &id, new.to_str().unwrap()]);
     let told = text(&moved.stderr);

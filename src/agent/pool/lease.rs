@@ -18,7 +18,7 @@ impl Lease {
     }
 
     /// Has the agent end with the last of such leases, unless somebody acquires it to work with it.
-    pub fn is_for_a_look(&self) {
+    pub fn note_look(&self) {
         self.agent.leases.note_look(true);
     }
 }

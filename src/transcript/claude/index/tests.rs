@@ -11,6 +11,7 @@ struct Made {
     uuid: u8,
     parent: Option<u8>,
     logical_parent: Option<u8>,
+    kept_tail: Option<u8>,
     role: Role,
     message: Option<u8>,
     is_sidechain: bool,
@@ -42,11 +43,12 @@ impl Made {
             Role::Other => r#""type":"system""#.to_owned(),
         };
         format!(
-            r#"{{"uuid":"{}","parentUuid":{},"logicalParentUuid":{},"isSidechain":{},{rest}}}"#,
+            r#"{{"uuid":"{}","parentUuid":{},"logicalParentUuid":{},"isSidechain":{},"compactMetadata":{{"preservedSegment":{{"tailUuid":{}}}}},{rest}}}"#,
             id(self.uuid),
             json(self.parent),
             json(self.logical_parent),
-            self.is_sidechain
+            self.is_sidechain,
+            json(self.kept_tail),
         )
     }
 }
@@ -83,7 +85,12 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
     let mut line = leaf;
     loop {
         let made = &records[line];
-        let logical = made.logical_parent.filter(|_| follow_compaction);
+        let stands_before = |tail: &u8| last.get(tail).is_some_and(|place| *place < line);
+        let logical = made.logical_parent.filter(|parent| last.contains_key(parent));
+        let logical = logical
+            .or(made.kept_tail.filter(stands_before))
+            .or(made.logical_parent);
+        let logical = logical.filter(|_| follow_compaction);
         let Some(parent) = made.parent.or(logical) else {
             break;
         };
@@ -173,6 +180,7 @@ fn trees() -> impl Strategy<Value = Vec<Made>> {
         0u8..40,
         prop::option::weighted(0.9, 0u8..44),
         prop::option::weighted(0.2, 0u8..44),
+        prop::option::weighted(0.2, 0u8..44),
         roles,
         prop::option::weighted(0.9, 0u8..4),
         prop::bool::weighted(0.1),
@@ -181,8 +189,10 @@ fn trees() -> impl Strategy<Value = Vec<Made>> {
     );
     prop::collection::vec(made, 0..30).prop_map(|made| {
         let mut records: Vec<Made> = Vec::new();
-        for (number, (uuid, parent, logical_parent, role, message, is_sidechain, follows, is_new)) in
-            made.into_iter().enumerate()
+        for (
+            number,
+            (uuid, parent, logical_parent, kept_tail, role, message, is_sidechain, follows, is_new),
+        ) in made.into_iter().enumerate()
         {
             // Mostly an id of its own and a parent that is there, else anything: circles, doubles, what comes later.
             let before = records.last().map(|made| made.uuid);
@@ -195,6 +205,7 @@ fn trees() -> impl Strategy<Value = Vec<Made>> {
                     parent
                 },
                 logical_parent,
+                kept_tail,
                 role,
                 message,
                 is_sidechain,
