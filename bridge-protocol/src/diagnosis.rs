@@ -130,3 +130,21 @@ pub struct Diagnosis {
     /// What was found, in the order in which it was looked at.
     pub diagnostics: Vec<Diagnostic>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Diagnosis, DiagnosticKind, Severity};
+
+    #[test]
+    fn what_a_newer_daemon_finds_is_read_too() {
+        let text = r#"{"diagnostics":[{"kind":"weather","severity":"dire","message":"rain"}],"more":1}"#;
+        let [one] = &serde_json::from_str::<Diagnosis>(text).unwrap().diagnostics[..] else {
+            panic!("{text}");
+        };
+        assert_eq!(
+            (one.kind, one.severity),
+            (DiagnosticKind::Unknown, Severity::Unknown)
+        );
+        assert!(one.severity > Severity::Error);
+    }
+}

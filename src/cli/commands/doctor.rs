@@ -107,11 +107,13 @@ impl Told {
     }
 
     fn end(self, context: &mut Context<'_>) -> Outcome<Exit> {
-        let count = |severity| {
+        let count = |is_meant: fn(Severity) -> bool| {
             let all = self.diagnosis.diagnostics.iter();
-            all.filter(|one| one.severity == severity).count() as u64
+            all.filter(|one| is_meant(one.severity)).count() as u64
         };
-        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        // What is not known may be worse.
+        let errors = count(|severity| severity >= Severity::Error);
+        let warnings = count(|severity| severity == Severity::Warning);
         if context.output.json {
             let answer = serde_json::value::to_raw_value(&self.diagnosis)
                 .map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
