@@ -130,6 +130,12 @@ impl ErrorKind {
             Self::Busy | Self::AgentUnavailable | Self::Limited | Self::ShuttingDown
         )
     }
+
+    /// Whether errors of this kind differ in that, so that only an error itself tells.
+    #[must_use]
+    pub const fn tells_retryable(self) -> bool {
+        matches!(self, Self::InternalError | Self::AgentError | Self::StoreFailed)
+    }
 }
 
 /// An error of a method, with what a program needs to act on it.

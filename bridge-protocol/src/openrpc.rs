@@ -6,6 +6,8 @@
 #[cfg(feature = "schema")]
 mod builder;
 #[cfg(feature = "schema")]
+mod docs;
+#[cfg(feature = "schema")]
 mod schemas;
 
 use serde::{Deserialize, Serialize};

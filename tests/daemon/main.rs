@@ -31,6 +31,7 @@ mod codex_past;
 mod codex_rollouts;
 mod codex_watching;
 mod continuing;
+mod contract;
 mod conversations;
 mod damage_table;
 mod damaged;

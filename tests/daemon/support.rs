@@ -1,6 +1,6 @@
 //! Clients: the one of the crate, and one that knows nothing but lines.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::contract::check_foretold;
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -88,7 +90,8 @@ impl App {
         for (name, value) in params.as_object().unwrap() {
             named.insert(name, value).unwrap();
         }
-        within(self.client.request(method, named)).await.map_err(told)
+        let answer = within(self.client.request(method, named)).await.map_err(told);
+        answer.inspect_err(|error| check_foretold(method, error.kind.code().into()))
     }
 
     pub(crate) async fn get(&self, id: ConversationId) -> Conversation {
@@ -290,6 +293,8 @@ pub(crate) struct Raw {
     lines: BufReader<OwnedReadHalf>,
     write_half: OwnedWriteHalf,
     last_id: u64,
+    /// What was asked, by the request's id.
+    asked: HashMap<u64, String>,
     /// Lines that came before the answer that was waited for.
     pub(crate) passed: VecDeque<Value>,
 }
@@ -301,6 +306,7 @@ impl Raw {
             lines: BufReader::new(read_half),
             write_half,
             last_id: 0,
+            asked: HashMap::new(),
             passed: VecDeque::new(),
         }
     }
@@ -314,6 +320,7 @@ impl Raw {
         self.last_id += 1;
         let id = self.last_id;
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.asked.insert(id, method.to_owned());
         self.write(format!("{request}\n")).await;
         id
     }
@@ -335,6 +342,9 @@ impl Raw {
         loop {
             let line = self.next().await;
             if line["id"] == id {
+                if let (Some(method), Some(code)) = (self.asked.remove(&id), line["error"]["code"].as_i64()) {
+                    check_foretold(&method, code);
+                }
                 return line;
             }
             self.passed.push_back(line);

@@ -16,13 +16,18 @@ use crate::signs;
 use crate::{meant_by, paper, root};
 
 /// Command lines that are not run here, each with why, and with the test that does what it says where there is one.
-const ELSEWHERE: [(&str, &str, &str); 16] = [
+const ELSEWHERE: [(&str, &str, &str); 17] = [
     (
         "cargo run --release --bin sessionctl -- demo",
         "builds for minutes; .ci/run runs it as it stands here",
         "tests/packaging/main.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
     ),
     ("cargo test --workspace", "would run this test again", ""),
+    (
+        "cargo run --example chat -- SOCKET FOLDER PROMPT",
+        "with real ones in the place of its words",
+        "tests/packaging/clients.rs::the_one_in_rust_answers_a_question_and_outlives_its_connection",
+    ),
     (
         "cargo install --path .",
         "builds for minutes, of the same programs that the tests have; the script installs them too",

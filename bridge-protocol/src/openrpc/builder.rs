@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::schemas::{Schemas, prose, sorted};
+use super::docs::{Docs, word};
+use super::schemas::{Schemas, sorted};
 use super::{OPENRPC_VERSION, OpenRpcDocument};
 use crate::PROTOCOL_VERSION;
 use crate::error::{BridgeError, ErrorKind};
@@ -16,9 +17,6 @@ use crate::raw::RawJson;
 const DESCRIPTION: &str = "Conversations with coding agents, under ids that never change. JSON-RPC 2.0 over a Unix stream \
     socket, one message a line. Parameters are objects, by name; an absent member and null mean the same, unknown ones \
     are ignored. Members, methods, events and words may be added, so clients pass by what they do not know.";
-
-/// Codes from here on are the daemon's own; those below zero are JSON-RPC's.
-const FIRST_OWN_CODE: i32 = 1;
 
 /// The OpenRPC document of everything that the daemon can be asked and says.
 ///
@@ -72,6 +70,8 @@ struct Method {
 #[derive(Serialize)]
 pub(crate) struct Content {
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
     required: bool,
     schema: Value,
 }
@@ -79,22 +79,19 @@ pub(crate) struct Content {
 /// The methods as far as they have been told.
 pub(crate) struct Methods {
     schemas: Schemas,
-    errors: Vec<Value>,
     methods: Vec<Method>,
     notifications: Vec<Method>,
+    /// What doc comments say that fits nothing: names of parameters and errors.
+    unfit: Vec<String>,
 }
 
 impl Methods {
     fn new() -> Self {
-        let own = ErrorKind::ALL
-            .into_iter()
-            .filter(|kind| kind.code() >= FIRST_OWN_CODE);
-        let reference = |kind| json!({ "$ref": format!("#/components/errors/{}", word(kind)) });
         Self {
             schemas: Schemas::new(),
-            errors: own.map(reference).collect(),
             methods: Vec::new(),
             notifications: Vec::new(),
+            unfit: Vec::new(),
         }
     }
 
@@ -102,6 +99,7 @@ impl Methods {
     pub(crate) fn param<T: JsonSchema>(&mut self, name: &str, written: &str) -> Content {
         Content {
             name: name.to_owned(),
+            description: None,
             required: !written.starts_with("Option"),
             schema: self.schemas.taken::<T>(),
         }
@@ -111,10 +109,11 @@ impl Methods {
     pub(crate) fn add<R: JsonSchema>(&mut self, name: &'static str, docs: &[&str], params: Vec<Content>) {
         let result = Content {
             name: R::schema_name().into_owned(),
+            description: None,
             required: true,
             schema: self.schemas.told::<R>(),
         };
-        let method = self.method(name, &prose(docs.iter().copied()), params, result);
+        let method = self.method(name, Docs::read(docs), params, result);
         self.methods.push(method);
     }
 
@@ -129,13 +128,11 @@ impl Methods {
     ) {
         let id = |name: &str| Content {
             name: name.to_owned(),
+            description: Some("Names the subscription on its connection. Opaque.".to_owned()),
             required: true,
-            schema: sorted(json!({
-                "description": "Names the subscription on its connection. Opaque.",
-                "type": ["integer", "string"],
-            })),
+            schema: sorted(json!({ "type": ["integer", "string"] })),
         };
-        let method = self.method(name, &prose(docs.iter().copied()), params, id("subscription"));
+        let method = self.method(name, Docs::read(docs), params, id("subscription"));
         self.methods.push(Method {
             notification: Some(notification),
             unsubscribe: Some(unsubscribe),
@@ -144,13 +141,21 @@ impl Methods {
 
         let ended = Content {
             name: "ended".to_owned(),
+            description: Some("Whether there was such a subscription.".to_owned()),
             required: true,
-            schema: sorted(
-                json!({ "description": "Whether there was such a subscription.", "type": "boolean" }),
-            ),
+            schema: json!({ "type": "boolean" }),
         };
-        let docs = format!("Ends a subscription that `{name}` made.");
-        let method = self.method(unsubscribe, &docs, vec![id("subscription")], ended);
+        let prose = format!("Ends a subscription that `{name}` made.");
+        let docs = Docs {
+            params: [(
+                "subscription".to_owned(),
+                "The id that the subscription was answered with.".to_owned(),
+            )]
+            .into(),
+            prose,
+            ..Docs::default()
+        };
+        let method = self.method(unsubscribe, docs, vec![id("subscription")], ended);
         self.methods.push(Method {
             param_structure: "by-position",
             errors: Vec::new(),
@@ -159,6 +164,7 @@ impl Methods {
 
         let item = Content {
             name: "result".to_owned(),
+            description: None,
             required: true,
             schema: self.schemas.told::<T>(),
         };
@@ -176,16 +182,35 @@ impl Methods {
         });
     }
 
-    fn method(&self, name: &'static str, docs: &str, params: Vec<Content>, result: Content) -> Method {
-        let summary = docs.split_inclusive(". ").next().unwrap_or_default().trim_end();
+    fn method(
+        &mut self,
+        name: &'static str,
+        mut docs: Docs,
+        mut params: Vec<Content>,
+        result: Content,
+    ) -> Method {
+        for param in &mut params {
+            param.description = docs.take_param(&param.name);
+        }
+        self.unfit.extend(docs.params.into_keys().chain(docs.unknown));
+        docs.errors.push(ErrorKind::ShuttingDown);
+        docs.errors.sort_by_key(|kind| kind.code());
+        docs.errors.dedup();
+        let reference = |kind: &ErrorKind| json!({ "$ref": format!("#/components/errors/{}", word(*kind)) });
+        let summary = docs
+            .prose
+            .split_inclusive(". ")
+            .next()
+            .unwrap_or_default()
+            .trim_end();
         Method {
             name,
             summary: summary.to_owned(),
-            description: (docs != summary).then(|| docs.to_owned()),
+            description: (docs.prose != summary).then(|| docs.prose.clone()),
             param_structure: "by-name",
             params,
             result: Some(result),
-            errors: self.errors.clone(),
+            errors: docs.errors.iter().map(reference).collect(),
             notification: None,
             unsubscribe: None,
         }
@@ -212,13 +237,8 @@ impl Methods {
     }
 }
 
-/// A kind of error as the wire has it.
-fn word(kind: ErrorKind) -> String {
-    let word = serde_json::to_value(kind).unwrap_or_default();
-    word.as_str().unwrap_or_default().to_owned()
-}
-
 /// What stands in for all errors of a kind; the messages of real ones say more. The schema of the kinds describes each.
+/// Its `data` has what all of the kind have.
 fn error(kind: ErrorKind, kinds: Option<&Value>) -> Value {
     let word = word(kind);
     let described = kinds.and_then(|kinds| {
@@ -226,10 +246,14 @@ fn error(kind: ErrorKind, kinds: Option<&Value>) -> Value {
         let of_kind = each.iter().find(|each| each["const"] == word.as_str())?;
         of_kind["description"].as_str()
     });
+    let mut data = json!({ "kind": word });
+    if !kind.tells_retryable() {
+        data["retryable"] = kind.usually_retryable().into();
+    }
     sorted(json!({
         "code": kind.code(),
         "message": described.unwrap_or(&word),
-        "data": { "kind": word, "retryable": kind.usually_retryable() },
+        "data": data,
     }))
 }
 
@@ -245,5 +269,32 @@ mod tests {
         crate::rpc::describe(&mut methods);
         let ambiguous = methods.schemas.ambiguous();
         assert!(ambiguous.is_empty(), "{ambiguous:?}");
+    }
+
+    #[test]
+    fn each_parameter_is_described_and_each_description_fits() {
+        let mut methods = Methods::new();
+        crate::rpc::describe(&mut methods);
+        assert_eq!(methods.unfit, Vec::<String>::new());
+        let params = methods
+            .methods
+            .iter()
+            .flat_map(|method| method.params.iter().map(move |param| (method.name, param)));
+        let mut described = 0;
+        for (method, param) in params {
+            assert!(
+                param.description.as_ref().is_some_and(|words| !words.is_empty()),
+                "{method} says nothing of {}",
+                param.name
+            );
+            // One that may be left out says what that means.
+            let words = param.description.as_deref().unwrap_or_default();
+            let says_default = ["Default: ", "Needed ", "Either "]
+                .iter()
+                .any(|how| words.contains(how));
+            assert_eq!(param.required, !says_default, "{method} {}: {words}", param.name);
+            described += 1;
+        }
+        assert!(described > 100, "{described}");
     }
 }

@@ -48,7 +48,7 @@ macro_rules! described {
             ) -> $(RpcResult<$result:ty>)? $(SubscriptionResult)?;
         )* }
     ) => {
-        fn $describe(methods: &mut Methods) {
+        pub(super) fn $describe(methods: &mut Methods) {
             $(
                 let docs: &[&str] = &[$($doc),*];
                 let params = vec![
@@ -98,10 +98,10 @@ where
 /// Tells all methods, for the OpenRPC document.
 #[cfg(feature = "schema")]
 pub(crate) fn describe(methods: &mut Methods) {
-    super::describe_daemon(methods);
-    super::describe_agent(methods);
-    super::describe_conversation(methods);
-    super::describe_transcript(methods);
-    super::describe_checkpoint(methods);
-    super::describe_rpc(methods);
+    super::daemon::describe(methods);
+    super::agent::describe(methods);
+    super::conversation::describe(methods);
+    super::transcript::describe(methods);
+    super::checkpoint::describe(methods);
+    super::discovery::describe(methods);
 }
