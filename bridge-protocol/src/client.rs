@@ -25,6 +25,11 @@ mod transport;
 
 /// jsonrpsee's client, connected to a daemon.
 pub use jsonrpsee_core::client::Client;
+/// Why a call has no result: `Call` is what the daemon answered, which [`crate::BridgeError`] reads; all else happened on
+/// the way.
+pub use jsonrpsee_core::client::Error as ClientError;
+/// The events of a subscription, as they come.
+pub use jsonrpsee_core::client::Subscription;
 pub use transport::TransportError;
 
 /// Longest line that is taken from the daemon: above the longest answer and event that it sends.

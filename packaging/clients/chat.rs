@@ -1,5 +1,6 @@
-//! A turn with an agent. Lists the newest conversations, makes one in a folder, streams the answer, allows once
-//! what the agent asks for, and goes on where it was when the connection is lost.
+//! A turn with an agent: `cargo run --example chat -- SOCKET FOLDER PROMPT`. Lists the newest conversations, makes one in
+//! the folder, streams the answer, allows once what the agent asks for, and goes on where it was when the connection is
+//! lost. In a project of your own it needs `bridge-protocol` with the feature `client`, `serde_json` and `tokio`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,15 +8,30 @@ use std::io::Write;
 use std::path::Path;
 
 use bridge_protocol::InterruptId;
-use bridge_protocol::client::connect;
+use bridge_protocol::client::{ClientError, connect};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient as _;
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
-use jsonrpsee::core::client::Error as ClientError;
 use serde_json::{Value, json};
 
-pub(crate) async fn chat(
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [socket, folder, prompt] = arguments.as_slice() else {
+        return Err("usage: chat SOCKET FOLDER PROMPT".into());
+    };
+    let mut out = std::io::stdout();
+    let ended = chat(Path::new(socket), folder, prompt, &mut out).await?;
+    Ok(writeln!(
+        out,
+        "\n{}",
+        serde_json::to_value(ended)?.as_str().unwrap_or_default()
+    )?)
+}
+
+/// Has the turn, and says how it ended.
+async fn chat(
     socket: &Path,
     folder: &str,
     prompt: &str,
@@ -66,6 +82,7 @@ pub(crate) async fn chat(
                     let update: Value = serde_json::from_str(update.get())?;
                     if update["sessionUpdate"] == "agent_message_chunk" {
                         write!(out, "{}", update["content"]["text"].as_str().unwrap_or_default())?;
+                        out.flush()?;
                     }
                 }
                 Event::InterruptRaised { interrupt } => {

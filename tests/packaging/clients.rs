@@ -67,16 +67,16 @@ impl Daemon {
         path
     }
 
-    /// A client of `packaging/clients`; what it printed.
-    fn chat(&self, interpreter: &str, file: &str, socket: &Path) -> String {
-        let mut client = Command::new(interpreter);
-        client.arg(Path::new(SOURCE).join("packaging/clients").join(file));
-        client
+    /// A client, begun by the program and the arguments before its own; what it printed.
+    fn chat(&self, client: &[&str], socket: &Path) -> String {
+        let mut command = Command::new(client[0]);
+        command.args(&client[1..]).current_dir(SOURCE);
+        command
             .arg(socket)
             .arg(self.folder.path())
             .arg(PROMPT)
             .stdin(Stdio::null());
-        said(file, &client.output().unwrap())
+        said(client[client.len() - 1], &command.output().unwrap())
     }
 }
 
@@ -116,32 +116,38 @@ fn check(told: &str) {
     }
 }
 
+/// Has it talk to a daemon of its own, and once more for each loss.
+fn check_client(client: &[&str]) {
+    let daemon = Daemon::start();
+    check(&daemon.chat(client, &daemon.socket()));
+    for loss in LOSSES {
+        let daemon = Daemon::start();
+        check(&daemon.chat(client, &daemon.behind(loss)));
+    }
+}
+
 #[test]
 fn each_script_answers_a_question_and_outlives_its_connection() {
-    for (interpreter, file) in [("node", "chat.mjs"), ("python3", "chat.py")] {
-        if !has(interpreter) {
-            continue;
-        }
-        let daemon = Daemon::start();
-        check(&daemon.chat(interpreter, file, &daemon.socket()));
-        for loss in LOSSES {
-            let daemon = Daemon::start();
-            check(&daemon.chat(interpreter, file, &daemon.behind(loss)));
+    for (interpreter, file) in [
+        ("node", "packaging/clients/chat.mjs"),
+        ("python3", "packaging/clients/chat.py"),
+    ] {
+        if has(interpreter) {
+            check_client(&[interpreter, file]);
         }
     }
 }
 
-#[tokio::test]
-async fn the_one_in_rust_answers_a_question_and_outlives_its_connection() {
-    for loss in LOSSES.map(Some).into_iter().chain([None]) {
-        let daemon = Daemon::start();
-        let socket = loss.map_or_else(|| daemon.socket(), |loss| daemon.behind(loss));
-        let mut out = Vec::new();
-        let folder = daemon.folder.path().to_str().unwrap();
-        let ended = super::chat::chat(&socket, folder, PROMPT, &mut out)
-            .await
-            .unwrap();
-        assert_eq!(ended, bridge_protocol::turn::StopReason::EndTurn);
-        check(&format!("{}\nend_turn\n", String::from_utf8(out).unwrap()));
-    }
+/// As its own first line has it run.
+#[test]
+fn the_one_in_rust_answers_a_question_and_outlives_its_connection() {
+    check_client(&[
+        env!("CARGO"),
+        "run",
+        "--quiet",
+        "--locked",
+        "--example",
+        "chat",
+        "--",
+    ]);
 }

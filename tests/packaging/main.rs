@@ -10,8 +10,6 @@
     reason = "a test may fail by panicking, its helpers too, and tells what it leaves out"
 )]
 
-#[path = "../../packaging/clients/chat.rs"]
-mod chat;
 mod clients;
 #[cfg(target_os = "linux")]
 mod service;
