@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use bridge_protocol::InterruptId;
-use bridge_protocol::client::{ClientError, connect};
+use bridge_protocol::client::{Client, ClientError, ConnectError, connect};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient as _;
@@ -72,11 +73,13 @@ async fn chat(
                 biased;
                 event = events.next() => match event {
                     Some(Ok(envelope)) => envelope,
-                    _ => break (&mut turn).await,
+                    // The connection is lost, or the events came too fast.
+                    _ => break None,
                 },
-                ended = &mut turn => break ended,
+                ended = &mut turn => break Some(ended),
             };
             cursor = Some(envelope.cursor);
+            let mut asked = Vec::new();
             match envelope.event {
                 Event::Update { update, .. } => {
                     let update: Value = serde_json::from_str(update.get())?;
@@ -85,24 +88,38 @@ async fn chat(
                         out.flush()?;
                     }
                 }
-                Event::InterruptRaised { interrupt } => {
-                    if let Some(outcome) = allowed_once(&interrupt)? {
-                        answers.insert(interrupt.id.clone(), outcome.clone());
-                        let _answered = client.respond(id.into(), interrupt.id, outcome, None, None).await;
-                    }
-                }
+                Event::InterruptRaised { interrupt } => asked.push(interrupt),
+                // Also where some events are missed.
+                Event::Snapshot { conversation, .. } => asked.extend(conversation.interrupts),
                 Event::InterruptResolved { interrupt_id, .. } => drop(answers.remove(&interrupt_id)),
                 _ => {}
+            }
+            for interrupt in asked {
+                if let Some(outcome) = allowed_once(&interrupt)? {
+                    answers.insert(interrupt.id.clone(), outcome.clone());
+                    let _answered = client.respond(id.into(), interrupt.id, outcome, None, None).await;
+                }
             }
         };
         drop(turn);
         match ended {
-            Ok(turn) => return Ok(turn.stop_reason),
+            Some(Ok(turn)) => return Ok(turn.stop_reason),
             // What the daemon answered stands; what was lost on the way is asked for again.
-            Err(error @ ClientError::Call(_)) => return Err(error.into()),
-            Err(_) => client = connect(socket).await?,
+            Some(Err(error @ ClientError::Call(_))) => return Err(error.into()),
+            Some(Err(_)) | None => client = connected(socket).await?,
         }
     }
+}
+
+/// A connection to a daemon that may just be starting again.
+async fn connected(socket: &Path) -> Result<Client, ConnectError> {
+    for _ in 0..30 {
+        if let Ok(client) = connect(socket).await {
+            return Ok(client);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    connect(socket).await
 }
 
 /// What allows it once, or calls it off where there is no such thing; none for what is no permission.

@@ -1,7 +1,8 @@
 //! For how long the agents keep their transcripts, against for how long copies of them are kept.
 
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use serde_json::Value;
@@ -26,7 +27,7 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
         .filter_map(|entry| {
             let (folder, _) = entry.listed_transcripts()?;
             let vendor = match entry.kind {
-                AgentKind::Claude => claude_days(folder),
+                AgentKind::Claude => claude_days(Path::new(CLAUDE_MANAGED), folder),
                 AgentKind::Codex => {
                     let what =
                         "it deletes no transcripts by itself, as far as is known; idle ones it compresses";
@@ -51,19 +52,63 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
     found
 }
 
-/// What the agent's own settings say, or why that is not known. Those of an organization, which go before them, are not looked at.
-fn claude_days(folder: &Path) -> Result<u64, String> {
-    let path = folder.join("settings.json");
-    let text = match fs::read_to_string(&path) {
+/// For how long an agent keeps transcripts, and the file that says so where one does.
+#[derive(Debug, PartialEq)]
+struct Vendor {
+    days: u64,
+    told_by: Option<PathBuf>,
+}
+
+/// Where an organization puts settings that go before those of people. Read in the program of version 2.1.316.
+const CLAUDE_MANAGED: &str = if cfg!(target_os = "macos") {
+    "/Library/Application Support/ClaudeCode"
+} else {
+    "/etc/claude-code"
+};
+
+/// What the agent's own settings say, or why that is not known: those of an organization, as far as they are files, go
+/// before those of the user. Those of projects and those that a server sends are not looked at.
+fn claude_days(managed: &Path, folder: &Path) -> Result<Vendor, String> {
+    // Of these the last goes first.
+    let parts = managed.join("managed-settings.d");
+    let mut files = match fs::read_dir(&parts) {
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<Vec<PathBuf>, io::Error>>(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+    .map_err(|error| format!("{} cannot be read: {error}", parts.display()))?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.sort_unstable_by(|one, other| other.cmp(one));
+    files.push(managed.join("managed-settings.json"));
+    files.push(folder.join("settings.json"));
+    for path in files {
+        if let Some(days) = days_in(&path)? {
+            return Ok(Vendor {
+                days,
+                told_by: Some(path),
+            });
+        }
+    }
+    Ok(Vendor {
+        days: CLAUDE_DAYS,
+        told_by: None,
+    })
+}
+
+/// What one file of settings says, if it does.
+fn days_in(path: &Path) -> Result<Option<u64>, String> {
+    let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(CLAUDE_DAYS),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
     };
     let settings: Value =
         serde_json::from_str(&text).map_err(|error| format!("{} is not JSON: {error}", path.display()))?;
     match settings.get("cleanupPeriodDays") {
-        None | Some(Value::Null) => Ok(CLAUDE_DAYS),
-        Some(days) => days.as_u64().filter(|days| *days > 0).ok_or_else(|| {
+        None | Some(Value::Null) => Ok(None),
+        Some(days) => days.as_u64().filter(|days| *days > 0).map(Some).ok_or_else(|| {
             format!(
                 "cleanupPeriodDays in {} is {days}; Claude Code wants 1 or more",
                 path.display()
@@ -72,10 +117,10 @@ fn claude_days(folder: &Path) -> Result<u64, String> {
     }
 }
 
-fn judged(vendor: Result<u64, String>, rules: KeepRules) -> Diagnostic {
+fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
     let of = |severity, what: String| Diagnostic::new(DiagnosticKind::Retention, severity, what);
     let vendor = match vendor {
-        Ok(days) => days,
+        Ok(vendor) => vendor,
         Err(why) => {
             return of(
                 Severity::Warning,
@@ -86,12 +131,18 @@ fn judged(vendor: Result<u64, String>, rules: KeepRules) -> Diagnostic {
     };
     let deletes = format!(
         "it deletes transcripts {} after they were last written to",
-        count(vendor, "day")
+        count(vendor.days, "day")
+    );
+    let settings = vendor.told_by.as_ref().map_or_else(
+        || "its settings.json".to_owned(),
+        |path| path.display().to_string(),
     );
     let found = match (rules.is_on, rules.days) {
         (false, _) => of(Severity::Warning, format!("{deletes}, and no copies are kept of them"))
-            .next("set enabled = true below [keep], sessionctl keep CONV for some, or a larger cleanupPeriodDays in its settings.json"),
-        (true, Some(ours)) if ours <= vendor => of(
+            .next(format!(
+                "set enabled = true below [keep], sessionctl keep CONV for some, or a larger cleanupPeriodDays in {settings}"
+            )),
+        (true, Some(ours)) if ours <= vendor.days => of(
             Severity::Warning,
             format!("{deletes}, and copies are kept for {}, which is no longer", count(ours, "day")),
         )
@@ -99,7 +150,11 @@ fn judged(vendor: Result<u64, String>, rules: KeepRules) -> Diagnostic {
         (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; copies are kept for {}", count(ours, "day"))),
         (true, None) => of(Severity::Ok, format!("{deletes}; copies stay until you delete the conversation")),
     };
-    let found = found.fact("vendorDays", vendor);
+    let found = found.fact("vendorDays", vendor.days);
+    let found = match vendor.told_by {
+        Some(path) => found.fact("vendorSettings", path.to_string_lossy()),
+        None => found,
+    };
     match rules.days.filter(|_| rules.is_on) {
         Some(ours) => found.fact("keepDays", ours),
         None => found,
@@ -133,7 +188,8 @@ mod tests {
     #[test]
     fn the_vendors_days_come_from_its_settings() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(claude_days(folder.path()), Ok(30));
+        let days = || claude_days(&folder.path().join("managed"), folder.path()).map(|vendor| vendor.days);
+        assert_eq!(days(), Ok(30));
         let table = [
             ("{}", Some(30)),
             (r#"{"cleanupPeriodDays":null}"#, Some(30)),
@@ -144,8 +200,34 @@ mod tests {
         ];
         for (text, expected) in table {
             fs::write(folder.path().join("settings.json"), text).unwrap();
-            assert_eq!(claude_days(folder.path()).ok(), expected, "{text}");
+            assert_eq!(days().ok(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn an_organizations_settings_go_before_those_of_the_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let (managed, own) = (folder.path().join("managed"), folder.path().join("own"));
+        fs::create_dir_all(managed.join("managed-settings.d")).unwrap();
+        fs::create_dir(&own).unwrap();
+        let steps = [
+            (own.join("settings.json"), 90, 90),
+            (managed.join("managed-settings.json"), 7, 7),
+            (managed.join("managed-settings.d/20-late.json"), 3, 3),
+            (managed.join("managed-settings.d/10-early.json"), 5, 3),
+            (managed.join("managed-settings.d/30-not-read.json.old"), 1, 3),
+        ];
+        let told = || claude_days(&managed, &own).map(|vendor| vendor.days);
+        for (path, days, expected) in steps {
+            fs::write(&path, format!(r#"{{"cleanupPeriodDays":{days}}}"#)).unwrap();
+            assert_eq!(told(), Ok(expected), "{}", path.display());
+        }
+        let late = managed.join("managed-settings.d/20-late.json");
+        assert_eq!(claude_days(&managed, &own).unwrap().told_by, Some(late));
+        fs::write(managed.join("managed-settings.json"), "{").unwrap();
+        assert_eq!(told(), Ok(3), "one that says it goes before it");
+        fs::remove_dir_all(managed.join("managed-settings.d")).unwrap();
+        assert!(told().is_err());
     }
 
     #[test]
@@ -163,7 +245,8 @@ mod tests {
             (Ok(30), rules(false, Some(365)), Severity::Warning),
             (Err("why".to_owned()), rules(true, None), Severity::Warning),
         ];
-        for (vendor, rules, expected) in table {
+        for (days, rules, expected) in table {
+            let vendor = days.map(|days| Vendor { days, told_by: None });
             let found = judged(vendor, rules);
             assert_eq!(found.severity, expected, "{found:?}");
             assert_eq!(found.next_step.is_some(), expected != Severity::Ok);
