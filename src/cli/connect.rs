@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{Client, ConnectError, connect};
 use bridge_protocol::raw::RawJson;
@@ -45,6 +46,13 @@ pub(super) struct Reach {
     /// How one is started.
     pub(super) launch: Launch,
 }
+
+/// For how long a daemon that has the lock is waited for where it does not listen: it looks for its socket at least every
+/// second once that is gone.
+const LISTENS_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long one of these waits is.
+const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, less the byte that ends it.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
@@ -96,11 +104,29 @@ impl Reach {
         .hint(format!("its log is {}", self.paths.log_file().display())))
     }
 
-    /// Connects to a running daemon and starts none.
+    /// Connects to a running daemon and starts none. One that has the lock is given a while to listen: it may just be
+    /// starting or stopping, and one whose socket was removed listens anew.
     ///
     /// # Errors
     /// When a socket is there that cannot be used.
     pub(super) async fn find(&self) -> Outcome<Option<Daemon>> {
+        let began = Instant::now();
+        loop {
+            let found = self.try_to_find().await?;
+            if found.is_some() || began.elapsed() >= LISTENS_LIMIT || !self.is_expected() {
+                return Ok(found);
+            }
+            tokio::time::sleep(LISTENS_PAUSE).await;
+        }
+    }
+
+    /// Whether a daemon runs that ought to listen where it is looked for.
+    fn is_expected(&self) -> bool {
+        let is_looked_for = |socket: &Path| !self.socket_named || socket == self.paths.bridge_socket;
+        start::is_held(&self.paths) && self.locked_socket().is_some_and(|socket| is_looked_for(&socket))
+    }
+
+    async fn try_to_find(&self) -> Outcome<Option<Daemon>> {
         let lock = read_lock(&self.paths.lock_file());
         let locked = lock.as_ref().map(|lock| lock.socket.clone());
         for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {

@@ -208,9 +208,7 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
         ),
         ErrorKind::InterruptResolved => Some("sessionctl show tells which questions are open"),
         ErrorKind::ShuttingDown => Some("try again in a moment"),
-        ErrorKind::StoreFailed => {
-            Some("sessionctl status says what is wrong with the store; is the disk full?")
-        }
+        ErrorKind::StoreFailed => Some("sessionctl doctor tells what is wrong with the store and its disk"),
         ErrorKind::RevisionMismatch => Some("somebody else changed it; look again and repeat the command"),
         ErrorKind::MethodNotFound => Some(
             "the daemon is older than sessionctl; sessionctl stop ends it, the next command starts the new one",

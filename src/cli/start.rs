@@ -89,6 +89,14 @@ impl StartTurn {
     }
 }
 
+/// Whether a process holds the daemon's lock.
+pub(super) fn is_held(paths: &Paths) -> bool {
+    let Ok(file) = File::open(paths.lock_file()) else {
+        return false;
+    };
+    flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
 /// Waits until no process holds the daemon's lock, so that the daemon has ended altogether.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 
 use super::config::Config;
-use super::start::StartError;
+use super::failure::StartError;
 use crate::conversation::services::chain_text;
 
 /// What was read.

@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -159,6 +159,21 @@ impl DaemonLock {
     /// The lock file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the file is not at its path any more, or another one is: nobody finds this daemon by it then. Where that
+    /// cannot be seen, it is taken to be there.
+    pub fn is_astray(&self) -> bool {
+        let Ok(own) = self.file.metadata() else {
+            return false;
+        };
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(found) => (found.dev(), found.ino()) != (own.dev(), own.ino()),
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ),
+        }
     }
 
     fn take(&self, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {

@@ -8,10 +8,12 @@ mod activation;
 pub mod arguments;
 pub mod config;
 mod configured;
+mod failure;
 pub mod folders;
 pub mod lock;
 pub mod ready;
 pub mod recorder;
+mod standing;
 mod start;
 
 use std::ffi::OsString;
@@ -26,7 +28,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::conversation::services::chain_text;
 use arguments::Arguments;
-pub use start::{Ending, StartError, run};
+pub use failure::StartError;
+pub use start::{Ending, run};
 
 /// The hidden first argument with which either program becomes the daemon.
 pub const ARGUMENT: &str = "daemon";

@@ -9,22 +9,24 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::activation;
 use super::arguments::Arguments;
-use super::config::{Config, ConfigError, Surroundings};
+use super::config::{Config, Surroundings};
 use super::configured::Configured;
-use super::folders::{self, FolderError};
-use super::lock::{DaemonLock, LockError, LockInfo};
+use super::failure::StartError;
+use super::folders;
+use super::lock::{DaemonLock, LockInfo};
 use super::ready;
 use super::recorder::{StoreRecorder, spawn_record};
+use super::standing::{Astray, Standing};
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
-use crate::conversation::error::ConversationError;
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
 use crate::conversation::keeping::{KeepRules, Keeper};
@@ -35,8 +37,8 @@ use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
-use crate::server::{BindError, OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
-use crate::store::{Change, Store, StoreError, StoreOptions};
+use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
+use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
 /// The file in the data folder that holds this daemon's random name, by which its processes are marked.
@@ -58,117 +60,6 @@ pub enum Ending {
         /// Where the database is kept that was not used.
         set_aside: Option<PathBuf>,
     },
-}
-
-/// Why the daemon did not start, or did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The store was built anew, and the program could not be started again behind that.
-    #[error("the store was built anew, but the program could not start itself again")]
-    StartAgain(#[source] io::Error),
-    /// The runtime could not be made.
-    #[error("the runtime could not be started")]
-    Runtime(#[source] io::Error),
-    /// It is not known where things are.
-    #[error(transparent)]
-    Paths(#[from] PathsError),
-    /// The configuration cannot be read.
-    #[error("cannot read {}", path.display())]
-    ReadConfig {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// The configuration cannot be used.
-    #[error("{} cannot be used: {problem}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: ConfigError,
-    },
-    /// A folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// Another daemon runs.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The store cannot be opened.
-    #[error("the store cannot be opened")]
-    Store(#[from] StoreError),
-    /// The last life's turns could not be ended.
-    #[error("what the last life left could not be settled")]
-    LastLife(#[source] ConversationError),
-    /// What a service manager passed cannot be used.
-    #[error("what the service manager passed is no listening Unix socket")]
-    Activation(#[source] io::Error),
-    /// The socket cannot be listened on.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// A file of the daemon's own cannot be used.
-    #[error("cannot use {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// The methods could not be put together.
-    #[error("the methods could not be put together")]
-    Methods(#[from] jsonrpsee::core::RegisterMethodError),
-    /// Signals cannot be heard.
-    #[error("signals cannot be heard")]
-    Signals(#[source] io::Error),
-}
-
-impl StartError {
-    /// What to do next, where that is known.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Lock(LockError::AlreadyRunning { .. }) => {
-                Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
-            }
-            Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
-            Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
-            Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
-                self.refusal().and_then(hint_on_writing).map(str::to_owned)
-            }
-            _ => None,
-        }
-    }
-
-    /// The operating system's answer, where one is at the bottom of it.
-    fn refusal(&self) -> Option<io::ErrorKind> {
-        if let Self::Store(error) = self
-            && error.lacks_room().is_some()
-        {
-            return Some(io::ErrorKind::StorageFull);
-        }
-        let mut error: &(dyn std::error::Error + 'static) = self;
-        while let Some(source) = error.source() {
-            error = source;
-        }
-        let shared = || error.downcast_ref::<Arc<io::Error>>().map(Arc::as_ref);
-        let refusal = error.downcast_ref::<io::Error>().or_else(shared);
-        refusal.map(io::Error::kind)
-    }
-}
-
-/// What to do where the system did not let the daemon write.
-fn hint_on_writing(refusal: io::ErrorKind) -> Option<&'static str> {
-    match refusal {
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(
-            "nothing was changed; make it writable for this user, or give the daemon another folder with --home",
-        ),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            Some("nothing is lost; free some room on that disk and start again")
-        }
-        _ => None,
-    }
 }
 
 /// Runs one life of the daemon.
@@ -322,15 +213,51 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     });
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
-    let server = tokio::spawn(serve(listener, methods(daemon)?, limits, stop_serving.clone()));
+    let methods = methods(daemon)?;
+    let mut servers = JoinSet::new();
+    servers.spawn(serve(
+        listener,
+        methods.clone(),
+        limits.clone(),
+        stop_serving.clone(),
+    ));
     registry.wake_conversations();
     registry.keep_transcripts();
     announce_ready(arguments, &paths);
 
-    let request = tokio::select! {
-        _ = terminate.recv() => StopRequest { grace: None },
-        _ = interrupt.recv() => StopRequest { grace: None },
-        request = stop_requests.recv() => request.unwrap_or(StopRequest { grace: None }),
+    let mut standing = Standing::new(&lock, socket_file);
+    let request = loop {
+        let astray = tokio::select! {
+            _ = terminate.recv() => break StopRequest { grace: None },
+            _ = interrupt.recv() => break StopRequest { grace: None },
+            request = stop_requests.recv() => break request.unwrap_or(StopRequest { grace: None }),
+            () = store.removed() => Astray::Lock,
+            astray = standing.lost() => astray,
+        };
+        if astray == Astray::Lock {
+            tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
+            break StopRequest { grace: None };
+        }
+        match PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace) {
+            Ok(socket) => {
+                tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon listens there anew");
+                let (listener, file) = socket.into_parts();
+                standing.moved_to(file);
+                servers.spawn(serve(
+                    listener,
+                    methods.clone(),
+                    limits.clone(),
+                    stop_serving.clone(),
+                ));
+            }
+            Err(error) => {
+                tracing::debug!(
+                    error = chain_text(&error),
+                    "the socket was removed; it is tried again"
+                );
+                standing.stayed();
+            }
+        }
     };
     tracing::info!("the daemon stops");
     let hurry = CancellationToken::new();
@@ -354,12 +281,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     }
     pool.shutdown(StopDeadlines::default()).await;
     stop_serving.cancel();
-    if let Err(error) = server.await {
-        tracing::error!(%error, "the server ended badly");
+    while let Some(ended) = servers.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "the server ended badly");
+        }
     }
     second_signal.abort();
     close(&store).await;
-    drop(socket_file);
+    drop(standing);
     drop(lock);
     Ok(Ending::Stopped)
 }

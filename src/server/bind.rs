@@ -232,6 +232,12 @@ impl SocketFile {
         &self.path
     }
 
+    /// Whether nobody can connect there any more: the file is gone, or another one is in its place. Never told of one that is
+    /// another's, who sees to it. Where it cannot be seen, it is taken to be there.
+    pub fn is_astray(&self) -> bool {
+        !self.is_anothers && matches!(self.is_still_ours(), Ok(false))
+    }
+
     fn is_still_ours(&self) -> io::Result<bool> {
         match fs::symlink_metadata(&self.path) {
             Ok(found) => Ok(found.dev() == self.device && found.ino() == self.inode),

@@ -26,6 +26,16 @@ pub enum StoreError {
         #[source]
         source: std::sync::Arc<io::Error>,
     },
+    /// The journal was removed, so that what is written to it is gone with this process.
+    #[error(
+        "{} was removed while the daemon had it open, and nothing can be kept any more; the daemon stops, and the next one \
+         begins with what is there then",
+        path.display()
+    )]
+    Removed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The query side answered with an error.
     #[error("the database in {} failed", path.display())]
     Database {

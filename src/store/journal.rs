@@ -14,7 +14,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ pub(super) trait Medium: Send {
     fn sync(&mut self) -> io::Result<()>;
     /// Cuts the file to this length.
     fn cut(&mut self, length: u64) -> io::Result<()>;
+    /// Whether the file has lost its name, this path among them.
+    fn is_removed(&self, path: &Path) -> io::Result<bool>;
 }
 
 impl Medium for File {
@@ -52,6 +54,19 @@ impl Medium for File {
 
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)
+    }
+
+    fn is_removed(&self, path: &Path) -> io::Result<bool> {
+        let own = self.metadata()?;
+        if own.nlink() > 0 {
+            return Ok(false);
+        }
+        // Some file systems count no names at all.
+        match std::fs::symlink_metadata(path) {
+            Ok(found) => Ok((found.dev(), found.ino()) != (own.dev(), own.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -360,7 +375,8 @@ impl Journal {
             .medium
             .write_at(lines, end)
             .map_err(StoreError::io("write", &self.path))
-            .and_then(|()| self.medium.sync().map_err(StoreError::io("sync", &self.path)));
+            .and_then(|()| self.medium.sync().map_err(StoreError::io("sync", &self.path)))
+            .and_then(|()| self.check_name());
         if let Err(error) = written {
             if let Err(cutting) = self.cut_rest() {
                 tracing::warn!(%cutting, "what a failed append left is cut off before the next");
@@ -371,6 +387,17 @@ impl Journal {
         self.position.sequence = sequence;
         self.position.end_offset = end + lines.len() as u64;
         self.position.line_offset = self.position.end_offset - last_line_bytes as u64;
+        Ok(())
+    }
+
+    /// A write to a file without a name succeeds, and nobody will ever read it.
+    fn check_name(&self) -> Result<(), StoreError> {
+        let removed = self.medium.is_removed(&self.path);
+        if removed.map_err(StoreError::io("inspect", &self.path))? {
+            return Err(StoreError::Removed {
+                path: self.path.clone(),
+            });
+        }
         Ok(())
     }
 

@@ -335,6 +335,11 @@ impl Store {
         self.shared.figures()
     }
 
+    /// Waits until a change finds that the store's files were removed: none can be kept from then on.
+    pub async fn removed(&self) {
+        self.shared.removed.cancelled().await;
+    }
+
     fn start(
         keyspace: Keyspace,
         bodies: Option<Bodies>,

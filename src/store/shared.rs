@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use tokio_util::sync::CancellationToken;
+
 use super::StoreStatus;
 use super::apply::Mark;
 use super::body::Bodies;
@@ -22,6 +24,8 @@ pub(super) struct Shared {
     figures: Mutex<StoreStatus>,
     /// Whether the thread was told already that a read has failed.
     pub(super) is_doubted: AtomicBool,
+    /// Cancelled once a change found the journal removed.
+    pub(super) removed: CancellationToken,
 }
 
 impl Shared {
@@ -32,6 +36,7 @@ impl Shared {
             bodies,
             figures: Mutex::new(StoreStatus::default()),
             is_doubted: AtomicBool::new(false),
+            removed: CancellationToken::new(),
         };
         shared.set_figures(mark, None);
         shared
@@ -48,6 +53,9 @@ impl Shared {
     }
 
     pub(super) fn set_figures(&self, mark: &Mark, failure: Option<StoreError>) {
+        if matches!(failure, Some(StoreError::Removed { .. })) {
+            self.removed.cancel();
+        }
         *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = StoreStatus {
             sequence: Sequence(mark.position.sequence),
             conversations: mark.conversations,

@@ -91,5 +91,6 @@ mod transcripts;
 mod trusting;
 mod undone_trees;
 mod uninstalled;
+mod uprooted;
 mod watching;
 mod wrong_state;

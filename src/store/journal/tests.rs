@@ -15,6 +15,7 @@ pub(crate) struct FaultyState {
     pub(crate) room: Option<usize>,
     pub(crate) sync_fails: bool,
     pub(crate) cut_fails: bool,
+    pub(crate) is_removed: bool,
 }
 
 impl Medium for FaultyFile {
@@ -46,6 +47,10 @@ impl Medium for FaultyFile {
         let length = usize::try_from(length).unwrap();
         state.bytes.resize(length, 0);
         Ok(())
+    }
+
+    fn is_removed(&self, _: &Path) -> io::Result<bool> {
+        Ok(self.state.lock().unwrap().is_removed)
     }
 }
 
@@ -306,9 +311,10 @@ fn a_header_is_told_from_anything_else() {
 #[test]
 fn a_failed_append_leaves_nothing() {
     type Fault = fn(&mut FaultyState);
-    let faults: [(&str, Fault); 3] = [
+    let faults: [(&str, Fault); 4] = [
         ("a full disk", |state| state.room = Some(150)),
         ("a failed sync", |state| state.sync_fails = true),
+        ("no name", |state| state.is_removed = true),
         ("neither writable nor cuttable", |state| {
             state.room = Some(150);
             state.cut_fails = true;
@@ -338,6 +344,7 @@ fn a_failed_append_leaves_nothing() {
             state.room = None;
             state.sync_fails = false;
             state.cut_fails = false;
+            state.is_removed = false;
         }
         append(&mut journal, "2").unwrap();
         let expected = [before.1, encode_line(2, "2")].concat();
@@ -354,4 +361,20 @@ fn an_append_can_be_taken_back() {
     journal.take_back(scanned.position).unwrap();
     append(&mut journal, "\"another\"").unwrap();
     assert_eq!(scan_all(&fixture, 0).0, ["1", "2", "\"another\""]);
+}
+
+#[test]
+fn what_is_written_to_a_file_that_was_removed_does_not_count() {
+    let fixture = journal_of(1);
+    let mut journal = Journal::open(&fixture.path, scan_all(&fixture, 0).1.position).unwrap();
+    // As when a folder is moved with all that is in it: whoever looks for the file there finds what is written.
+    let moved = fixture.path.with_extension("moved");
+    std::fs::rename(&fixture.path, &moved).unwrap();
+    append(&mut journal, "2").unwrap();
+    std::fs::remove_file(&moved).unwrap();
+    let removed = |outcome| matches!(outcome, Err(StoreError::Removed { .. }));
+    assert!(removed(append(&mut journal, "3")));
+    // Also where another daemon has begun anew there.
+    create(&fixture.path).unwrap();
+    assert!(removed(append(&mut journal, "3")));
 }

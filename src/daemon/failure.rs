@@ -1,0 +1,124 @@
+//! Why the daemon does not start, and what to do then.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::config::ConfigError;
+use super::folders::FolderError;
+use super::lock::LockError;
+use crate::conversation::error::ConversationError;
+use crate::paths::PathsError;
+use crate::server::BindError;
+use crate::store::StoreError;
+
+/// Why the daemon did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store was built anew, and the program could not be started again behind that.
+    #[error("the store was built anew, but the program could not start itself again")]
+    StartAgain(#[source] io::Error),
+    /// The runtime could not be made.
+    #[error("the runtime could not be started")]
+    Runtime(#[source] io::Error),
+    /// It is not known where things are.
+    #[error(transparent)]
+    Paths(#[from] PathsError),
+    /// The configuration cannot be read.
+    #[error("cannot read {}", path.display())]
+    ReadConfig {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The configuration cannot be used.
+    #[error("{} cannot be used: {problem}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: ConfigError,
+    },
+    /// A folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Another daemon runs.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The store cannot be opened.
+    #[error("the store cannot be opened")]
+    Store(#[from] StoreError),
+    /// The last life's turns could not be ended.
+    #[error("what the last life left could not be settled")]
+    LastLife(#[source] ConversationError),
+    /// What a service manager passed cannot be used.
+    #[error("what the service manager passed is no listening Unix socket")]
+    Activation(#[source] io::Error),
+    /// The socket cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A file of the daemon's own cannot be used.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The methods could not be put together.
+    #[error("the methods could not be put together")]
+    Methods(#[from] jsonrpsee::core::RegisterMethodError),
+    /// Signals cannot be heard.
+    #[error("signals cannot be heard")]
+    Signals(#[source] io::Error),
+}
+
+impl StartError {
+    /// What to do next, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Lock(LockError::AlreadyRunning { .. }) => {
+                Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
+            }
+            Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
+            Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
+                self.refusal().and_then(hint_on_writing).map(str::to_owned)
+            }
+            _ => None,
+        }
+    }
+
+    /// The operating system's answer, where one is at the bottom of it.
+    fn refusal(&self) -> Option<io::ErrorKind> {
+        if let Self::Store(error) = self
+            && error.lacks_room().is_some()
+        {
+            return Some(io::ErrorKind::StorageFull);
+        }
+        let mut error: &(dyn std::error::Error + 'static) = self;
+        while let Some(source) = error.source() {
+            error = source;
+        }
+        let shared = || error.downcast_ref::<Arc<io::Error>>().map(Arc::as_ref);
+        let refusal = error.downcast_ref::<io::Error>().or_else(shared);
+        refusal.map(io::Error::kind)
+    }
+}
+
+/// What to do where the system did not let the daemon write.
+fn hint_on_writing(refusal: io::ErrorKind) -> Option<&'static str> {
+    match refusal {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(
+            "nothing was changed; make it writable for this user, or give the daemon another folder with --home",
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Some("nothing is lost; free some room on that disk and start again")
+        }
+        _ => None,
+    }
+}

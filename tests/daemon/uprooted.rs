@@ -1,0 +1,91 @@
+//! What the daemon does when its folders or its socket are taken from under it.
+
+use std::fs;
+use std::process::Command;
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::json;
+
+use crate::home::Home;
+
+/// What `sessionctl ls` prints, which starts no daemon.
+fn listed(home: &Home) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    command.env_clear().env("SESSIOND_HOME", home.path());
+    let output = command.args(["ls", "--long", "--no-start"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.hang(id).await;
+    // As the runtime folder of a user who has logged out, and the second time as one that was cleaned up.
+    fs::remove_dir_all(home.socket().parent().unwrap()).unwrap();
+    assert!(listed(&home).contains(&id.to_string()));
+    fs::remove_file(home.socket()).unwrap();
+    assert!(listed(&home).contains(&id.to_string()));
+    // Whoever was connected still is, and who connects now is served as they are.
+    let late = daemon.app().await;
+    let cancelled = late
+        .call("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    assert_eq!(cancelled.unwrap(), json!({"cancelled": true}));
+    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+    drop((app, holder));
+    late.call("daemon/shutdown", json!({})).await.unwrap();
+    drop(late);
+    assert!(daemon.ended().await.success());
+    assert!(!home.socket().exists());
+}
+
+#[tokio::test]
+async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    fs::remove_dir_all(home.data()).unwrap();
+    let renamed = raw
+        .ask(
+            "conversation/update",
+            json!({"conversationId": id, "title": "lost"}),
+        )
+        .await;
+    assert_eq!(renamed["error"]["data"]["kind"], json!(ErrorKind::StoreFailed));
+    assert_eq!(renamed["error"]["data"]["retryable"], false);
+    let message = renamed["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("was removed while the daemon had it open"),
+        "{message}"
+    );
+    // It ends by itself, and what was removed stays so.
+    assert!(daemon.ended().await.success());
+    assert!(!home.data().exists() && !home.socket().exists());
+
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(
+        app.call("conversation/list", json!({})).await.unwrap()["conversations"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_again() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, "first").await;
+    fs::remove_dir_all(home.data()).unwrap();
+    fs::remove_dir_all(home.socket().parent().unwrap()).unwrap();
+    assert!(daemon.ended().await.success());
+    assert!(!home.data().exists() && !home.socket().parent().unwrap().exists());
+}
