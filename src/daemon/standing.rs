@@ -165,10 +165,8 @@ mod tests {
         let mut standing = Standing::new(&lock, file);
         standing.stayed();
         let began = Instant::now();
-        tokio::select! {
-            astray = standing.lost() => panic!("{astray:?} is where it was"),
-            () = tokio::time::sleep(LOOK_EVERY * 3) => {}
-        }
+        let lost = tokio::time::timeout(LOOK_EVERY * 3, standing.lost()).await;
+        assert!(lost.is_err(), "{lost:?}: all is where it was");
         // Another one at its path is not it.
         fs::remove_file(lock.path()).unwrap();
         fs::write(lock.path(), "").unwrap();

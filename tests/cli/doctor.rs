@@ -174,6 +174,8 @@ fn the_socket_of_another_home_is_told() {
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_daemon_that_is_gone_has_left_is_told() {
+    use std::io::{Read as _, Write as _};
+
     let home = Home::new();
     home.said(&["agents"]);
     home.said(&["stop"]);
@@ -186,7 +188,11 @@ fn what_a_daemon_that_is_gone_has_left_is_told() {
     let instance = fs::read_to_string(home.path().join("data/instance")).unwrap();
     let mut stray = std::process::Command::new("cat");
     stray.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
-    let mut stray = stray.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let piped = std::process::Stdio::piped;
+    let mut stray = stray.stdin(piped()).stdout(piped()).spawn().unwrap();
+    // Its environment cannot be read before it runs.
+    stray.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    stray.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let told = left_over();
     let pid = stray.id();
     stray.kill().unwrap();

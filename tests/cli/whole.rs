@@ -188,7 +188,7 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
 }
 
 /// Kills a process and waits until it has ended: until then its socket takes connections that nobody will serve.
-fn kill_and_wait(process: Pid) {
+pub(crate) fn kill_and_wait(process: Pid) {
     #[cfg(target_os = "linux")]
     let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();
     kill_process(process, Signal::KILL).unwrap();
