@@ -34,7 +34,7 @@ root="$(mktemp -d)"
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 umask 022
-mkdir -p "$root/usr/bin" "$root/usr/lib/systemd/user" "$root/usr/share/doc/session-bridge" "$root/DEBIAN"
+mkdir -p "$root/usr/bin" "$root/usr/lib/systemd/user" "$root/DEBIAN"
 for program in sessiond sessionctl; do
     install -m 755 "$from/$program" "$root/usr/bin/$program"
     if command -v strip >/dev/null; then
@@ -50,8 +50,18 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 for unit in sessiond.service sessiond.socket; do
     sed "s|@bindir@|/usr/bin|g" "$source/packaging/systemd/$unit" >"$root/usr/lib/systemd/user/$unit"
 done
-cp "$source/LICENSE" "$root/usr/share/doc/session-bridge/copyright"
-gzip -9nc "$source/CHANGELOG.md" >"$root/usr/share/doc/session-bridge/changelog.gz"
+doc="$root/usr/share/doc/session-bridge"
+install -d "$doc/examples"
+install -m 644 "$source/LICENSE" "$doc/copyright"
+install -m 644 "$source/packaging/openrpc.json" "$doc/openrpc.json"
+install -m 644 "$source"/packaging/clients/* "$doc/examples/"
+gzip -9nc "$source/CHANGELOG.md" >"$doc/changelog.gz"
+gzip -9nc "$source/README.md" >"$doc/README.md.gz"
+for script in prerm postinst; do
+    cat "$source/packaging/debian/daemons.sh" "$source/packaging/debian/$script" >"$root/DEBIAN/$script"
+    chmod 755 "$root/DEBIAN/$script"
+done
+(cd "$root" && find usr -type f -exec md5sum {} + | sort -k 2) >"$root/DEBIAN/md5sums"
 
 version="$("$root/usr/bin/sessionctl" --version | cut -d' ' -f2)"
 architecture="$(dpkg --print-architecture)"

@@ -70,6 +70,17 @@ put() {
     sed "s|@bindir@|$(printf '%s' "$3" | sed 's/[\\&|]/\\&/g')|g" "$source/packaging/$1" >"$2"
     echo "$2" >>"$installed.new"
 }
+# What people and programs read.
+doc="$share/doc/session-bridge"
+mkdir -p "$doc/examples"
+for file in "$source/README.md" "$source/LICENSE" "$source/packaging/openrpc.json"; do
+    install -m 644 "$file" "$doc/${file##*/}"
+    echo "$doc/${file##*/}" >>"$installed.new"
+done
+for client in "$source"/packaging/clients/*; do
+    install -m 644 "$client" "$doc/examples/${client##*/}"
+    echo "$doc/examples/${client##*/}" >>"$installed.new"
+done
 case "$(uname -s)" in
     Linux)
         quoted="$(printf '%s' "$bin" | sed 's/[\\"]/\\&/g; s/%/%%/g')"

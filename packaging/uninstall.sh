@@ -42,10 +42,17 @@ case "$(readlink "/proc/${pid:-none}/exe" || echo unknown)" in
     "$prefix"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
 esac
 
+# A file, and the folders above it that are empty then, up to the prefix.
+remove() {
+    rm -f "$1"
+    folder="${1%/*}"
+    while case "$folder" in "$prefix"/*) rmdir "$folder" 2>/dev/null ;; *) false ;; esac; do
+        folder="${folder%/*}"
+    done
+}
 while IFS= read -r file; do
-    rm -f "$file"
+    remove "$file"
 done <"$installed"
-rm -f "$installed"
-rmdir "$prefix/share/session-bridge" 2>/dev/null || true
+remove "$installed"
 [ -z "$reload" ] || systemctl --user daemon-reload || true
 echo "removed from $prefix; conversations and configuration are where they were"

@@ -1,0 +1,223 @@
+//! The Debian package in a root of its own: what it brings, what becomes of daemons that run from it, and what it leaves.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{Programs, check_installed, command, entries, has, only_data_are_left, said, service, signs};
+
+/// A root with nothing in it, and a user who has nothing but a home.
+struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir(machine.home()).unwrap();
+        fs::create_dir_all(machine.root().join("var/lib/dpkg")).unwrap();
+        fs::write(machine.root().join("var/lib/dpkg/status"), "").unwrap();
+        machine
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn package(&self, programs: Programs) -> PathBuf {
+        build(programs, self.folder.path(), &self.home())
+    }
+
+    /// There is no shell in the root: the package's scripts run outside of it and are told where it is.
+    fn dpkg(&self, arguments: &[&str]) -> String {
+        let mut dpkg = command("dpkg", &self.home());
+        dpkg.args(["--force-not-root", "--force-depends", "--force-script-chrootless"]);
+        dpkg.args(["--log=/dev/null", "--root"]).arg(self.root());
+        said("dpkg", &dpkg.args(arguments).output().unwrap())
+    }
+
+    fn install(&self, package: &Path) -> String {
+        self.dpkg(&["--install", package.to_str().unwrap()])
+    }
+
+    /// What is left in the root: of dpkg's own what names the package, of the rest everything.
+    #[track_caller]
+    fn nothing_is_left(&self) {
+        let own = self.root().join("var/lib/dpkg");
+        let left: Vec<_> = entries(&self.root())
+            .into_iter()
+            .filter(|path| !path.starts_with(&own) || path.to_string_lossy().contains("session-bridge"))
+            .collect();
+        assert_eq!(left, Vec::<PathBuf>::new());
+    }
+
+    /// The installed command line, for data in a folder.
+    fn sessionctl(&self, data: &str) -> Command {
+        self.with(self.root().join("usr/bin/sessionctl"), data)
+    }
+
+    /// The installed daemon, as a person starts it.
+    fn start(&self, data: &str) -> Child {
+        let address = self.folder.path().join("ready");
+        let ready = UnixDatagram::bind(&address).unwrap();
+        let mut sessiond = self.with(self.root().join("usr/bin/sessiond"), data);
+        sessiond.env("NOTIFY_SOCKET", address).stderr(Stdio::null());
+        let sessiond = sessiond.spawn().unwrap();
+        assert!(
+            signs::is_readable_within(&ready, signs::PATIENCE),
+            "it is not ready"
+        );
+        sessiond
+    }
+
+    fn with(&self, program: impl AsRef<std::ffi::OsStr>, data: &str) -> Command {
+        let mut command = command(program, &self.home());
+        command.env("SESSIOND_HOME", self.folder.path().join(data));
+        command
+    }
+}
+
+impl Drop for Machine {
+    /// A test that fails leaves nothing behind either.
+    fn drop(&mut self) {
+        for data in ["first", "second", "others"] {
+            let mut stop = self.with(env!("CARGO_BIN_EXE_sessionctl"), data);
+            let _stopped = stop.args(["--no-start", "stop"]).output();
+        }
+    }
+}
+
+/// Builds the package; where it is.
+pub(crate) fn build(programs: Programs, folder: &Path, home: &Path) -> PathBuf {
+    let said = programs.script("deb.sh", home, &[folder.join("out").to_str().unwrap()]);
+    let package = PathBuf::from(said.trim());
+    assert!(package.is_file(), "{said}");
+    package
+}
+
+#[test]
+fn the_package_is_installed_works_and_is_removed() {
+    is_installed_works_and_is_removed(Programs::Built);
+}
+
+#[test]
+#[ignore = "builds both programs as a release"]
+fn from_source_the_package_is_installed_works_and_is_removed() {
+    is_installed_works_and_is_removed(Programs::Source);
+}
+
+fn is_installed_works_and_is_removed(programs: Programs) {
+    if !has("dpkg-deb") || !has("dpkg") {
+        return;
+    }
+    let machine = Machine::new();
+    let (home, root) = (machine.home(), machine.root());
+    machine.install(&machine.package(programs));
+    check_installed(&root.join("usr"), true);
+    let unit = fs::read_to_string(root.join("usr/lib/systemd/user/sessiond.service")).unwrap();
+    assert!(unit.contains("ExecStart=\"/usr/bin/sessiond\"\n"), "{unit}");
+    // That plays the demonstration too.
+    service::serves(&service::Installed {
+        units: root.join("usr/lib/systemd/user"),
+        root: &root,
+        sessionctl: root.join("usr/bin/sessionctl"),
+        home: &home,
+    });
+    assert_eq!(machine.dpkg(&["--verify", "session-bridge"]), "");
+    machine.dpkg(&["--purge", "session-bridge"]);
+    machine.nothing_is_left();
+    only_data_are_left(&home);
+}
+
+/// The process of a daemon, as it tells it.
+fn daemon_of(sessionctl: &mut Command) -> u32 {
+    let told = said("status", &sessionctl.args(["--json", "status"]).output().unwrap());
+    let status: serde_json::Value = serde_json::from_str(&told).unwrap();
+    status["pid"].as_u64().unwrap().try_into().unwrap()
+}
+
+#[test]
+fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
+    if !has("dpkg-deb") || !has("dpkg") {
+        return;
+    }
+    let machine = Machine::new();
+    let package = machine.package(Programs::Built);
+    let told = machine.install(&package);
+    assert!(!told.contains("session-bridge: process"), "{told}");
+    let new = |mut sessionctl: Command| {
+        let new = ["new", "--agent", "loopback", "--title", "kept"];
+        let id = said("new", &sessionctl.args(new).output().unwrap());
+        id.trim().to_owned()
+    };
+    // One that the command line has started, with an agent of its own; one that was started by itself; and one of another copy.
+    let id = new(machine.sessionctl("first"));
+    said(
+        "send",
+        &machine
+            .sessionctl("first")
+            .args(["send", &id, "hello"])
+            .output()
+            .unwrap(),
+    );
+    let mut sessiond = machine.start("second");
+    let socket = |data: &str| machine.folder.path().join(data).join("run/sessiond.sock");
+    let second = new(machine.sessionctl("second"));
+    assert_eq!(
+        daemon_of(&mut machine.sessionctl("second")),
+        sessiond.id(),
+        "{second}"
+    );
+    let others = || machine.with(env!("CARGO_BIN_EXE_sessionctl"), "others");
+    new(others());
+    let pids = [daemon_of(&mut machine.sessionctl("first")), sessiond.id()];
+    let other = daemon_of(&mut others());
+    let [first, _] = pids.map(|pid| signs::descriptor_of(pid).unwrap());
+
+    let told = machine.install(&package);
+    for pid in pids {
+        let words = format!("session-bridge: process {pid} is a daemon of version ");
+        assert!(told.contains(&words), "{told}");
+    }
+    assert_eq!(told.matches("session-bridge: process").count(), 2, "{told}");
+    assert_eq!(daemon_of(&mut machine.sessionctl("first")), pids[0]);
+    // It goes on with the built-in agent, which is the program itself.
+    let later = new(machine.sessionctl("first"));
+    said(
+        "send",
+        &machine
+            .sessionctl("first")
+            .args(["send", &later, "hello"])
+            .output()
+            .unwrap(),
+    );
+    let doctor = machine.sessionctl("first").arg("doctor").output().unwrap();
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.contains("its program was replaced since"), "{doctor}");
+
+    machine.dpkg(&["--remove", "session-bridge"]);
+    assert!(signs::ends_within(&first, signs::PATIENCE));
+    assert_eq!(sessiond.wait().unwrap().code(), Some(0));
+    for data in ["first", "second"] {
+        assert!(!socket(data).exists(), "{data} was not stopped but killed");
+    }
+    assert_eq!(daemon_of(&mut others()), other);
+    machine.dpkg(&["--purge", "session-bridge"]);
+    machine.nothing_is_left();
+
+    // The data are there for the next.
+    for (data, id) in [("first", &id), ("second", &second)] {
+        let mut list = machine.with(env!("CARGO_BIN_EXE_sessionctl"), data);
+        let list = said("ls", &list.arg("ls").output().unwrap());
+        assert!(list.contains(&id[..8]), "{list}");
+    }
+}

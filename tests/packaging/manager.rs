@@ -1,0 +1,271 @@
+//! What was installed, run by systemd itself as a user's manager, where this machine lets one be had.
+//!
+//! The manager is in namespaces of its own. It gathers all processes of the group (cgroup) that it finds itself in and changes
+//! what is below `/run`, so it gets a group with nobody else in it, and sees no others. It ends with the test, however that does.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{Programs, SOURCE, debian, entries, has, only_data_are_left, said, service, signs};
+
+/// Makes the group, and takes it away when all within have ended.
+const AROUND: &str = r#"
+own="$(sed -n 's/^0:://p' /proc/self/cgroup)"
+tree="$(sed -n 's/^[^ ]* [^ ]* [^ ]* \/ \([^ ]*\) .* - cgroup2 .*/\1/p' /proc/self/mountinfo | head -n 1)"
+[ -n "$own" ] && [ -n "$tree" ] || { echo "no groups of processes as of cgroup2"; exit; }
+group="$tree$own/session-bridge.$$"
+{ mkdir "$group" && echo $$ >"$group/cgroup.procs"; } 2>/dev/null || { echo "no group of processes may be made in $tree$own"; rmdir "$group"; exit; }
+unshare --user --map-root-user --mount --cgroup --pid --fork --kill-child sh -euc "$1" sh "$2" "$3" 2>&1
+echo $$ >"$tree$own/cgroup.procs"
+find "$group" -depth -type d -exec rmdir {} \;
+"#;
+
+/// Starts the manager, and ends with it when nobody reads any more. `$2`: folders that may be changed, and only seem to be.
+const WITHIN: &str = r#"
+# As those outside count.
+read -r pid rest </proc/self/stat
+mount -t proc proc /proc
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+while read -r process; do
+    [ "$process" != 0 ] || outside=$((${outside:-0} + 1))
+done </sys/fs/cgroup/cgroup.procs
+[ "${outside:-0}" -le 2 ] || { echo "others are in the group of processes"; exit 1; }
+mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/system
+mkdir "$1/changed"
+mount -t tmpfs tmpfs "$1/changed"
+for folder in $2; do
+    mkdir -p "$1/changed/$folder/upper" "$1/changed/$folder/work"
+    mount -t overlay -o "userxattr,lowerdir=/$folder,upperdir=$1/changed/$folder/upper,workdir=$1/changed/$folder/work" overlay "/$folder"
+done
+[ ! -d /etc/systemd/user ] || mount -t tmpfs tmpfs /etc/systemd/user
+echo "within $pid"
+/usr/lib/systemd/systemd --user --unit=basic.target &
+unset NOTIFY_SOCKET
+cat
+"#;
+
+/// A user's manager, and the user.
+struct Manager {
+    folder: TempDir,
+    keeper: Child,
+    /// All ends when this does.
+    input: Option<ChildStdin>,
+    /// A process that is where the manager is.
+    within: String,
+    home: PathBuf,
+}
+
+impl Manager {
+    /// None, with a reason told, where there is none to be had.
+    fn start(changeable: &str) -> Option<Self> {
+        if !Path::new("/usr/lib/systemd/systemd").exists() {
+            eprintln!("skipped: there is no systemd");
+            return None;
+        }
+        if !has("unshare") || !has("nsenter") {
+            return None;
+        }
+        // A socket's path has to be short.
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let home = folder.path().join("5 % & more");
+        for folder in [&home, &folder.path().join("run")] {
+            fs::create_dir(folder).unwrap();
+        }
+        let address = folder.path().join("ready");
+        let ready = UnixDatagram::bind(&address).unwrap();
+        let mut keeper = user(Command::new("sh"), folder.path(), &home);
+        keeper
+            .args(["-c", AROUND, "sh", WITHIN])
+            .arg(folder.path())
+            .arg(changeable);
+        keeper.env("NOTIFY_SOCKET", &address);
+        keeper.env("SYSTEMD_LOG_TARGET", "console");
+        keeper.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut keeper = keeper.spawn().unwrap();
+        let mut output = BufReader::new(keeper.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let Some(within) = line.strip_prefix("within ") else {
+            drop(keeper.stdin.take());
+            output.read_to_string(&mut line).unwrap();
+            keeper.wait().unwrap();
+            eprintln!(
+                "skipped: no manager of systemd may be started here: {}",
+                line.trim()
+            );
+            return None;
+        };
+        let manager = Self {
+            within: within.trim().to_owned(),
+            input: keeper.stdin.take(),
+            folder,
+            keeper,
+            home,
+        };
+        // What it says meanwhile is not taken for that it is ready.
+        let mut message = [0; 4096];
+        let is_ready = loop {
+            if !signs::is_readable_within(&ready, signs::PATIENCE) {
+                break false;
+            }
+            let length = ready.recv(&mut message).unwrap();
+            let message = String::from_utf8_lossy(&message[..length]).into_owned();
+            if message.lines().any(|line| line == "READY=1") {
+                break true;
+            }
+        };
+        assert!(is_ready, "systemd started and is not ready");
+        // Nobody reads what it logs; its pipe must not fill.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Some(manager)
+    }
+
+    /// A program, run by the user where the manager is.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = user(Command::new("nsenter"), self.folder.path(), &self.home);
+        command.arg(format!("--target={}", self.within));
+        command.args([
+            "--user",
+            "--mount",
+            "--cgroup",
+            "--pid",
+            "--preserve-credentials",
+            "--",
+        ]);
+        command.arg(program).stdin(Stdio::null());
+        command
+    }
+
+    #[track_caller]
+    fn told(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+        let output = self.command(program).args(arguments).output().unwrap();
+        said(&format!("{arguments:?}"), &output).trim_end().to_owned()
+    }
+
+    /// What systemd says of a property of a unit.
+    #[track_caller]
+    fn shown(&self, unit: &str, property: &str) -> String {
+        self.told(
+            "systemctl",
+            &["--user", "show", "--property", property, "--value", unit],
+        )
+    }
+
+    /// The service starts with its first client, is brought back, and has what it had; the id of a conversation.
+    fn serves(&self, sessionctl: &Path) -> String {
+        let told = |arguments: &[&str]| self.told(sessionctl, &[&["--no-start"], arguments].concat());
+        assert_eq!(self.shown("sessiond.socket", "ActiveState"), "active");
+        assert_eq!(self.shown("sessiond.socket", "WantedBy"), "sockets.target");
+        assert_eq!(self.shown("sessiond.service", "MainPID"), "0");
+        let id = told(&["new", "--agent", "loopback", "--title", "served"]);
+        assert_eq!(told(&["send", &id, "hello"]), "echo: hello");
+        let serving = || {
+            let status: serde_json::Value = serde_json::from_str(&told(&["--json", "status"])).unwrap();
+            let pid = status["pid"].to_string();
+            assert_eq!(self.shown("sessiond.service", "MainPID"), pid);
+            pid
+        };
+        let first = serving();
+        assert!(!self.told(sessionctl, &["demo"]).is_empty());
+
+        self.told("systemctl", &["--user", "stop", "sessiond.service"]);
+        assert_eq!(self.shown("sessiond.service", "Result"), "success");
+        assert!(told(&["ls"]).contains(&id[..8]));
+        let second = serving();
+        assert_ne!(second, first);
+        self.told("kill", &["-KILL", &second]);
+        assert!(told(&["ls"]).contains(&id[..8]));
+        assert_ne!(serving(), second);
+        assert_eq!(self.shown("sessiond.service", "NRestarts"), "1");
+        id
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ended = self.keeper.wait();
+    }
+}
+
+/// As a user who has nothing but a home calls it.
+fn user(mut command: Command, folder: &Path, home: &Path) -> Command {
+    command
+        .env_clear()
+        .env("PATH", service::BARE_PATH)
+        .env("HOME", home)
+        .env("XDG_RUNTIME_DIR", folder.join("run"))
+        .current_dir("/");
+    command
+}
+
+#[test]
+fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
+    let Some(manager) = Manager::start("") else {
+        return;
+    };
+    let script = |name: &str| Path::new(SOURCE).join("packaging").join(name);
+    let install = ["--from", crate::built().to_str().unwrap(), "--service"];
+    for _twice in 1..=2 {
+        manager.told(script("install.sh"), &install);
+    }
+    manager.serves(&manager.home.join(".local/bin/sessionctl"));
+    // The one that serves is stopped, and the new one is started by the next client.
+    manager.told(script("install.sh"), &install);
+    assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
+    manager.told(manager.home.join(".local/bin/sessionctl"), &["--no-start", "ls"]);
+
+    manager.told(script("uninstall.sh"), &[]);
+    for unit in ["sessiond.socket", "sessiond.service"] {
+        assert_eq!(manager.shown(unit, "LoadState"), "not-found");
+        assert_eq!(manager.shown(unit, "ActiveState"), "inactive");
+    }
+    // The folders for what is enabled are systemd's; these calls take empty ones only.
+    for folder in [".config/systemd/user", ".config/systemd", ".config"] {
+        fs::remove_dir(manager.home.join(folder)).unwrap();
+    }
+    only_data_are_left(&manager.home);
+}
+
+/// On this system, as the manager and the package see it: what they change goes with them.
+#[test]
+fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
+    if !has("dpkg-deb") || !has("dpkg") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can install a package, be it in a namespace");
+        return;
+    }
+    let Some(manager) = Manager::start("usr etc var") else {
+        return;
+    };
+    let package = debian::build(Programs::Built, manager.folder.path(), &manager.home);
+    let dpkg = |arguments: &[&str]| manager.told("dpkg", &[&["--force-depends"], arguments].concat());
+    dpkg(&["--install", package.to_str().unwrap()]);
+    manager.told("systemctl", &["--user", "enable", "--now", "sessiond.socket"]);
+    let sessionctl = Path::new("/usr/bin/sessionctl");
+    manager.serves(sessionctl);
+    dpkg(&["--purge", "session-bridge"]);
+    assert_eq!(manager.shown("sessiond.service", "ActiveState"), "inactive");
+    assert_eq!(manager.shown("sessiond.service", "Result"), "success");
+
+    let root = format!("/proc/{}/root", manager.within);
+    let changed = |folder: &str| {
+        let changed = Path::new(&root).join(manager.folder.path().strip_prefix("/").unwrap());
+        entries(&changed.join("changed").join(folder).join("upper"))
+    };
+    for folder in ["usr", "etc", "var"] {
+        let left: Vec<_> = changed(folder)
+            .into_iter()
+            .filter(|path| path.to_string_lossy().contains("session"))
+            .collect();
+        assert_eq!(left, Vec::<PathBuf>::new());
+    }
+}
