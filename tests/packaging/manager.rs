@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,12 +17,20 @@ use crate::{Programs, SOURCE, debian, entries, has, only_data_are_left, said, se
 /// Makes the group, and takes it away when all within have ended.
 const AROUND: &str = r#"
 own="$(sed -n 's/^0:://p' /proc/self/cgroup)"
+own="${own%/}"
 tree="$(sed -n 's/^[^ ]* [^ ]* [^ ]* \/ \([^ ]*\) .* - cgroup2 .*/\1/p' /proc/self/mountinfo | head -n 1)"
-[ -n "$own" ] && [ -n "$tree" ] || { echo "no groups of processes as of cgroup2"; exit; }
+[ -n "$tree" ] || { echo "no groups of processes as of cgroup2"; exit; }
 group="$tree$own/session-bridge.$$"
-{ mkdir "$group" && echo $$ >"$group/cgroup.procs"; } 2>/dev/null || { echo "no group of processes may be made in $tree$own"; rmdir "$group"; exit; }
-unshare --user --map-root-user --mount --cgroup --pid --fork --kill-child sh -euc "$1" sh "$2" "$3" 2>&1
-echo $$ >"$tree$own/cgroup.procs"
+if ! mkdir "$group" 2>/dev/null; then
+    echo "no group of processes may be made in $tree$own"
+    exit
+fi
+if echo $$ 2>/dev/null >"$group/cgroup.procs"; then
+    unshare --user --map-root-user --mount --cgroup --pid --fork --kill-child sh -euc "$1" sh "$2" "$3" 2>&1
+    echo $$ >"$tree$own/cgroup.procs"
+else
+    echo "no process may be moved to a group in $tree$own"
+fi
 find "$group" -depth -type d -exec rmdir {} \;
 "#;
 
@@ -233,6 +242,21 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
     only_data_are_left(&manager.home);
 }
 
+/// In place of the system's manager, which knows whose managers run: this one alone.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+case "$*" in
+    *list-units*) echo "user@0.service loaded active running"; exit ;;
+esac
+for word; do
+    shift
+    case "$word" in
+        --machine | 0@) ;;
+        *) set -- "$@" "$word" ;;
+    esac
+done
+exec /usr/bin/systemctl "$@"
+"#;
+
 /// On this system, as the manager and the package see it: what they change goes with them.
 #[test]
 fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
@@ -246,15 +270,40 @@ fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
     let Some(manager) = Manager::start("usr etc var") else {
         return;
     };
+    for folder in ["/usr", "/etc", "/var"] {
+        let kind = manager.told("stat", &["-f", "-c", "%T", folder]);
+        assert_eq!(kind, "overlayfs", "{folder} is the system's own");
+    }
     let package = debian::build(Programs::Built, manager.folder.path(), &manager.home);
-    let dpkg = |arguments: &[&str]| manager.told("dpkg", &[&["--force-depends"], arguments].concat());
+    let programs = manager.folder.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    fs::write(programs.join("systemctl"), SYSTEMCTL).unwrap();
+    fs::set_permissions(programs.join("systemctl"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("PATH={}:{}", programs.display(), service::BARE_PATH);
+    let dpkg =
+        |arguments: &[&str]| manager.told("env", &[&[&path, "dpkg", "--force-depends"], arguments].concat());
+    // Where a machine is an image for containers, it forbids packages to start and stop anything.
+    manager.told("rm", &["-f", "/usr/sbin/policy-rc.d"]);
     dpkg(&["--install", package.to_str().unwrap()]);
     manager.told("systemctl", &["--user", "enable", "--now", "sessiond.socket"]);
     let sessionctl = Path::new("/usr/bin/sessionctl");
     manager.serves(sessionctl);
+    // A daemon that no unit has started.
+    let other = manager.folder.path().join("other");
+    let folder = format!("SESSIOND_HOME={}", other.display());
+    manager.told(
+        "env",
+        &[&folder, "/usr/bin/sessionctl", "new", "--agent", "loopback"],
+    );
+    assert!(other.join("run/sessiond.sock").exists());
+
     dpkg(&["--purge", "session-bridge"]);
     assert_eq!(manager.shown("sessiond.service", "ActiveState"), "inactive");
     assert_eq!(manager.shown("sessiond.service", "Result"), "success");
+    if has("deb-systemd-invoke") {
+        assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "inactive");
+    }
+    assert!(!other.join("run/sessiond.sock").exists());
 
     let root = format!("/proc/{}/root", manager.within);
     let changed = |folder: &str| {

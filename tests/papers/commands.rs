@@ -36,12 +36,12 @@ const ELSEWHERE: [(&str, &str, &str); 17] = [
     (
         "packaging/install.sh",
         "builds for minutes, unless it is given what was built",
-        "tests/packaging/main.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
+        "tests/packaging/main.rs::from_source_the_script_installs_twice_what_works_and_takes_away_only_that",
     ),
     (
         "packaging/install.sh --service",
         "talks to the service manager of whoever runs the test",
-        "tests/packaging/main.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
+        "tests/packaging/manager.rs::systemd_runs_the_service_of_the_script_until_that_is_taken_away",
     ),
     (
         "packaging/uninstall.sh",
@@ -51,7 +51,7 @@ const ELSEWHERE: [(&str, &str, &str); 17] = [
     (
         "packaging/deb.sh target",
         "builds for minutes, unless it is given what was built",
-        "tests/packaging/main.rs::the_debian_package_is_installed_works_and_is_removed",
+        "tests/packaging/debian.rs::from_source_the_package_is_installed_works_and_is_removed",
     ),
     (
         "systemctl --user status sessiond",
@@ -60,8 +60,8 @@ const ELSEWHERE: [(&str, &str, &str); 17] = [
     ),
     (
         "systemctl --user enable --now sessiond.socket",
-        "needs the service manager of a user; what the units say is done without",
-        "tests/packaging/main.rs::the_debian_package_is_installed_works_and_is_removed",
+        "needs the service manager of a user",
+        "tests/packaging/manager.rs::systemd_runs_the_service_of_the_package_until_that_is_removed",
     ),
     (
         "systemctl --user disable --now sessiond.socket",
