@@ -76,8 +76,9 @@ Section: devel
 Priority: optional
 Installed-Size: $(du -sk "$root/usr" | cut -f1)
 Description: conversations with coding agents that outlive their sessions
- A daemon that gives each conversation with a coding agent an id of its own, and brings its sessions back after limits,
- crashes and clean-ups; and its command line.
+ A daemon that gives each conversation with a coding agent an id of its own,
+ and brings its sessions back after limits, crashes and clean-ups; and its
+ command line.
 END
 mkdir -p "$out"
 package="$out/session-bridge_${version}_$architecture.deb"

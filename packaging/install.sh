@@ -6,7 +6,7 @@ usage() {
     cat <<'END'
 Usage: packaging/install.sh [--prefix DIR] [--from DIR] [--service]
 
-Builds both programs and installs them with completions, manual pages and the units of the service.
+Builds both programs and installs them with completions, manual pages, documentation and the units of the service.
 
   --prefix DIR  where to [default: ~/.local]
   --from DIR    install programs that are built already, from this folder
