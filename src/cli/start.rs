@@ -90,7 +90,7 @@ impl StartTurn {
 }
 
 /// Whether a process holds the daemon's lock.
-pub(super) fn is_held(paths: &Paths) -> bool {
+pub(in crate::cli) fn is_held(paths: &Paths) -> bool {
     let Ok(file) = File::open(paths.lock_file()) else {
         return false;
     };

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::problem::Problem;
+use crate::cli::start;
 use crate::cli::words;
 
 /// How to have another daemon.
@@ -46,9 +47,10 @@ pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
 
 /// One that has the data folder all the same: it does not answer where it was looked for.
 pub(super) fn coming_or_going(reach: &Reach) -> Vec<Diagnostic> {
-    let last = reach.last_daemon().map(|(pid, _)| pid);
-    let running = last.filter(|pid| is_daemon(&command_line(*pid)));
-    let found = running.map(|pid| {
+    // Not the process, which outlives the lock for an instant.
+    let is_held = start::is_held(&reach.paths);
+    let holder = reach.last_daemon().map(|(pid, _)| pid).filter(|_| is_held);
+    let found = holder.map(|pid| {
         let socket = reach.locked_socket().unwrap_or_default();
         let what = format!(
             "process {pid} has the data folder, and listens on {}",
