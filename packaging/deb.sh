@@ -44,7 +44,7 @@ done
 "$root/usr/bin/sessionctl" generate "$root/usr" >/dev/null
 # Where Debian's zsh looks.
 mkdir -p "$root/usr/share/zsh/vendor-completions"
-mv "$root/usr/share/zsh/site-functions/_sessionctl" "$root/usr/share/zsh/vendor-completions/"
+mv "$root"/usr/share/zsh/site-functions/_* "$root/usr/share/zsh/vendor-completions/"
 rmdir "$root/usr/share/zsh/site-functions"
 gzip -9n "$root"/usr/share/man/man1/*.1
 for unit in sessiond.service sessiond.socket; do

@@ -6,6 +6,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub mod told;
+
 #[cfg(test)]
 mod tests;
 

@@ -3,13 +3,14 @@
 //! It owns names, options and their words. It must not know what a command does.
 
 mod branching;
+mod setup;
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub(super) use branching::{Edit, Fork, MinFidelity, Mv};
+pub(super) use setup::{Completions, Generate, Man, Program, command, completions, parse};
 
 /// Conversations with coding agents that outlive their sessions.
 #[derive(Debug, Parser)]
@@ -17,12 +18,8 @@ pub(super) use branching::{Edit, Fork, MinFidelity, Mv};
     name = "sessionctl",
     version,
     max_term_width = 100,
-    after_help = "CONV is a conversation's id, a prefix of it of 6 characters or more, any upstream id that it ever \
-                  held, or . for the newest conversation of this folder.\n\n\
-                  A first conversation: sessionctl new; sessionctl send . 'Hello there'; sessionctl send . 'And again'. \
-                  The first command starts the daemon. sessionctl demo shows what all this is for.\n\n\
-                  Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 not found, 5 busy or conflict, \
-                  6 agent failure, 7 limited, 8 the agent asks and nobody is there to answer."
+    after_help = setup::HELP,
+    after_long_help = setup::long_help()
 )]
 pub(super) struct Arguments {
     /// Options that every command takes.
@@ -37,13 +34,13 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Global {
     /// The daemon's socket [env: SESSIOND_SOCKET]
-    #[arg(long, global = true, value_name = "PATH", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Global options")]
     pub(super) socket: Option<PathBuf>,
     /// One folder that everything is under [env: SESSIOND_HOME]
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Global options")]
     pub(super) home: Option<PathBuf>,
     /// The configuration file of a daemon that is started
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Global options")]
     pub(super) config: Option<PathBuf>,
     /// Print the daemon's answer as it is; streams one object a line
     #[arg(long, global = true, help_heading = "Global options")]
@@ -126,8 +123,10 @@ pub(super) enum Command {
     Stop(Stop),
     /// Play the main job in a folder of its own, and check each step
     Demo(Demo),
-    /// Print what makes a shell complete sessionctl's commands and options
+    /// Print what makes a shell complete commands and options
     Completions(Completions),
+    /// Show the manual page of a command
+    Man(Man),
     /// Write completions and manual pages below a folder, as packages have them
     #[command(hide = true)]
     Generate(Generate),
@@ -162,7 +161,7 @@ pub(super) struct New {
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
     /// The folder to work in, this one unless given
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
     /// What to call it
     #[arg(long, value_name = "TEXT")]
@@ -332,7 +331,7 @@ pub(super) struct Answer {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// The question's id, as `show` tells it
+    /// The question's id, as sessionctl show tells it
     #[arg(value_name = "INTERRUPT")]
     pub(super) interrupt: String,
     /// The option's id, `cancel`, or a whole ACP outcome as a JSON object
@@ -357,7 +356,7 @@ pub(super) struct Adopt {
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
     /// The folder to work in, the transcript's own unless given
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
     /// What to call it
     #[arg(long, value_name = "TEXT")]
@@ -441,7 +440,7 @@ pub(super) struct Export {
     #[arg(long, value_name = "FORMAT")]
     pub(super) format: Option<ExportAs>,
     /// The file, which must not be there yet; - is standard output. A bundle without it goes into the daemon's own folder
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
 }
 
@@ -461,10 +460,10 @@ pub(super) enum ExportAs {
     sessionctl send \"$(sessionctl import FILE)\" 'Go on'")]
 pub(super) struct Import {
     /// The bundle that sessionctl export made
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) path: PathBuf,
     /// The folder to work in, the one that it had unless given
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
     /// Give the conversation and its sessions new ids, so that it can be here twice
     #[arg(long)]
@@ -524,38 +523,6 @@ pub(super) struct Demo {
     /// Leave the folder behind, to look at
     #[arg(long)]
     pub(super) keep: bool,
-}
-
-/// `completions`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    source <(sessionctl completions bash)\n  \
-    sessionctl completions fish > ~/.config/fish/completions/sessionctl.fish")]
-pub(super) struct Completions {
-    /// The shell
-    #[arg(value_name = "SHELL")]
-    pub(super) shell: Shell,
-}
-
-/// `generate`.
-#[derive(Debug, Args)]
-pub(super) struct Generate {
-    /// The folder, as /usr: files go to share/man/man1 and where the shells look below share
-    #[arg(value_name = "PREFIX")]
-    pub(super) prefix: PathBuf,
-}
-
-/// The definition of the command line.
-pub(super) fn command() -> clap::Command {
-    Arguments::command()
-}
-
-/// The script that completes the command line in a shell.
-pub(super) fn completions(shell: Shell) -> String {
-    let mut script = Vec::new();
-    let mut command = command();
-    clap_complete::generate(shell, &mut command, "sessionctl", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
 }
 
 #[cfg(test)]

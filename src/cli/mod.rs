@@ -10,6 +10,7 @@ mod demo;
 mod editor;
 mod exit;
 mod follow;
+mod manual;
 mod output;
 mod past;
 mod problem;
@@ -23,8 +24,6 @@ mod words;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use args::{Arguments, Global};
 use commands::Context;
@@ -43,7 +42,7 @@ use crate::paths::{Environment, Paths};
 /// Starts a runtime of its own, so that it must not be called from within one.
 pub fn run(args: impl Iterator<Item = OsString>, daemon: fn() -> clap::Command) -> ExitCode {
     let args: Vec<OsString> = args.collect();
-    let arguments = match Arguments::try_parse_from(&args) {
+    let arguments = match args::parse(&args) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() && args.iter().any(|arg| arg == "--json") => {
             let problem = wrong_call(&error);

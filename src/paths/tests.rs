@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Environment, Paths, PathsError, given};
+use super::{Environment, HOME_VARIABLE, Paths, PathsError, SOCKET_VARIABLE, given, told};
 
 fn environment() -> Environment {
     Environment {
@@ -145,4 +145,47 @@ fn no_home_folder_says_what_to_do() {
 fn an_empty_variable_is_no_variable() {
     assert_eq!(given(Some(OsString::new())), None);
     assert_eq!(given(Some("/t".into())), Some(PathBuf::from("/t")));
+}
+
+#[test]
+fn what_is_told_of_files_and_variables_is_so() {
+    let platform = Environment {
+        config_folder: Some("~/.config".into()),
+        data_folder: Some("~/.local/share".into()),
+        runtime_folder: Some("$XDG_RUNTIME_DIR".into()),
+        ..Environment::default()
+    };
+    // Only that these are absolute is not so.
+    let paths = resolve(None, None, None, &platform).unwrap();
+    for path in [
+        &paths.config_file,
+        &paths.data,
+        &paths.lock_file(),
+        &paths.log_file(),
+        &paths.bridge_socket,
+    ] {
+        let line = format!("\n  {}\n    ", path.display());
+        assert!(told::FILES.contains(&line), "{line}");
+    }
+    let home = Path::new("/one");
+    let below = Paths::resolve(Some(home), None, None, &platform).unwrap();
+    for path in [
+        below.config_file.clone(),
+        below.data.clone(),
+        below.log_file(),
+        below.bridge_socket,
+    ] {
+        let name = path.strip_prefix(home).unwrap().display().to_string();
+        let words = told::FILES
+            .split_once("Below the one folder of --home")
+            .unwrap()
+            .1;
+        assert!(words.contains(&name), "{name}");
+    }
+    for variable in [HOME_VARIABLE, SOCKET_VARIABLE] {
+        assert!(
+            told::VARIABLES.contains(&format!("\n  {variable}\n    ")),
+            "{variable}"
+        );
+    }
 }

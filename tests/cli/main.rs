@@ -12,6 +12,7 @@ mod doctor;
 mod go_on;
 mod going_back;
 mod home;
+mod manual;
 mod moving;
 mod past;
 #[cfg(target_os = "linux")]
@@ -327,19 +328,5 @@ fn a_home_that_cannot_be_used_is_told_with_what_to_do() {
         let told = text(&output.stderr);
         assert!(told.contains(said), "{told}");
         assert!(told.contains("hint: ") && told.contains(hint), "{told}");
-    }
-}
-
-#[test]
-fn shells_are_told_how_to_complete() {
-    let folder = tempfile::tempdir().unwrap();
-    for shell in ["bash", "zsh", "fish"] {
-        let output = run(folder.path(), &["completions", shell]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let script = text(&output.stdout);
-        assert!(
-            script.contains("attach") && script.contains("on-question"),
-            "{shell}"
-        );
     }
 }

@@ -1,9 +1,11 @@
 //! The command line at a terminal: a pseudo terminal with the command as the leader of its session, as a shell would
 //! have it, and a person who types.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -67,14 +69,15 @@ impl Terminal {
         let mut leader = Command::new("setsid");
         leader.arg("--ctty").arg(command.get_program());
         leader.args(command.get_args()).env_clear();
+        if let Some(path) = std::env::var_os("PATH") {
+            leader.env("PATH", path);
+        }
+        // Which may name another path.
         leader.envs(
             command
                 .get_envs()
                 .filter_map(|(name, value)| Some((name, value?))),
         );
-        if let Some(path) = std::env::var_os("PATH") {
-            leader.env("PATH", path);
-        }
         leader.env("TERM", "xterm");
         leader.current_dir(command.get_current_dir().unwrap());
         let child = leader
@@ -259,8 +262,14 @@ fn a_narrow_terminal_is_not_overrun() {
     let (shown, _) = Terminal::run(&home, 40, &["ls"]).ended();
     assert_eq!(shown.matches('…').count(), 2, "{shown:?}");
     let (shown, _) = Terminal::run_plain(&home, 40, &["--help"]).ended();
-    let longest = shown.lines().map(|line| line.chars().count()).max();
-    assert!(longest <= Some(40), "{longest:?}: {shown}");
+    for line in shown.lines() {
+        // A path is not broken.
+        let can_be_broken = line.trim().contains(' ');
+        assert!(
+            line.chars().count() <= 40 || !can_be_broken,
+            "{line:?} in {shown}"
+        );
+    }
 }
 
 #[test]
@@ -300,4 +309,60 @@ fn history_goes_through_the_pager_that_is_asked_for() {
     // What cannot be started is told by the shell.
     let (_, code) = paged("/nonexistent/pager");
     assert_eq!(code, Some(0));
+}
+
+#[test]
+fn a_manual_page_is_shown_by_man() {
+    let folder = tempfile::tempdir().unwrap();
+    let (programs, temporary) = (folder.path().join("programs"), folder.path().join("temporary"));
+    for folder in [&programs, &temporary] {
+        fs::create_dir(folder).unwrap();
+    }
+    for name in ["setsid", "sh", "cat"] {
+        let path = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        symlink(
+            path.iter().find(|path| path.exists()).unwrap(),
+            programs.join(name),
+        )
+        .unwrap();
+    }
+    let shown = |arguments: &[&str]| {
+        let mut command = super::sessionctl(folder.path(), arguments);
+        command
+            .env("PATH", &programs)
+            .env("TMPDIR", &temporary)
+            .env("NO_COLOR", "1");
+        let (shown, code) = Terminal::of(80, &command).ended();
+        let left: Vec<_> = fs::read_dir(&temporary).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        (shown.replace("\r\n", "\n"), code)
+    };
+    let page = |name: &str| super::text(&super::run(folder.path(), &["man", name]).stdout);
+
+    let (told, code) = shown(&["man", "send"]);
+    let note = "there is no program man here to show this with";
+    assert!(told.starts_with(&page("send")) && told.contains(note), "{told}");
+    assert_eq!(code, Some(0));
+
+    let man = programs.join("man");
+    let put = |script: &str| {
+        fs::write(&man, script).unwrap();
+        fs::set_permissions(&man, Permissions::from_mode(0o755)).unwrap();
+    };
+    put("#!/bin/sh\necho \"$# ${1##*/}\"\ncat \"$1\"\n");
+    for (arguments, name) in [
+        (&["man", "fork"][..], "sessionctl-fork"),
+        (&["man"], "sessionctl"),
+        (&["man", "sessiond"], "sessiond"),
+    ] {
+        let page = page(name);
+        assert_eq!(shown(arguments), (format!("1 {name}.1\n{page}"), Some(0)));
+    }
+    // Who asks for JSON is a program, and is given what a file would be.
+    assert_eq!(shown(&["--json", "man", "send"]), (page("send"), Some(0)));
+
+    put("#!/bin/sh\nexit 3\n");
+    let (told, code) = shown(&["man", "send"]);
+    assert!(told.contains("error: man could not show the page"), "{told}");
+    assert_eq!(code, Some(1));
 }

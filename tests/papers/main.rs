@@ -12,6 +12,7 @@
 #[allow(unreachable_pub, reason = "it is what an app would write")]
 mod client;
 mod commands;
+mod manual;
 mod readme;
 mod shell;
 #[cfg(target_os = "linux")]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::OnQuestion;
 
@@ -21,11 +21,11 @@ pub(in crate::cli) struct Fork {
     /// Make the branch the head of the same conversation
     #[arg(long)]
     pub(in crate::cli) in_place: bool,
-    /// Behind this turn or message, and not behind the last: a step as `checkpoints` counts them, -1 for the last, or an id
+    /// Behind this turn or message, and not behind the last: a step as sessionctl checkpoints counts them, -1 for the last, or an id
     #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
     pub(in crate::cli) at: Option<String>,
     /// The folder that the branch works in, which must exist; the conversation's own unless given
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(in crate::cli) cwd: Option<PathBuf>,
     /// What to call the new conversation
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
@@ -58,7 +58,7 @@ pub(in crate::cli) struct Edit {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: String,
-    /// The turn whose prompt is replaced: a step as `checkpoints` counts them, -1 for the last, or an id; the last turn unless
+    /// The turn whose prompt is replaced: a step as sessionctl checkpoints counts them, -1 for the last, or an id; the last turn unless
     /// given
     #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
     pub(in crate::cli) at: Option<String>,
@@ -75,6 +75,8 @@ pub(in crate::cli) struct Edit {
 
 /// `mv`.
 #[derive(Debug, Args)]
+#[command(override_usage = "sessionctl mv [OPTIONS] <CONV|OLD> <NEW>\n       \
+    sessionctl mv --undo <ID>\n       sessionctl mv --list")]
 #[command(after_help = "Examples:\n  \
     sessionctl mv 5d0c2a ~/src/renamed --dry-run\n  \
     sessionctl mv 5d0c2a ~/src/renamed\n  \
@@ -87,7 +89,7 @@ pub(in crate::cli) struct Mv {
     #[arg(value_name = "CONV|OLD", required_unless_present_any = ["undo", "list"])]
     pub(in crate::cli) what: Option<String>,
     /// The folder that it goes to, which must exist
-    #[arg(value_name = "NEW", required_unless_present_any = ["undo", "list"])]
+    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, required_unless_present_any = ["undo", "list"])]
     pub(in crate::cli) folder: Option<PathBuf>,
     /// Only tell what would be moved
     #[arg(long)]
@@ -98,7 +100,7 @@ pub(in crate::cli) struct Mv {
     /// Take a move of a folder back, by the id that it told
     #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run", "settings"])]
     pub(in crate::cli) undo: Option<String>,
-    /// Tell the moves of folders that can still be taken back, newest first; that of one conversation is taken back by `undo`
+    /// Tell the moves of folders that can still be taken back, newest first; that of one conversation is taken back by sessionctl undo
     #[arg(long, conflicts_with_all = ["what", "folder", "dry_run", "settings", "undo"])]
     pub(in crate::cli) list: bool,
 }

@@ -1,10 +1,11 @@
-use clap::{CommandFactory, Parser};
+use clap::{Parser, ValueHint};
 
-use super::{Arguments, Command};
+use super::{Arguments, Command, command, setup};
+use crate::cli::exit::Exit;
 
 #[test]
 fn the_definition_is_sound() {
-    Arguments::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
@@ -32,4 +33,38 @@ fn a_prompt_may_be_several_words_or_standard_input() {
         };
         assert_eq!(send.text, words, "{line}");
     }
+}
+
+#[test]
+fn a_path_is_completed_as_the_file_or_the_folder_that_it_is() {
+    let mut paths = 0;
+    for below in command().get_subcommands() {
+        for arg in below.get_arguments() {
+            let hint = arg.get_value_hint();
+            assert_ne!(hint, ValueHint::AnyPath, "{} {}", below.get_name(), arg.get_id());
+            paths += usize::from([ValueHint::FilePath, ValueHint::DirPath].contains(&hint));
+        }
+    }
+    assert!(paths > 5, "only {paths} paths");
+}
+
+#[test]
+fn the_help_tells_each_exit_code() {
+    let (_, codes) = setup::HELP.split_once("Exit codes: ").unwrap();
+    let told: Vec<u8> = codes
+        .split(", ")
+        .map(|code| code.split_once(' ').unwrap().0.parse().unwrap())
+        .collect();
+    let real = [
+        Exit::Done,
+        Exit::Failed,
+        Exit::Usage,
+        Exit::NoDaemon,
+        Exit::NotFound,
+        Exit::Busy,
+        Exit::Agent,
+        Exit::Limited,
+        Exit::Asked,
+    ];
+    assert_eq!(told, real.map(Exit::code));
 }

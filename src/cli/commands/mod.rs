@@ -14,6 +14,7 @@ mod keep;
 mod list;
 mod look;
 mod make;
+mod man;
 mod mv;
 mod past;
 mod send;
@@ -25,7 +26,7 @@ mod view;
 use bridge_protocol::ConversationRef;
 use bridge_protocol::rpc::ConversationRpcClient;
 
-use super::args::{self, Command};
+use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::demo;
 use super::exit::Exit;
@@ -123,10 +124,8 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Tree(one) => tree::tree(context, &one.conversation).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
         Command::Generate(options) => generate::generate(context, &options),
-        Command::Completions(options) => {
-            context.output.text(&args::completions(options.shell))?;
-            Ok(Exit::Done)
-        }
+        Command::Completions(options) => generate::completions(context, &options),
+        Command::Man(options) => man::man(context, &options),
     }
 }
 
