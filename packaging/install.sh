@@ -53,6 +53,8 @@ bin="$prefix/bin"
 share="$prefix/share"
 mkdir -p "$bin" "$share/session-bridge"
 installed="$share/session-bridge/installed"
+is_first=
+[ -f "$installed" ] || is_first=yes
 : >"$installed.new"
 
 # Under another name first: a program that runs cannot be written to.
@@ -64,11 +66,31 @@ for program in sessiond sessionctl; do
 done
 "$bin/sessionctl" generate "$prefix" >>"$installed.new"
 
-# put FILE PLACE FOLDER: the folder of the programs as the file has to write it.
+# put FILE PLACE NAME VALUE…: each @NAME@ as the file has to write it.
 put() {
-    mkdir -p "$(dirname "$2")"
-    sed "s|@bindir@|$(printf '%s' "$3" | sed 's/[\\&|]/\\&/g')|g" "$source/packaging/$1" >"$2"
-    echo "$2" >>"$installed.new"
+    file="$1" place="$2" script=
+    shift 2
+    while [ $# -gt 0 ]; do
+        script="${script:+$script;}s|@$1@|$(printf '%s' "$2" | sed 's/[\\&|]/\\&/g')|g"
+        shift 2
+    done
+    mkdir -p "$(dirname "$place")"
+    sed "$script" "$source/packaging/$file" >"$place"
+    echo "$place" >>"$installed.new"
+}
+# As text in XML.
+xml() {
+    printf '%s' "$1" | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g'
+}
+# The shell of this user's logins, where it takes "-lc" and quotes as these do; the system's own else.
+login_shell() {
+    shell="$(dscl . -read "/Users/$(id -un)" UserShell 2>/dev/null | sed -n 's/^UserShell: //p')"
+    shell="${shell:-${SHELL:-}}"
+    case "$shell" in
+        /*/zsh | /*/bash | /*/fish | /*/ksh | /*/dash | /*/sh) [ -x "$shell" ] || shell=/bin/zsh ;;
+        *) shell=/bin/zsh ;;
+    esac
+    printf '%s' "$shell"
 }
 # What people and programs read.
 doc="$share/doc/session-bridge"
@@ -84,13 +106,19 @@ done
 case "$(uname -s)" in
     Linux)
         quoted="$(printf '%s' "$bin" | sed 's/[\\"]/\\&/g; s/%/%%/g')"
-        put systemd/sessiond.service "$share/systemd/user/sessiond.service" "$quoted"
-        put systemd/sessiond.socket "$share/systemd/user/sessiond.socket" "$quoted"
+        put systemd/sessiond.service "$share/systemd/user/sessiond.service" bindir "$quoted"
+        put systemd/sessiond.socket "$share/systemd/user/sessiond.socket" bindir "$quoted"
         ;;
     Darwin)
         agent="$HOME/Library/LaunchAgents/io.session-bridge.sessiond.plist"
-        quoted="$(printf '%s' "$bin" | sed 's/&/\&amp;/g; s/</\&lt;/g')"
-        [ -z "$service" ] && [ ! -f "$agent" ] || put launchd/io.session-bridge.sessiond.plist "$agent" "$quoted"
+        if [ -n "$service" ] || [ -f "$agent" ]; then
+            logs="$HOME/Library/Logs"
+            mkdir -p "$logs"
+            # Within single quotes of the shell's.
+            quoted="$(printf '%s' "$bin" | sed "s/'/'\\\\''/g")"
+            put launchd/io.session-bridge.sessiond.plist "$agent" \
+                shell "$(xml "$(login_shell)")" bindir "$(xml "$quoted")" logs "$(xml "$logs")"
+        fi
         ;;
 esac
 # What an older version had and this one has not.
@@ -127,4 +155,9 @@ echo "installed in $prefix; packaging/uninstall.sh removes it again and leaves y
 case ":$PATH:" in
     *":$bin:"*) ;;
     *) echo "$bin is not in your PATH yet" ;;
+esac
+# bash and fish look below a home by themselves.
+case "$is_first:${SHELL:-}:$share" in
+    yes:*/zsh:"${HOME:-/}"/*)
+        echo "for completions in zsh: fpath=('$share/zsh/site-functions' \$fpath) in ~/.zshrc, before compinit" ;;
 esac

@@ -369,7 +369,7 @@ pub(super) struct Adopt {
     after_help = "The transcript itself is never changed. Exits with 0 when nothing is wrong, or not any more, with 1 when \
     something is.\n\nWith --repair lines that are no records are left out of the copy, records whose parents are missing are joined \
     to what stands before them, and calls of tools without results get those that the agent itself fills in. A conversation that \
-    goes on with the session goes on with the copy; of a session that is nobody's the copy can be adopted.\n\nExamples:\n  \
+    goes on with the session goes on with the copy; of a session that is nobody's the copy can be adopted (sessionctl adopt).\n\nExamples:\n  \
     sessionctl check .\n  \
     sessionctl check . --repair\n  \
     sessionctl check 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf --repair --cut-output 20000"
@@ -410,7 +410,7 @@ pub(super) struct Keep {
 #[derive(Debug, Args)]
 #[command(
     after_help = "A conversation whose transcript is gone is restored by its next prompt, and its history can be read without; \
-    this is for other programs. Nothing that is there is written over."
+    this is for other programs. Nothing that is there is written over. sessionctl keep tells what is kept."
 )]
 pub(super) struct Restore {
     /// A conversation, or the id of a session that is kept

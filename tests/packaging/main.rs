@@ -11,6 +11,7 @@
 )]
 
 mod clients;
+mod launchd;
 #[cfg(target_os = "linux")]
 mod debian;
 #[cfg(target_os = "linux")]
@@ -387,25 +388,4 @@ fn the_units_are_what_systemd_takes() {
         !verify(folder.path()).status.success(),
         "what is wrong is not seen"
     );
-}
-
-/// What launchd reads is an XML property list; the tool that says more is on that system alone.
-#[test]
-fn the_launch_agent_is_a_property_list() {
-    let path = Path::new(SOURCE).join("packaging/launchd/io.session-bridge.sessiond.plist");
-    let label = fs::read_to_string(&path).unwrap();
-    assert!(label.contains("<string>io.session-bridge.sessiond</string>"));
-    if cfg!(target_vendor = "apple") {
-        let checked = Command::new("plutil").arg("-lint").arg(&path).output().unwrap();
-        said("plutil", &checked);
-    } else if has("python3") {
-        let read =
-            "import plistlib, sys; print(plistlib.load(open(sys.argv[1], 'rb'))['ProgramArguments'][-1])";
-        let read = Command::new("python3")
-            .args(["-c", read])
-            .arg(&path)
-            .output()
-            .unwrap();
-        assert_eq!(said("plistlib", &read).trim(), "@bindir@/sessiond");
-    }
 }
