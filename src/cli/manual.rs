@@ -20,6 +20,9 @@ mod tests;
 /// How a page begins to list codes.
 const EXIT_CODES: &str = "Exit codes: ";
 
+/// How a sentence begins that tells what a code means for one command. It goes on to the end of its paragraph.
+const EXITS: &str = "Exits with ";
+
 /// One page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Page {
@@ -169,10 +172,15 @@ fn text(subject: &Subject, main: &str, pages: &BTreeSet<String>, related: &BTree
     let blocks = prose::blocks(&behind);
     page.section("DESCRIPTION");
     prose.put(&mut page, &as_sentence(&about));
-    for block in &blocks {
-        if let Block::Paragraph(text) = block
-            && !text.starts_with(EXIT_CODES)
-        {
+    let paragraphs = || {
+        blocks.iter().filter_map(|block| match block {
+            Block::Paragraph(text) => Some(*text),
+            Block::Named { .. } => None,
+        })
+    };
+    for text in paragraphs().filter(|text| !text.starts_with(EXIT_CODES)) {
+        let text = text.split(EXITS).next().unwrap_or(text);
+        if !text.is_empty() {
             page.paragraph();
             prose.put(&mut page, text);
         }
@@ -186,11 +194,19 @@ fn text(subject: &Subject, main: &str, pages: &BTreeSet<String>, related: &BTree
         }
     }
     arguments(&mut page, command, &prose);
-    let codes = blocks.iter().find_map(|block| match block {
-        Block::Paragraph(text) => text.strip_prefix(EXIT_CODES),
-        Block::Named { .. } => None,
-    });
-    exit_status(&mut page, codes, main);
+    page.section("EXIT STATUS");
+    match paragraphs().find_map(|text| text.strip_prefix(EXIT_CODES)) {
+        Some(codes) => exit_codes(&mut page, codes),
+        None => {
+            let told = paragraphs().find_map(|text| text.split_once(EXITS));
+            if let Some((_, told)) = told {
+                prose.put(&mut page, &format!("{EXITS}{told}"));
+                page.paragraph();
+            }
+            page.line(&[(Font::Roman, "All codes are told in")]);
+            page.reference(main, SECTION, ".");
+        }
+    }
     // Examples stand last, as in other manuals.
     for is_last in [false, true] {
         for block in &blocks {
@@ -305,14 +321,8 @@ fn argument(page: &mut Roff, arg: &clap::Arg, prose: &Prose<'_>) {
     }
 }
 
-/// The codes where the definition tells them, and else where they are told.
-fn exit_status(page: &mut Roff, codes: Option<&str>, main: &str) {
-    page.section("EXIT STATUS");
-    let Some(codes) = codes else {
-        page.line(&[(Font::Roman, "The codes are told in")]);
-        page.reference(main, SECTION, ".");
-        return;
-    };
+/// The codes, as items.
+fn exit_codes(page: &mut Roff, codes: &str) {
     for code in codes.trim_end_matches('.').split(", ") {
         let (code, meaning) = code.split_once(' ').unwrap_or((code, ""));
         page.tag();

@@ -116,30 +116,24 @@ impl Prose<'_> {
             let command = next.filter(|(_, next, _)| self.pages.contains(&page_of(core, next)));
             let is_option = core.strip_prefix("--").is_some_and(|name| !name.is_empty());
             let said = match command {
-                Some((_, command, behind)) if behind_is_space(word, core) => {
+                // The name goes on with the next word only where nothing stands between.
+                Some((_, command, end)) if behind.trim().is_empty() => {
                     words.next();
-                    vec![
-                        (Font::Roman, before.to_owned()),
+                    [
                         (Font::Bold, format!("{core} {command}")),
-                        (Font::Roman, behind.to_owned()),
+                        (Font::Roman, end.to_owned()),
                     ]
                 }
-                _ if is_option || self.pages.contains(core) => {
-                    vec![
-                        (Font::Roman, before.to_owned()),
-                        (Font::Bold, core.to_owned()),
-                        (Font::Roman, behind.to_owned()),
-                    ]
+                _ => {
+                    let font = match () {
+                        () if is_option || self.pages.contains(core) => Font::Bold,
+                        () if self.values.contains(core) => Font::Italic,
+                        () => Font::Roman,
+                    };
+                    [(font, core.to_owned()), (Font::Roman, behind.to_owned())]
                 }
-                _ if self.values.contains(core) => {
-                    vec![
-                        (Font::Roman, before.to_owned()),
-                        (Font::Italic, core.to_owned()),
-                        (Font::Roman, behind.to_owned()),
-                    ]
-                }
-                _ => vec![(Font::Roman, word.to_owned())],
             };
+            parts.push((Font::Roman, before.to_owned()));
             parts.extend(said);
         }
     }
@@ -169,11 +163,6 @@ impl Prose<'_> {
             is_first = false;
         }
     }
-}
-
-/// Whether nothing but space is behind a word, so that it goes on with the next.
-fn behind_is_space(word: &str, core: &str) -> bool {
-    word.trim_end().ends_with(core)
 }
 
 /// Names with commas between.

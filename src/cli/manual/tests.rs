@@ -46,7 +46,7 @@ fn definition() -> (Command, Command) {
         .arg(flag("list").help("List them"))
         .arg(Arg::new("place").value_name("PLACE").help("Where"))
         .after_help(
-            "It takes `long` with --by WAY.\n\nExamples:\n  prog to 'far away' --by sea\n  .prog \\to",
+            "It takes `long` with --by WAY. Exits with 1 when PLACE is gone.\n\nExamples:\n  prog to 'far away' --by sea\n  .prog \\to",
         );
     let main = Command::new("prog")
         .about("goes places")
@@ -228,7 +228,12 @@ fn what_the_help_says_behind_the_options_has_sections_of_its_own() {
     );
     assert_eq!(
         section(&to, "EXIT STATUS"),
-        ["The codes are told in", r"\fBprog\fR(1)."]
+        [
+            r"Exits with 1 when \fIPLACE\fR is gone.",
+            ".PP",
+            "All codes are told in",
+            r"\fBprog\fR(1)."
+        ]
     );
     assert_eq!(
         section(&to, "EXAMPLES"),
