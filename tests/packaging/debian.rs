@@ -123,6 +123,12 @@ fn is_installed_works_and_is_removed(programs: Programs) {
     let (home, root) = (machine.home(), machine.root());
     machine.install(&machine.package(programs));
     check_installed(&root.join("usr"), true);
+    for program in ["sessionctl", "sessiond"] {
+        let completions = root
+            .join("usr/share/zsh/vendor-completions")
+            .join(format!("_{program}"));
+        assert!(completions.is_file(), "there is no {}", completions.display());
+    }
     let unit = fs::read_to_string(root.join("usr/lib/systemd/user/sessiond.service")).unwrap();
     assert!(unit.contains("ExecStart=\"/usr/bin/sessiond\"\n"), "{unit}");
     // That plays the demonstration too.

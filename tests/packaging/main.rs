@@ -11,9 +11,9 @@
 )]
 
 mod clients;
-mod launchd;
 #[cfg(target_os = "linux")]
 mod debian;
+mod launchd;
 #[cfg(target_os = "linux")]
 mod manager;
 #[cfg(target_os = "linux")]
