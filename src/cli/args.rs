@@ -4,13 +4,14 @@
 
 mod branching;
 mod setup;
+mod told;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub(super) use branching::{Edit, Fork, MinFidelity, Mv};
-pub(super) use setup::{Completions, Generate, Man, Program, command, completions, parse};
+pub(super) use setup::{Completions, DEFINITION, Generate, Man, Program, command, completions, parse};
 
 /// Conversations with coding agents that outlive their sessions.
 #[derive(Debug, Parser)]
@@ -18,8 +19,8 @@ pub(super) use setup::{Completions, Generate, Man, Program, command, completions
     name = "sessionctl",
     version,
     max_term_width = 100,
-    after_help = setup::HELP,
-    after_long_help = setup::long_help()
+    after_help = told::PROGRAM.help(),
+    after_long_help = told::PROGRAM.long_help()
 )]
 pub(super) struct Arguments {
     /// Options that every command takes.
@@ -153,9 +154,6 @@ pub(super) struct Past {
 
 /// `new`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl new --title 'Fix the build'\n  \
-    sessionctl new --agent claude --cwd ~/project")]
 pub(super) struct New {
     /// The agent to talk to, as it is called in the configuration
     #[arg(long, value_name = "NAME")]
@@ -179,9 +177,6 @@ pub(super) struct New {
 
 /// `ls`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Shown are the id's beginning, how long ago the conversation changed, its state, its agent and its title."
-)]
 pub(super) struct List {
     /// Only those of this folder
     #[arg(long)]
@@ -203,11 +198,6 @@ pub(super) struct List {
 
 /// `transcripts`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Shown are the session id's beginning, how long ago the transcript changed, its size, its agent, the \
-                  conversation that holds it, and its title; of a session with several files also where each is. --long shows \
-                  the turns too, where they are known without reading the file."
-)]
 pub(super) struct Transcripts {
     /// Only those whose title, folder, path or id holds this text
     #[arg(value_name = "QUERY")]
@@ -229,11 +219,6 @@ pub(super) struct Transcripts {
 
 /// `send`.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C cancels the turn, a second one leaves it running.\n\n\
-    Examples:\n  \
-    sessionctl send . 'Why does the test fail?'\n  \
-    git diff | sessionctl send 90e2e180 -\n  \
-    sessionctl send . -- --a prompt that begins with dashes")]
 pub(super) struct Send {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -265,14 +250,6 @@ pub(super) enum OnQuestion {
 
 /// `continue`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Where the agent has the prompt that was cut short, a word that it go on is sent, or TEXT; where it has \
-    not, the prompt is, with TEXT behind it. That outlives the daemon. A prompt of your own that is answered before takes its place.\n\n\
-    Examples:\n  \
-    sessionctl continue . --at-reset\n  \
-    sessionctl continue . --at 06:30 'Now run the long tests'\n  \
-    sessionctl continue . --cancel"
-)]
 #[command(group = clap::ArgGroup::new("when").required(true).args(["at_reset", "at", "now", "cancel"]))]
 pub(super) struct Continue {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
@@ -297,10 +274,6 @@ pub(super) struct Continue {
 
 /// `recover`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A limit that is still on is waited for, by the daemon. A question that was open is answered with \
-    sessionctl answer. Exits with 1 when one could not be brought back."
-)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["conversation", "all"]))]
 pub(super) struct Recover {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
@@ -324,9 +297,6 @@ pub(super) struct Cancel {
 
 /// `answer`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl answer . INTERRUPT allow_once\n  \
-    sessionctl answer . INTERRUPT '{\"action\":\"decline\"}'")]
 pub(super) struct Answer {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -341,13 +311,6 @@ pub(super) struct Answer {
 
 /// `adopt`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A transcript that a conversation holds already gives that conversation's id. The next prompt resumes \
-    it with its history.\n\n\
-    Examples:\n  \
-    sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf\n  \
-    sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Go on'"
-)]
 pub(super) struct Adopt {
     /// The agent's own id of the session, the name of its transcript, or 6 or more characters of its beginning
     #[arg(value_name = "ID")]
@@ -365,15 +328,6 @@ pub(super) struct Adopt {
 
 /// `check`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The transcript itself is never changed. Exits with 0 when nothing is wrong, or not any more, with 1 when \
-    something is.\n\nWith --repair lines that are no records are left out of the copy, records whose parents are missing are joined \
-    to what stands before them, and calls of tools without results get those that the agent itself fills in. A conversation that \
-    goes on with the session goes on with the copy; of a session that is nobody's the copy can be adopted (sessionctl adopt).\n\nExamples:\n  \
-    sessionctl check .\n  \
-    sessionctl check . --repair\n  \
-    sessionctl check 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf --repair --cut-output 20000"
-)]
 pub(super) struct Check {
     /// A conversation, whose newest session is checked, or the id of any session that has a transcript, or its beginning
     #[arg(value_name = "CONV|ID")]
@@ -391,12 +345,6 @@ pub(super) struct Check {
 
 /// `keep`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Transcripts are kept by themselves unless [keep] enabled = false stands in the configuration; this is for \
-    those of which a copy is wanted now. What each copy takes on the disk is printed, and where it is.\n\nExamples:\n  \
-    sessionctl keep\n  \
-    sessionctl keep ."
-)]
 pub(super) struct Keep {
     /// A conversation, or the id of any session that has a transcript; without it only the sum of all is told
     #[arg(value_name = "CONV|ID")]
@@ -408,10 +356,6 @@ pub(super) struct Keep {
 
 /// `restore`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A conversation whose transcript is gone is restored by its next prompt, and its history can be read without; \
-    this is for other programs. Nothing that is there is written over. sessionctl keep tells what is kept."
-)]
 pub(super) struct Restore {
     /// A conversation, or the id of a session that is kept
     #[arg(value_name = "CONV|ID")]
@@ -423,15 +367,6 @@ pub(super) struct Restore {
 
 /// `export`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A bundle holds the agents' own transcripts and all that is known of the conversation; sessionctl import \
-    makes it go on, also on another machine. It is a tar archive compressed with zstd. The path of the file is printed.\n\n\
-    A bundle has the keys too that MCP servers are started and called with (env, headers); the JSON form leaves them out.\n\n\
-    Examples:\n  \
-    sessionctl export .\n  \
-    sessionctl export . -o conversation.json\n  \
-    sessionctl export 90e2e180 -o - | jq '.messages[].content'"
-)]
 pub(super) struct Export {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -455,9 +390,6 @@ pub(super) enum ExportAs {
 
 /// `import`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl import fix-the-build.session-bundle.tar.zst --cwd ~/project\n  \
-    sessionctl send \"$(sessionctl import FILE)\" 'Go on'")]
 pub(super) struct Import {
     /// The bundle that sessionctl export made
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -497,12 +429,6 @@ pub(super) struct Remove {
 
 /// `doctor`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Looked at are the folders, the configuration, the daemon and others of this user, store and disks, each agent \
-    (whether it starts, its version, what it offers, who is signed in), its transcripts and how long they are kept, and processes \
-    that were left behind. No conversation is changed; a daemon is started unless --no-start says otherwise. Exits with 1 when there is \
-    an error, and with 3 when there is no daemon; warnings do not count."
-)]
 pub(super) struct Doctor {
     /// Start no agent; those that run are asked all the same
     #[arg(long)]

@@ -1,27 +1,26 @@
 //! The manual pages, from the one definition of the command lines.
 //!
-//! It owns which sections a page has and what stands in each. Pure: clap's definition in, roff out. It must not know what
-//! a command does; whatever a page says is in the definition, but for the words that bind it together.
+//! It owns which sections a page has. Their form is clap_mangen's, or the roff crate's where that knows no such section.
+//! Pure: the definition in, roff out. It must not know what a command does; whatever a page says is in the definition.
 
-mod prose;
-mod roff;
-mod synopsis;
+use std::io;
 
-use std::collections::{BTreeMap, BTreeSet};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
-use clap::builder::StyledStr;
-
-use prose::{Block, Prose, as_sentence};
-use roff::{Font, Roff};
+use crate::paths::told::{Item, Told};
 
 #[cfg(test)]
 mod tests;
 
-/// How a page begins to list codes.
-const EXIT_CODES: &str = "Exit codes: ";
-
-/// How a sentence begins that tells what a code means for one command. It goes on to the end of its paragraph.
-const EXITS: &str = "Exits with ";
+/// A program's command line, and what is told beside its options.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// What clap knows.
+    pub command: fn() -> clap::Command,
+    /// What is told of the program of this name, or of its command.
+    pub told: fn(&str) -> Told,
+}
 
 /// One page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,296 +41,210 @@ impl Page {
 /// Commands of users.
 const SECTION: &str = "1";
 
-/// A command that has a page.
-struct Subject {
-    command: clap::Command,
-    name: String,
-    /// The commands that its own words name, by the names of their pages.
-    mentions: BTreeSet<String>,
-}
-
-/// All pages of both programs: of each a page of its own, and one of each command.
-pub(super) fn pages(commands: clap::Command, daemon: clap::Command) -> Vec<Page> {
-    let (commands, daemon) = (built(commands), built(daemon));
-    let [main, daemon_name] = [&commands, &daemon].map(|command| command.get_name().to_owned());
-    let mut subjects: Vec<Subject> = commands
-        .get_subcommands()
-        .filter(|below| !below.is_hide_set())
-        .map(|below| Subject::of(format!("{main}-{}", below.get_name()), below.clone()))
-        .collect();
-    subjects.insert(0, Subject::of(main.clone(), commands));
-    subjects.push(Subject::of(daemon_name.clone(), daemon));
-
-    let names: BTreeSet<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
-    for subject in &mut subjects {
-        subject.mentions = subject.mentions.intersection(&names).cloned().collect();
-    }
-    let related = related(&subjects, [&main, &daemon_name]);
-    subjects
-        .iter()
-        .map(|subject| Page {
-            name: subject.name.clone(),
-            text: text(subject, &main, &names, &related[&subject.name]),
-        })
-        .collect()
-}
-
-/// With what clap adds of its own accord, but for `help`.
-fn built(command: clap::Command) -> clap::Command {
-    let mut command = command.disable_help_subcommand(true);
-    command.build();
-    command
-}
-
-/// The pages that each page leads to: the programs, the commands that it names and, so that who is led there finds the way
-/// back, those that name it. The page of all commands lists them anyway.
-fn related(subjects: &[Subject], programs: [&str; 2]) -> BTreeMap<String, BTreeSet<String>> {
-    let mut related: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for subject in subjects {
-        related
-            .entry(subject.name.clone())
-            .or_default()
-            .extend(programs.map(str::to_owned));
-        if subject.name == programs[0] {
-            continue;
-        }
-        for other in &subject.mentions {
-            related
-                .entry(subject.name.clone())
-                .or_default()
-                .insert(other.clone());
-            related
-                .entry(other.clone())
-                .or_default()
-                .insert(subject.name.clone());
-        }
-    }
-    for (name, others) in &mut related {
-        others.remove(name);
-        if name == programs[0] {
-            others.retain(|other| other == programs[1]);
-        }
-    }
-    related
-}
-
-impl Subject {
-    fn of(name: String, command: clap::Command) -> Self {
-        let mut words = behind(&command);
-        for arg in command.get_arguments().filter(|arg| !arg.is_global_set()) {
-            words.push('\n');
-            words.push_str(&plain(arg.get_help()));
-            for value in arg.get_possible_values() {
-                words.push('\n');
-                words.push_str(&plain(value.get_help()));
-            }
-        }
-        Self {
-            mentions: prose::mentioned(&words),
-            command,
-            name,
-        }
-    }
-
-    /// Whether it has commands below it.
-    fn is_main(&self) -> bool {
-        self.command.has_subcommands()
-    }
-}
-
-/// What the help says behind the options, as much as there is.
-fn behind(command: &clap::Command) -> String {
-    plain(command.get_after_long_help().or_else(|| command.get_after_help()))
-}
-
-fn plain(text: Option<&StyledStr>) -> String {
-    text.map(ToString::to_string).unwrap_or_default()
-}
-
-fn text(subject: &Subject, main: &str, pages: &BTreeSet<String>, related: &BTreeSet<String>) -> String {
-    let command = &subject.command;
-    let about = plain(command.get_about());
-    let mut page = Roff::new(
-        &subject.name,
-        SECTION,
-        &format!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")),
-        &format!("{} manual", env!("CARGO_PKG_NAME")),
-    );
-    page.section("NAME");
-    let name = format!("{} - {}", subject.name, prose::as_phrase(&about));
-    page.line(&[(Font::Roman, name)]);
-    page.section("SYNOPSIS");
-    synopsis::put(&mut page, command);
-
-    let values = value_names(command);
-    let prose = Prose {
-        values: &values,
-        pages,
-    };
-    let behind = behind(command);
-    let blocks = prose::blocks(&behind);
-    page.section("DESCRIPTION");
-    prose.put(&mut page, &as_sentence(&about));
-    let paragraphs = || {
-        blocks.iter().filter_map(|block| match block {
-            Block::Paragraph(text) => Some(*text),
-            Block::Named { .. } => None,
-        })
-    };
-    for text in paragraphs().filter(|text| !text.starts_with(EXIT_CODES)) {
-        let text = text.split(EXITS).next().unwrap_or(text);
-        if !text.is_empty() {
-            page.paragraph();
-            prose.put(&mut page, text);
-        }
-    }
-    if subject.is_main() {
-        page.section("COMMANDS");
-        for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-            page.tag();
-            page.reference(&format!("{main}-{}", below.get_name()), SECTION, "");
-            prose.put(&mut page, &as_sentence(&plain(below.get_about())));
-        }
-    }
-    arguments(&mut page, command, &prose);
-    page.section("EXIT STATUS");
-    match paragraphs().find_map(|text| text.strip_prefix(EXIT_CODES)) {
-        Some(codes) => exit_codes(&mut page, codes),
-        None => {
-            let told = paragraphs().find_map(|text| text.split_once(EXITS));
-            if let Some((_, told)) = told {
-                prose.put(&mut page, &format!("{EXITS}{told}"));
-                page.paragraph();
-            }
-            page.line(&[(Font::Roman, "All codes are told in")]);
-            page.reference(main, SECTION, ".");
-        }
-    }
-    // Examples stand last, as in other manuals.
-    for is_last in [false, true] {
-        for block in &blocks {
-            if let Block::Named { name, lines } = block
-                && prose::are_examples(name) == is_last
-            {
-                page.section(&name.to_uppercase());
-                prose.put_block(&mut page, name, lines);
-            }
-        }
-    }
-    page.section("SEE ALSO");
-    let last = related.len().saturating_sub(1);
-    for (at, other) in related.iter().enumerate() {
-        page.reference(other, SECTION, if at == last { "" } else { "," });
-    }
-    page.finish()
-}
-
-/// The names that stand for values on this page.
-fn value_names(command: &clap::Command) -> BTreeSet<String> {
-    // The page of all commands speaks of what they take.
-    let commands = std::iter::once(command).chain(command.get_subcommands());
-    let args = commands.flat_map(clap::Command::get_arguments);
-    args.filter_map(clap::Arg::get_value_names)
-        .flatten()
-        .flat_map(|name| name.split('|'))
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Positional arguments first, then the options under their headings; help and version are the last.
-fn arguments(page: &mut Roff, command: &clap::Command, prose: &Prose<'_>) {
-    let shown = || command.get_arguments().filter(|arg| !arg.is_hide_set());
-    let mut sections: Vec<(String, Vec<&clap::Arg>)> = Vec::new();
-    let mut put = |heading: &str, arg| match sections.iter_mut().find(|(known, _)| known == heading) {
-        Some((_, args)) => args.push(arg),
-        None => sections.push((heading.to_owned(), vec![arg])),
-    };
-    let is_of_clap = |arg: &&clap::Arg| synopsis::is_of_clap(arg);
-    for arg in shown().filter(|arg| arg.is_positional()) {
-        put("ARGUMENTS", arg);
-    }
-    let headings = shown().filter_map(|arg| arg.get_help_heading()).last();
-    let last = headings.unwrap_or("Options").to_uppercase();
-    for arg in shown().filter(|arg| !arg.is_positional() && !is_of_clap(arg)) {
-        put(&arg.get_help_heading().unwrap_or("Options").to_uppercase(), arg);
-    }
-    for arg in shown().filter(is_of_clap) {
-        put(&last, arg);
-    }
-    // The options that every command has come behind its own.
-    sections.sort_by_key(|(heading, _)| {
-        ["ARGUMENTS", "OPTIONS"]
-            .iter()
-            .position(|first| first == heading)
-            .unwrap_or(2)
-    });
-    for (heading, args) in sections {
-        page.section(&heading);
-        for arg in args {
-            page.tag();
-            page.line(&synopsis::named(arg));
-            argument(page, arg, prose);
-        }
-    }
-}
-
-/// What is said of an argument, below its name.
-fn argument(page: &mut Roff, arg: &clap::Arg, prose: &Prose<'_>) {
-    let help = match arg.get_id().as_str() {
-        // Clap's own words tell `-h` and `--help` apart, which lead to the same here.
-        "help" => "Print help".to_owned(),
-        _ => plain(arg.get_help()),
-    };
-    let (help, variable) = match help.split_once(" [env: ") {
-        Some((help, variable)) => (help.to_owned(), Some(variable.trim_end_matches(']').to_owned())),
-        None => (help, None),
-    };
-    let mut text = as_sentence(&help);
-    if let Some(variable) = variable {
-        text.push_str(&format!(" The variable `{variable}` says it too."));
-    }
-    if arg.get_action().takes_values()
-        && let [default] = arg.get_default_values()
-    {
-        text.push_str(&format!(" Unless given it is `{}`.", default.to_string_lossy()));
-    }
-    let takes_values = arg.get_action().takes_values() && !arg.is_hide_possible_values_set();
-    let values = if takes_values {
-        arg.get_possible_values()
-    } else {
-        Vec::new()
-    };
-    let are_told = values.iter().any(|value| value.get_help().is_some());
-    if !values.is_empty() && !are_told {
-        let names: Vec<String> = values
-            .iter()
-            .map(|value| format!("`{}`", value.get_name()))
-            .collect();
-        text.push_str(&format!(" It is one of {}.", names.join(", ")));
-    }
-    prose.put(page, &text);
-    if are_told {
-        page.indented(|page| {
-            for value in values.iter().filter(|value| !value.is_hide_set()) {
-                page.tag();
-                page.line(&[(Font::Bold, value.get_name())]);
-                prose.put(page, &as_sentence(&plain(value.get_help())));
-            }
-        });
-    }
-}
-
-/// The codes, as items.
-fn exit_codes(page: &mut Roff, codes: &str) {
-    for code in codes.trim_end_matches('.').split(", ") {
-        let (code, meaning) = code.split_once(' ').unwrap_or((code, ""));
-        page.tag();
-        page.line(&[(Font::Bold, code)]);
-        page.line(&[(Font::Roman, as_sentence(meaning))]);
-    }
-}
+/// A space at which no line is broken.
+const HOLDS: &str = "\u{a0}";
 
 /// The page of this name, where there is one.
-pub(super) fn page(name: &str, commands: clap::Command, daemon: clap::Command) -> Option<Page> {
-    pages(commands, daemon).into_iter().find(|page| page.name == name)
+pub(super) fn page(name: &str, programs: [Definition; 2]) -> Option<Page> {
+    pages(programs).into_iter().find(|page| page.name == name)
+}
+
+/// All pages of the programs: of each a page of its own, and one of each command.
+pub(super) fn pages(programs: [Definition; 2]) -> Vec<Page> {
+    let built = programs.map(|program| {
+        let mut command = (program.command)().disable_help_subcommand(true);
+        command.build();
+        (command, program.told)
+    });
+    let names = built.each_ref().map(|(command, _)| command.get_name().to_owned());
+    let mut pages = Vec::new();
+    for (program, told) in &built {
+        let below = program.get_subcommands().filter(|below| !below.is_hide_set());
+        for command in std::iter::once(program).chain(below) {
+            let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+            let subject = Subject {
+                command: &with_headings(command),
+                name,
+                program: program.get_name(),
+                told: told(command.get_name()),
+                see_also: names
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|other| *other != name)
+                    .collect(),
+            };
+            pages.push(Page {
+                name: name.to_owned(),
+                text: subject.text(),
+            });
+        }
+    }
+    pages
+}
+
+/// With the headings that the help has, for clap_mangen puts all under OPTIONS. What clap adds comes last.
+fn with_headings(command: &clap::Command) -> clap::Command {
+    let headings = command.get_arguments().filter_map(clap::Arg::get_help_heading);
+    let last = headings.last().unwrap_or("Options").to_owned();
+    let command = command.clone().subcommand_help_heading("COMMANDS");
+    command.mut_args(|arg| match arg.get_help_heading() {
+        Some(_) => arg,
+        None if arg.is_positional() => arg.help_heading("Arguments"),
+        None if is_of_clap(&arg) => arg.help_heading(last.clone()),
+        None => arg.help_heading("Options"),
+    })
+}
+
+fn is_of_clap(arg: &clap::Arg) -> bool {
+    ["help", "version"].contains(&arg.get_id().as_str())
+}
+
+/// What a page is of.
+struct Subject<'a> {
+    command: &'a clap::Command,
+    /// The name of its page.
+    name: &'a str,
+    /// The program that the command is one of.
+    program: &'a str,
+    told: Told,
+    /// The pages of the other programs.
+    see_also: Vec<&'a str>,
+}
+
+impl Subject<'_> {
+    #[expect(clippy::expect_used, reason = "memory takes all that is written")]
+    fn text(&self) -> String {
+        let mut page = Vec::new();
+        self.write(&mut page).expect("memory takes all that is written");
+        let text = String::from_utf8_lossy(&page);
+        // Each part begins with it; one is enough.
+        let preamble = Roff::new().render();
+        let mut text = format!("{preamble}{}", text.replace(&preamble, ""));
+        // What roff would show as other signs, which a shell does not know.
+        for (sign, shown) in [("~", r"\(ti"), ("^", r"\(ha"), ("`", r"\(ga"), (HOLDS, r"\ ")] {
+            text = text.replace(sign, shown);
+        }
+        text
+    }
+
+    fn write(&self, page: &mut Vec<u8>) -> io::Result<()> {
+        // Arguments of requests are written as they are.
+        let argument = |text: String| text.replace('-', r"\-");
+        let man = Man::new(self.command.clone())
+            .title(argument(self.name.to_uppercase()))
+            .section(SECTION)
+            // An empty one would be left out, and what follows would stand in its place.
+            .date("\"\"")
+            .source(argument(format!(
+                "{} {}",
+                env!("CARGO_PKG_NAME"),
+                env!("CARGO_PKG_VERSION")
+            )))
+            .manual(argument(format!("{} manual", env!("CARGO_PKG_NAME"))));
+        man.render_title(page)?;
+        // No hyphens within names, no wide gaps between words.
+        Roff::new()
+            .control("nh", [])
+            .control("ad", ["l"])
+            .to_writer(page)?;
+        man.render_name_section(page)?;
+        self.synopsis().to_writer(page)?;
+        man.render_description_section(page)?;
+        paragraphs(&mut Roff::new(), self.told.description).to_writer(page)?;
+        if self.command.has_subcommands() {
+            man.render_subcommands_section(page)?;
+        }
+        man.render_options_section(page)?;
+        self.rest().to_writer(page)
+    }
+
+    /// How the command is called: clap's lines of usage, with the command's own options in place of `[OPTIONS]`.
+    fn synopsis(&self) -> Roff {
+        let mut roff = Roff::new();
+        roff.control("SH", ["SYNOPSIS"]);
+        let name = self.command.get_bin_name().unwrap_or(self.name);
+        let usage = self.command.clone().render_usage().to_string();
+        let usage = usage.trim_start_matches("Usage: ");
+        let options: String = self
+            .command
+            .get_arguments()
+            .filter(|arg| self.is_in_synopsis(arg, usage))
+            .map(|arg| format!(" [{}]", arg.to_string().replace(' ', HOLDS)))
+            .collect();
+        // One line of usage below the other, each with the name before what follows it.
+        roff.control("PD", ["0"]);
+        for line in usage.lines().map(str::trim) {
+            let rest = line.strip_prefix(name).unwrap_or(line);
+            let rest = rest.replace(" [OPTIONS]", &options);
+            roff.control("TP", [(name.len() + 1).to_string().as_str()]);
+            roff.text([bold(name.replace(' ', HOLDS))]);
+            if !rest.is_empty() {
+                roff.text([roman(rest.trim_start())]);
+            }
+        }
+        roff.control("PD", []);
+        roff
+    }
+
+    /// Whether an option stands there and the usage does not show it by itself. Those that every command has are on the
+    /// page of them all.
+    fn is_in_synopsis(&self, arg: &clap::Arg, usage: &str) -> bool {
+        let is_of_all = arg.is_global_set() && !self.command.has_subcommands();
+        let mut words = usage.split(|sign: char| !sign.is_alphanumeric() && sign != '-');
+        let is_shown = words.any(|word| {
+            word.strip_prefix("--")
+                .is_some_and(|name| arg.get_long() == Some(name))
+        });
+        !(arg.is_positional() || arg.is_hide_set() || is_of_clap(arg) || is_of_all || is_shown)
+    }
+
+    /// The sections behind the options.
+    fn rest(&self) -> Roff {
+        let mut roff = Roff::new();
+        roff.control("SH", ["EXIT STATUS"]);
+        if !self.told.exits.is_empty() {
+            paragraphs(&mut roff, &[self.told.exits]);
+        }
+        items(&mut roff, self.told.codes);
+        if self.told.codes.is_empty() {
+            paragraphs(
+                &mut roff,
+                &[&format!("All codes are told in {}({SECTION}).", self.program)],
+            );
+        }
+        for section in self.told.sections {
+            roff.control("SH", [section.heading.to_uppercase().as_str()]);
+            for list in section.items {
+                items(&mut roff, list);
+            }
+            paragraphs(&mut roff, section.words);
+        }
+        if !self.told.examples.is_empty() {
+            roff.control("SH", ["EXAMPLES"]);
+            roff.control("RS", ["4"]).control("nf", []);
+            for line in self.told.examples {
+                roff.text([roman(*line)]);
+            }
+            roff.control("fi", []).control("RE", []);
+        }
+        roff.control("SH", ["SEE ALSO"]);
+        for (at, other) in self.see_also.iter().enumerate() {
+            let comma = if at + 1 < self.see_also.len() { "," } else { "" };
+            roff.text([bold(*other), roman(format!("({SECTION}){comma}"))]);
+        }
+        roff
+    }
+}
+
+fn paragraphs<'a>(roff: &'a mut Roff, texts: &[&str]) -> &'a mut Roff {
+    for text in texts {
+        roff.control("PP", []).text([roman(*text)]);
+    }
+    roff
+}
+
+fn items(roff: &mut Roff, items: &[Item]) {
+    for (name, words) in items {
+        roff.control("TP", []).text([bold(*name)]).text([roman(*words)]);
+    }
 }

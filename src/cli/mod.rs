@@ -35,12 +35,14 @@ use start::Launch;
 
 use crate::paths::{Environment, Paths};
 
+pub use manual::Definition;
+
 /// Runs one command to its end. The first argument is the program's name.
 ///
-/// `daemon` is the definition of the daemon's command line, of which there is a manual page too.
+/// `daemon` is the daemon's command line, of which there is a manual page too.
 ///
 /// Starts a runtime of its own, so that it must not be called from within one.
-pub fn run(args: impl Iterator<Item = OsString>, daemon: fn() -> clap::Command) -> ExitCode {
+pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     let arguments = match args::parse(&args) {
         Ok(arguments) => arguments,
@@ -80,7 +82,7 @@ fn wrong_call(error: &clap::Error) -> Problem {
         .hint("sessionctl help tells the commands and their options")
 }
 
-fn carry_out(arguments: Arguments, daemon: fn() -> clap::Command, output: &mut Output) -> Outcome<Exit> {
+fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome<Exit> {
     let reach = reach(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

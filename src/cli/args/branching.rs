@@ -8,12 +8,6 @@ use super::OnQuestion;
 
 /// `fork`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'\n  \
-    sessionctl checkpoints .\n  \
-    sessionctl fork . --at 3\n  \
-    sessionctl fork . --at CHECKPOINT\n  \
-    sessionctl fork . --cwd ../another-checkout")]
 pub(in crate::cli) struct Fork {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -50,10 +44,6 @@ pub(in crate::cli) enum MinFidelity {
 
 /// `edit`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    sessionctl edit . --at 3 Use a trait instead\n  \
-    sessionctl edit . --at -2\n  \
-    sessionctl undo .")]
 pub(in crate::cli) struct Edit {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
@@ -77,12 +67,6 @@ pub(in crate::cli) struct Edit {
 #[derive(Debug, Args)]
 #[command(override_usage = "sessionctl mv [OPTIONS] <CONV|OLD> <NEW>\n       \
     sessionctl mv --undo <ID>\n       sessionctl mv --list")]
-#[command(after_help = "Examples:\n  \
-    sessionctl mv 5d0c2a ~/src/renamed --dry-run\n  \
-    sessionctl mv 5d0c2a ~/src/renamed\n  \
-    mv ~/src/old ~/src/new && sessionctl mv ~/src/old ~/src/new --settings\n  \
-    sessionctl mv --list\n  \
-    sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
 pub(in crate::cli) struct Mv {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder; or with a slash in it the
     /// path that a folder had, for everything that ran there or below, also without sessionctl

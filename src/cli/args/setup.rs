@@ -1,7 +1,6 @@
 //! The definition as a whole, and what `completions`, `man` and `generate` make of it.
 //!
-//! It owns what the help says behind the options. That is in blocks which the manual has as sections: a line that ends in
-//! a colon, and below it indented what [`crate::paths::told`] says of its form.
+//! It owns how the definition and what is told beside it come together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,51 +9,12 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, FromArgMatches, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-use super::Arguments;
-use crate::paths::told;
-
-/// What `-h` says behind the options.
-pub(super) const HELP: &str = "CONV is a conversation's id, a prefix of it of 6 characters or more, any upstream id that \
-    it ever held, or . for the newest conversation of this folder.\n\n\
-    The first command that needs the daemon starts it. sessionctl demo shows what all this is for.\n\n\
-    Examples:\n  \
-    sessionctl new --title 'First steps'\n  \
-    sessionctl send . 'Hello there'\n  \
-    sessionctl history .\n\n\
-    Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 not found, 5 busy or conflict, \
-    6 agent failure, 7 limited, 8 the agent asks and nobody is there to answer.";
-
-/// The variables that are read beside those that say where things are.
-const VARIABLES: &str = "
-  VISUAL, EDITOR
-    What sessionctl edit opens the old prompt with
-  PAGER
-    What sessionctl history shows its text with on a terminal; less unless it is set, nothing when it is empty
-  NO_COLOR
-    Nothing is coloured where it is set
-  LC_ALL, LC_CTYPE, LANG
-    Signs beyond ASCII are used where the locale is UTF-8
-  A daemon that is started gets all variables of the command that starts it; see sessiond for those that it reads.";
-
-/// What `--help` says there.
-pub(super) fn long_help() -> String {
-    format!(
-        "{HELP}\n\nEnvironment:{}{VARIABLES}\n\nFiles:{}",
-        told::VARIABLES,
-        told::FILES
-    )
-}
+use super::{Arguments, told};
+use crate::cli::manual::Definition;
+use crate::paths::told::Told;
 
 /// `completions`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Packages and packaging/install.sh put this to where the shells look. zsh has to be told of a folder below \
-    your home: fpath=(~/.zfunc $fpath) in ~/.zshrc, before compinit.\n\nExamples:\n  \
-    source <(sessionctl completions bash)\n  \
-    sessionctl completions bash sessiond\n  \
-    sessionctl completions fish > ~/.config/fish/completions/sessionctl.fish\n  \
-    sessionctl completions zsh > ~/.zfunc/_sessionctl"
-)]
 pub(in crate::cli) struct Completions {
     /// The shell
     #[arg(value_name = "SHELL")]
@@ -88,14 +48,6 @@ const SESSIOND: &str = "sessiond";
 
 /// `man`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "On a terminal the page is shown by man, and elsewhere printed as roff, so that it can be kept or given \
-    on. Where the pages are installed, man sessionctl finds them by itself.\n\nExamples:\n  \
-    sessionctl man send\n  \
-    sessionctl man sessiond\n  \
-    sessionctl man > sessionctl.1\n  \
-    sessionctl man fork | man -l -"
-)]
 pub(in crate::cli) struct Man {
     /// A command, or sessiond for the daemon; the page of sessionctl as a whole unless given
     #[arg(value_name = "COMMAND", hide_possible_values = true)]
@@ -110,9 +62,26 @@ pub(in crate::cli) struct Generate {
     pub(in crate::cli) prefix: PathBuf,
 }
 
+/// The command line, and what is told of it.
+pub(in crate::cli) const DEFINITION: Definition = Definition {
+    command,
+    told: |name| match name {
+        SESSIONCTL => told::PROGRAM,
+        below => told_of(below).unwrap_or(Told::NOTHING),
+    },
+};
+
+fn told_of(command: &str) -> Option<Told> {
+    let mut commands = told::COMMANDS.iter();
+    commands.find(|(name, _)| *name == command).map(|(_, told)| *told)
+}
+
 /// The definition of the command line.
 pub(in crate::cli) fn command() -> clap::Command {
-    let command = Arguments::command();
+    let command = Arguments::command().mut_subcommands(|below| match told_of(below.get_name()) {
+        Some(told) => below.after_help(told.help()),
+        None => below,
+    });
     let pages = PossibleValuesParser::new(pages(&command));
     command.mut_subcommand("man", |man| man.mut_arg("page", |page| page.value_parser(pages)))
 }

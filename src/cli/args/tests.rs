@@ -1,6 +1,6 @@
 use clap::{Parser, ValueHint};
 
-use super::{Arguments, Command, command, setup};
+use super::{Arguments, Command, command, told};
 use crate::cli::exit::Exit;
 
 #[test]
@@ -49,11 +49,20 @@ fn a_path_is_completed_as_the_file_or_the_folder_that_it_is() {
 }
 
 #[test]
+fn what_is_told_of_a_command_is_in_its_help() {
+    let command = command();
+    for (name, told) in told::COMMANDS {
+        let below = command.find_subcommand(name).expect(name);
+        assert_eq!(below.get_after_help().unwrap().to_string(), told.help(), "{name}");
+    }
+}
+
+#[test]
 fn the_help_tells_each_exit_code() {
-    let (_, codes) = setup::HELP.split_once("Exit codes: ").unwrap();
-    let told: Vec<u8> = codes
-        .split(", ")
-        .map(|code| code.split_once(' ').unwrap().0.parse().unwrap())
+    let told: Vec<u8> = told::PROGRAM
+        .codes
+        .iter()
+        .map(|(code, _)| code.parse().unwrap())
         .collect();
     let real = [
         Exit::Done,

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use super::Context;
 use crate::cli::args::{self, Completions, Generate, Program};
 use crate::cli::exit::Exit;
-use crate::cli::manual;
+use crate::cli::manual::{self, Definition};
 use crate::cli::problem::{Outcome, Problem};
 
 /// Where manual pages of programs are, below a prefix.
@@ -36,10 +36,10 @@ pub(super) fn completions(context: &mut Context<'_>, options: &Completions) -> O
 }
 
 /// The command line of a program.
-fn definition(program: Program, daemon: fn() -> clap::Command) -> clap::Command {
+fn definition(program: Program, daemon: Definition) -> clap::Command {
     match program {
         Program::Sessionctl => args::command(),
-        Program::Sessiond => daemon(),
+        Program::Sessiond => (daemon.command)(),
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome
     Ok(Exit::Done)
 }
 
-fn write(prefix: &Path, daemon: fn() -> clap::Command) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+fn write(prefix: &Path, daemon: Definition) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let mut files = Vec::new();
     for program in [Program::Sessionctl, Program::Sessiond] {
         for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
@@ -65,7 +65,7 @@ fn write(prefix: &Path, daemon: fn() -> clap::Command) -> Result<Vec<PathBuf>, (
             }
         }
     }
-    for page in manual::pages(args::command(), daemon()) {
+    for page in manual::pages([args::DEFINITION, daemon]) {
         files.push((prefix.join(MANUAL).join(page.file_name()), page.text));
     }
     for (path, text) in &files {

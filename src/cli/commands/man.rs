@@ -15,7 +15,7 @@ use crate::cli::problem::{Outcome, Problem};
 /// Shows a page.
 pub(super) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<Exit> {
     let name = name(options.page.as_deref());
-    let page = manual::page(&name, args::command(), (context.daemon)());
+    let page = manual::page(&name, [args::DEFINITION, context.daemon]);
     let Some(page) = page else {
         return Err(Problem::new(Exit::Usage, format!("there is no page of {name}")));
     };

@@ -30,6 +30,7 @@ use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::demo;
 use super::exit::Exit;
+use super::manual::Definition;
 use super::output::Output;
 use super::problem::{Outcome, Problem};
 use astray::Named;
@@ -42,8 +43,8 @@ pub(super) struct Context<'a> {
     pub(super) reach: Reach,
     /// Where to write.
     pub(super) output: &'a mut Output,
-    /// The definition of the daemon's command line.
-    pub(super) daemon: fn() -> clap::Command,
+    /// The daemon's command line.
+    pub(super) daemon: Definition,
 }
 
 impl Context<'_> {
