@@ -408,8 +408,9 @@ async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
     let turn = continued(&mut events).await;
     let again: TurnResult =
         serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
-    assert_eq!(again.turn_id, turn.turn_id);
-    assert_eq!(prompts(&app, &home, id).await, ["before", "never read"]);
+    let sent = prompts(&app, &home, id).await;
+    assert_eq!(again.turn_id, turn.turn_id, "{again:?}, {turn:?}: {sent:?}");
+    assert_eq!(sent, ["before", "never read"]);
 }
 
 /// The prompt that waits is not in the transcript; a later one is, and is not taken for it.
@@ -570,7 +571,25 @@ async fn ended(events: &mut Events) -> TurnResult {
     turn
 }
 
+/// Stops a process, so that it reads nothing from here on. One of its threads is told by the signal, and tells the others when it
+/// runs next: until then they work on.
 pub(crate) fn stop_process(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    let number = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(number, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{pid}/task");
+    let is_stopped = || {
+        let Ok(tasks) = std::fs::read_dir(&tasks) else {
+            return true;
+        };
+        tasks.flatten().all(|task| {
+            // Behind its name, which may hold anything: see proc_pid_stat(5).
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    };
+    let began = std::time::Instant::now();
+    while !is_stopped() {
+        assert!(began.elapsed() < crate::support::DEADLINE, "it does not stop");
+    }
 }
