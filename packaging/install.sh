@@ -19,7 +19,7 @@ fail() {
     exit "${2:-1}"
 }
 
-prefix="${HOME:-}/.local"
+prefix="${HOME:+$HOME/.local}"
 from=
 service=
 while [ $# -gt 0 ]; do
@@ -32,11 +32,14 @@ while [ $# -gt 0 ]; do
     esac
     [ $# -gt 0 ] && shift
 done
+[ -n "$prefix" ] || fail "HOME is not set; say where to with --prefix DIR" 2
+[ -n "${HOME:-}" ] || [ -z "$service" ] || fail "HOME is not set, and a service is a user's" 2
 case "$prefix" in
     /*) ;;
     *) fail "--prefix takes an absolute path, not \"$prefix\"" 2 ;;
 esac
 
+prefix="${prefix%/}"
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
     command -v cargo >/dev/null || fail "cargo is not there; install Rust first (https://rustup.rs)"

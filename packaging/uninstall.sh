@@ -7,7 +7,7 @@ fail() {
     exit "${2:-1}"
 }
 
-prefix="${HOME:-}/.local"
+prefix="${HOME:+$HOME/.local}"
 while [ $# -gt 0 ]; do
     case "$1" in
         --prefix) prefix="${2:-}"; shift ;;
@@ -16,6 +16,12 @@ while [ $# -gt 0 ]; do
     esac
     [ $# -gt 0 ] && shift
 done
+case "$prefix" in
+    /*) ;;
+    "") fail "HOME is not set; say where from with --prefix DIR" 2 ;;
+    *) fail "--prefix takes an absolute path, not \"$prefix\"" 2 ;;
+esac
+prefix="${prefix%/}"
 installed="$prefix/share/session-bridge/installed"
 if [ ! -f "$installed" ]; then
     echo "nothing is installed in $prefix"
@@ -28,7 +34,9 @@ case "$(uname -s)" in
         # Of several that are installed, only this one.
         if command -v systemctl >/dev/null &&
             systemctl --user is-enabled --quiet sessiond.socket 2>/dev/null &&
-            [ "$(systemctl --user show --property FragmentPath --value sessiond.socket)" = "$prefix/share/systemd/user/sessiond.socket" ]; then
+            # That of another prefix is told as the link to it.
+            [ "$(readlink -f "$(systemctl --user show --property FragmentPath --value sessiond.socket)")" = \
+                "$(readlink -f "$prefix/share/systemd/user/sessiond.socket")" ]; then
             systemctl --user disable --now sessiond.socket sessiond.service ||
                 echo "uninstall.sh: the service could not be disabled; see systemctl --user status sessiond" >&2
             reload=yes
@@ -39,7 +47,7 @@ esac
 # Turns that run are cancelled, as with every stop. There may be no daemon, or one of another program.
 pid="$("$prefix/bin/sessionctl" --json --no-start status 2>/dev/null | sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"
 case "$(readlink "/proc/${pid:-none}/exe" || echo unknown)" in
-    "$prefix"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
+    "$prefix"/bin/* | "$(cd "$prefix" && pwd -P)"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
 esac
 
 # A file, and the folders above it that are empty then, up to the prefix.

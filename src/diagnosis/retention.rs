@@ -148,7 +148,13 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
         )
         .next("raise days below [keep], or leave it out"),
         (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; copies are kept for {}", count(ours, "day"))),
-        (true, None) => of(Severity::Ok, format!("{deletes}; copies stay until you delete the conversation")),
+        (true, None) => {
+            let stay = match rules.bytes {
+                Some(_) => "as long as there is room for them",
+                None => "until sessionctl rm --transcripts deletes them",
+            };
+            of(Severity::Ok, format!("{deletes}; copies stay {stay}"))
+        }
     };
     let found = found.fact("vendorDays", vendor.days);
     let found = match vendor.told_by {

@@ -329,6 +329,7 @@ fn the_scripts_refuse_what_they_do_not_know() {
             "there is no program /nowhere/sessiond",
         ),
         ("uninstall.sh", &["--what"], "what is --what?"),
+        ("uninstall.sh", &["--prefix", "relative"], "absolute path"),
         ("deb.sh", &[], "Usage: "),
     ] {
         let mut command = command(Path::new(SOURCE).join("packaging").join(name), home.path());
@@ -339,6 +340,15 @@ fn the_scripts_refuse_what_they_do_not_know() {
             "{name} {arguments:?}: {stderr}"
         );
         assert_eq!(entries(home.path()), BTreeSet::new());
+    }
+    for name in ["install.sh", "uninstall.sh"] {
+        let mut command = command(Path::new(SOURCE).join("packaging").join(name), home.path());
+        let output = command.env_remove("HOME").output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && stderr.contains("HOME is not set"),
+            "{name}: {stderr}"
+        );
     }
 }
 

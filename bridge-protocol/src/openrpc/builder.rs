@@ -16,7 +16,8 @@ use crate::raw::RawJson;
 /// What cannot be said of a method.
 const DESCRIPTION: &str = "Conversations with coding agents, under ids that never change. JSON-RPC 2.0 over a Unix stream \
     socket, one message a line. Parameters are objects, by name; an absent member and null mean the same, unknown ones \
-    are ignored. Members, methods, events and words may be added, so clients pass by what they do not know.";
+    are ignored. Members, methods, events and words may be added, so clients pass by what they do not know. Beside the errors that it \
+    names each method may answer with JSON-RPC's own, `invalidParams` and `internalError` among them.";
 
 /// The OpenRPC document of everything that the daemon can be asked and says.
 ///

@@ -25,7 +25,7 @@ const SHARED: [(&str, &str, &[ErrorKind]); 2] = [
     ),
     (
         "requestId",
-        "Names the call: the same id with the same content joins the running call or gets its result again, for 7 days. \
+        "Names the call: the same id with the same content joins the running call or gets its result again, for 7 days or 1,000 calls. It has 1 to 256 bytes. \
          Default: the call stands alone.",
         &[ErrorKind::Conflict, ErrorKind::StoreFailed],
     ),

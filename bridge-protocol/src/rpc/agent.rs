@@ -37,7 +37,7 @@ methods! {
         /// - `methodId`: One of the `authMethods` that `agent/list` tells of it.
         ///
         /// # Errors
-        /// `notFound`, `agentUnavailable`, `agentError`.
+        /// `notFound`, `agentUnavailable`, `agentError`, `authRequired`, `limited`, `unsupported`.
         #[method(name = "authenticate", param_kind = map)]
         async fn authenticate(
             &self,
@@ -52,7 +52,7 @@ methods! {
         /// - `reset`: Whether the chains of its conversations are cleared too. Default: false.
         ///
         /// # Errors
-        /// `notFound`, `busy`, `agentUnavailable`, `agentError`, `unsupported`.
+        /// `notFound`, `busy`, `agentUnavailable`, `agentError`, `authRequired`, `limited`, `unsupported`.
         #[method(name = "logout", param_kind = map)]
         async fn logout(
             &self,

@@ -45,8 +45,8 @@ methods! {
         /// - `cwd`: The folder in which it runs: absolute, and there.
         /// - `title`: What people call it. Default: nobody has named it yet.
         /// - `namespace`: The app that it belongs to, by the app's own word. Default: none.
-        /// - `open`: Whether the upstream session is opened at once, and not at the first prompt or resume. Default:
-        ///   false.
+        /// - `open`: Whether the upstream session is opened at once, and not at the first prompt or resume. Where that
+        ///   fails the conversation is there all the same, and can be prompted. Default: false.
         /// - `settings`: How its sessions are set up. Default: as the agent does by itself.
         ///
         /// # Errors
@@ -299,7 +299,7 @@ methods! {
         /// `cursor`, or the `last` so many. With `last` and `limit` the page is the beginning of those: `nextCursor`
         /// leads on to the end.
         ///
-        /// - `cursor`: The `nextCursor` or `previousCursor` of a page. Default: the beginning.
+        /// - `cursor`: The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning.
         /// - `limit`: How many messages at most, up to 1,000. Default: 100.
         /// - `last`: Only the last so many, up to 1,000; with `limit` any number. Default: all.
         ///
@@ -318,10 +318,11 @@ methods! {
         ///
         /// - `interruptId`: The question: the `id` of an `interrupt`.
         /// - `outcome`: ACP's outcome.
-        /// - `by`: Who answers, as others are told: a name of 64 characters at most. Default: `client`.
+        /// - `by`: Who answers, as others are told: a name of 64 characters at most, without control characters, and none of `agent`, `cancel`, `edit`, `fork`, `policy`, `reset`, `undo`. Default: `client`.
         ///
         /// # Errors
-        /// `busy`, `interruptResolved`.
+        /// `busy`, `invalidCwd`, `agentUnavailable`, `agentError`, `authRequired`, `limited`, `notResumable`,
+        /// `interruptResolved`.
         #[method(name = "respond", param_kind = map)]
         async fn respond(
             &self,
