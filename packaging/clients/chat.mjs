@@ -7,6 +7,10 @@ import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 
 const [path, cwd, prompt] = process.argv.slice(2);
+if (prompt === undefined) {
+  console.error("usage: chat.mjs SOCKET FOLDER PROMPT");
+  process.exit(1);
+}
 let socket, cursor, conversationId, calls = 0;
 const waiting = new Map(), answers = new Map();
 
@@ -22,6 +26,7 @@ function hear(line) {
   let message;
   try { message = JSON.parse(line); } catch { return socket.destroy(); } // It was cut off.
   if (message.params) return tell(message.params.result);
+  if (!waiting.has(message.id)) return console.error(message.error?.message ?? line); // It answers no call of ours.
   const { done, failed } = waiting.get(message.id);
   waiting.delete(message.id);
   message.error ? failed(message.error) : done(message.result);
@@ -82,4 +87,8 @@ conversationId = (await steady("conversation/new", { cwd, requestId: randomUUID(
 await steady("conversation/subscribe", { conversationId });
 const turn = await steady("conversation/prompt", { conversationId, prompt, requestId: randomUUID() });
 console.log(`\n${turn.stopReason}`);
+if (turn.failure) {
+  console.error(`${turn.failure.kind}: ${turn.failure.message}`);
+  process.exitCode = 1;
+}
 socket.end();

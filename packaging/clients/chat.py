@@ -6,6 +6,8 @@ where it was when the connection is lost.
 
 import itertools, json, socket, sys, time, uuid
 
+if len(sys.argv) != 4:
+    sys.exit("usage: chat.py SOCKET FOLDER PROMPT")
 path, folder, prompt = sys.argv[1:]
 ids, cursor, conversation, answers = itertools.count(1), None, None, {}
 
@@ -97,3 +99,5 @@ conversation = steady("conversation/new", cwd=folder, requestId=str(uuid.uuid4()
 steady("conversation/subscribe", conversationId=conversation)
 turn = steady("conversation/prompt", conversationId=conversation, prompt=prompt, requestId=str(uuid.uuid4()))
 print(f"\n{turn['stopReason']}")
+if "failure" in turn:
+    sys.exit(f"{turn['failure']['kind']}: {turn['failure']['message']}")

@@ -13,7 +13,7 @@ use bridge_protocol::client::{Client, ClientError, ConnectError, connect};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::ConversationRpcClient as _;
-use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
+use bridge_protocol::turn::{Interrupt, InterruptKind, TurnResult};
 use serde_json::{Value, json};
 
 #[tokio::main(flavor = "current_thread")]
@@ -23,21 +23,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: chat SOCKET FOLDER PROMPT".into());
     };
     let mut out = std::io::stdout();
-    let ended = chat(Path::new(socket), folder, prompt, &mut out).await?;
-    Ok(writeln!(
-        out,
-        "\n{}",
-        serde_json::to_value(ended)?.as_str().unwrap_or_default()
-    )?)
+    let turn = chat(Path::new(socket), folder, prompt, &mut out).await?;
+    let how = serde_json::to_value(turn.stop_reason)?;
+    writeln!(out, "\n{}", how.as_str().unwrap_or_default())?;
+    match turn.failure {
+        Some(failure) => Err(failure.message.into()),
+        None => Ok(()),
+    }
 }
 
-/// Has the turn, and says how it ended.
+/// Has the turn, and gives how it ended.
 async fn chat(
     socket: &Path,
     folder: &str,
     prompt: &str,
     out: &mut impl Write,
-) -> Result<StopReason, Box<dyn Error>> {
+) -> Result<TurnResult, Box<dyn Error>> {
     let mut client = connect(socket).await?;
     let page = client
         .list(None, None, None, None, None, None, None, Some(5))
@@ -103,7 +104,7 @@ async fn chat(
         };
         drop(turn);
         match ended {
-            Some(Ok(turn)) => return Ok(turn.stop_reason),
+            Some(Ok(turn)) => return Ok(turn),
             // What the daemon answered stands; what was lost on the way is asked for again.
             Some(Err(error @ ClientError::Call(_))) => return Err(error.into()),
             Some(Err(_)) | None => client = connected(socket).await?,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use super::{SOURCE, command, has, said};
 
@@ -67,16 +67,21 @@ impl Daemon {
         path
     }
 
-    /// A client, begun by the program and the arguments before its own; what it printed.
-    fn chat(&self, client: &[&str], socket: &Path) -> String {
+    /// A client, begun by the program and the arguments before its own.
+    fn client(&self, client: &[&str], socket: &Path, prompt: &str) -> Output {
         let mut command = Command::new(client[0]);
         command.args(&client[1..]).current_dir(SOURCE);
         command
             .arg(socket)
             .arg(self.folder.path())
-            .arg(PROMPT)
+            .arg(prompt)
             .stdin(Stdio::null());
-        said(client[client.len() - 1], &command.output().unwrap())
+        command.output().unwrap()
+    }
+
+    /// The same, which has to do well; what it printed.
+    fn chat(&self, client: &[&str], socket: &Path) -> String {
+        said(client[client.len() - 1], &self.client(client, socket, PROMPT))
     }
 }
 
@@ -120,6 +125,17 @@ fn check(told: &str) {
 fn check_client(client: &[&str]) {
     let daemon = Daemon::start();
     check(&daemon.chat(client, &daemon.socket()));
+    // A turn that failed is told as one, and why.
+    let failed = daemon.client(client, &daemon.socket(), "[[fail overloaded]]");
+    let (told, why) = (
+        String::from_utf8_lossy(&failed.stdout),
+        String::from_utf8_lossy(&failed.stderr),
+    );
+    assert!(
+        told.ends_with("\nfailed\n") && why.contains("verloaded"),
+        "{failed:?}"
+    );
+    assert!(!failed.status.success(), "{failed:?}");
     for loss in LOSSES {
         let daemon = Daemon::start();
         check(&daemon.chat(client, &daemon.behind(loss)));

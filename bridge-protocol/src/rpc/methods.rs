@@ -14,7 +14,8 @@ use super::{
 use crate::openrpc::Methods;
 
 /// Declares the methods of a namespace once: jsonrpsee's traits of both sides, and what the OpenRPC document says of
-/// them. The trait goes on token by token, for jsonrpsee looks at how its types are written.
+/// them. The trait goes on token by token, for jsonrpsee looks at how its types are written. Its attribute stands with each
+/// trait and not here: what it makes of the trait has the hygiene of the place where it is written.
 macro_rules! methods {
     ($describe:ident: $($declared:tt)*) => {
         #[cfg(any(feature = "client", feature = "server"))]
