@@ -1,94 +1,85 @@
 // A turn with an agent: node chat.mjs SOCKET FOLDER PROMPT
-// Lists the newest conversations, makes one in FOLDER, streams the answer, allows once what the agent asks for, and goes on
-// where it was when the connection is lost.
+// Lists the newest conversations, makes one in FOLDER, streams the answer, and allows once what is asked.
+// A lost connection begins it all again: under its requestId a call happens once, events go on at the cursor.
 import net from "node:net";
 import { randomUUID } from "node:crypto";
-import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 
 const [path, cwd, prompt] = process.argv.slice(2);
-if (prompt === undefined) {
-  console.error("usage: chat.mjs SOCKET FOLDER PROMPT");
+if (process.argv.length !== 5) quit("usage: chat.mjs SOCKET FOLDER PROMPT");
+const [newId, promptId] = [randomUUID(), randomUUID()];
+// Another client's answer was first; the daemon is about to hang up.
+const passing = ["interruptResolved", "shuttingDown"];
+let [calls, tries] = [0, 0];
+let socket, lines, listed, conversationId, cursor;
+
+class Lost extends Error {}
+
+function quit(reason) {
+  console.error(reason);
   process.exit(1);
 }
-let socket, cursor, conversationId, calls = 0;
-const waiting = new Map(), answers = new Map();
 
-function call(method, params) {
-  return new Promise((done, failed) => {
-    if (socket.destroyed) return failed({ lost: true });
-    waiting.set(++calls, { done, failed });
-    socket.write(JSON.stringify({ jsonrpc: "2.0", id: calls, method, params }) + "\n");
-  });
+// Not readline: from Node 24 on that also breaks lines at U+2028, which may stand within JSON.
+async function* linesOf(socket) {
+  let rest = "";
+  for await (const chunk of socket.setEncoding("utf8")) {
+    const whole = (rest + chunk).split("\n");
+    rest = whole.pop();
+    yield* whole;
+  }
+  throw new Lost("it hung up");
 }
 
-function hear(line) {
-  let message;
-  try { message = JSON.parse(line); } catch { return socket.destroy(); } // It was cut off.
-  if (message.params) return tell(message.params.result);
-  if (!waiting.has(message.id)) return console.error(message.error?.message ?? line); // It answers no call of ours.
-  const { done, failed } = waiting.get(message.id);
-  waiting.delete(message.id);
-  message.error ? failed(message.error) : done(message.result);
+function send(method, params) {
+  socket.write(JSON.stringify({ jsonrpc: "2.0", id: ++calls, method, params }) + "\n");
+  return calls;
 }
 
-function tell({ cursor: now, event }) {
+async function call(method, params) {
+  const sent = send(method, params);
+  for (;;) {
+    const { id, params: told, result, error } = JSON.parse((await lines.next()).value);
+    if (told) tell(told.result);
+    else if (result && id === sent) return result;
+    else if (error && !passing.includes(error.data.kind)) quit(`${error.code}: ${error.message}`);
+  }
+}
+
+function tell({ cursor: now, event: { type, update, interrupt } }) {
   cursor = now;
-  if (event.update?.sessionUpdate === "agent_message_chunk") process.stdout.write(event.update.content.text ?? "");
-  else if (event.type === "interruptRaised") answer(event.interrupt);
-  else if (event.type === "snapshot") event.conversation.interrupts?.forEach(answer); // Also where some events are missed.
-  else if (event.type === "interruptResolved") answers.delete(event.interruptId);
-  else if (event.type === "lagged") socket.destroy(); // Events came too fast.
+  if (update?.sessionUpdate === "agent_message_chunk") process.stdout.write(update.content.text ?? "");
+  else if (type === "interruptRaised") answer(interrupt);
+  else if (type === "lagged") throw new Lost("events came too fast");
 }
 
-function answer({ id: interruptId, kind, request }) {
-  if (kind !== "permission" || answers.has(interruptId)) return;
-  const once = request.options.find((option) => option.kind === "allow_once");
+function answer({ id: interruptId, kind, options }) {
+  if (kind !== "permission") return;
+  const once = options.find((option) => option.kind === "allow_once");
   const outcome = once ? { outcome: "selected", optionId: once.optionId } : { outcome: "cancelled" };
-  answers.set(interruptId, { conversationId, interruptId, outcome });
-  respond(answers.get(interruptId));
+  send("conversation/respond", { conversationId, interruptId, outcome });
 }
 
-function respond(answer) {
-  call("conversation/respond", answer).catch((error) => { if (!error.lost) console.error(error.message); });
-}
-
-async function connect() {
-  for (let tries = 0; ; tries++) {
+for (;;) {
+  try {
     socket = net.connect(path);
-    if (await new Promise((done) => socket.once("connect", () => done(true)).once("error", () => done(false)))) break;
-    if (tries === 30) throw new Error(`no daemon answers at ${path}`);
-    await pause(1000); // The daemon may just be starting again.
-  }
-  socket.on("error", () => {}); // It closes then.
-  socket.on("close", () => { for (const { failed } of waiting.values()) failed({ lost: true }); waiting.clear(); });
-  createInterface({ input: socket }).on("line", hear).on("error", () => {});
-}
-
-// A call that is made again when the connection was lost; under its requestId it happens once.
-async function steady(method, params) {
-  for (let first = true; ; first = false) {
-    try {
-      if (!first && conversationId) {
-        await call("conversation/subscribe", { conversationId, after: cursor });
-        answers.forEach(respond); // What may have been lost on the way.
-      }
-      return await call(method, params);
-    } catch (error) {
-      if (!error.lost) throw new Error(`${error.code}: ${error.message}`);
-      await connect();
+    lines = linesOf(socket);
+    if (!listed) {
+      listed = (await call("conversation/list", { limit: 5 })).conversations;
+      for (const { id, title } of listed) console.log(id, title);
     }
+    conversationId = (await call("conversation/new", { cwd, requestId: newId })).conversation.id;
+    await call("conversation/subscribe", { conversationId, after: cursor });
+    const { conversation } = await call("conversation/get", { conversationId });
+    conversation.interrupts.forEach(answer); // An answer may have been lost too.
+    tries = 0;
+    const turn = await call("conversation/prompt", { conversationId, prompt, requestId: promptId });
+    console.log(`\n${turn.stopReason}`);
+    turn.failure ? quit(turn.failure.message) : process.exit();
+  } catch (error) {
+    if (!(error instanceof Lost || error.syscall)) throw error;
+    socket.destroy();
+    if (tries === 30) quit(`no daemon answers at ${path}: ${error.message}`);
+    await pause(Math.min(tries++, 1) * 1000); // The daemon may just be starting again.
   }
 }
-
-await connect();
-for (const { id, title } of (await steady("conversation/list", { limit: 5 })).conversations) console.log(id, title);
-conversationId = (await steady("conversation/new", { cwd, requestId: randomUUID() })).conversation.id;
-await steady("conversation/subscribe", { conversationId });
-const turn = await steady("conversation/prompt", { conversationId, prompt, requestId: randomUUID() });
-console.log(`\n${turn.stopReason}`);
-if (turn.failure) {
-  console.error(`${turn.failure.kind}: ${turn.failure.message}`);
-  process.exitCode = 1;
-}
-socket.end();

@@ -1,7 +1,7 @@
 """A turn with an agent: python3 chat.py SOCKET FOLDER PROMPT
 
-Lists the newest conversations, makes one in FOLDER, streams the answer, allows once what the agent asks for, and goes on
-where it was when the connection is lost.
+Lists the newest conversations, makes one in FOLDER, streams the answer, and allows once what is asked.
+A lost connection begins it all again: under its requestId a call happens once, events go on at the cursor.
 """
 
 import itertools, json, socket, sys, time, uuid
@@ -9,21 +9,11 @@ import itertools, json, socket, sys, time, uuid
 if len(sys.argv) != 4:
     sys.exit("usage: chat.py SOCKET FOLDER PROMPT")
 path, folder, prompt = sys.argv[1:]
-ids, cursor, conversation, answers = itertools.count(1), None, None, {}
-
-
-def connect():
-    global bridge, lines
-    for _ in range(30):  # The daemon may just be starting again.
-        try:
-            bridge = socket.socket(socket.AF_UNIX)
-            bridge.connect(path)
-            lines = bridge.makefile(encoding="utf-8")
-            return
-        except OSError as error:
-            reason = error
-            time.sleep(1)
-    sys.exit(f"no daemon answers at {path}: {reason}")
+new_id, prompt_id, ids = str(uuid.uuid4()), str(uuid.uuid4()), itertools.count(1)
+# Another client's answer was first; the daemon is about to hang up.
+passing = "interruptResolved", "shuttingDown"
+listed, cursor, tries = None, None, 0
+sys.stdout.reconfigure(errors="replace")  # Not every terminal can show every character.
 
 
 def send(method, **params):
@@ -34,37 +24,14 @@ def send(method, **params):
 
 def call(method, **params):
     sent = send(method, **params)
-    for line in lines:
-        if not line.endswith("\n"):
-            break  # It was cut off.
-        message = json.loads(line)
+    for message in map(json.loads, lines):
         if "params" in message:
             tell(message["params"]["result"])
-        elif message["id"] == sent:
-            if "error" in message:
-                sys.exit(f"{message['error']['code']}: {message['error']['message']}")
+        elif "error" in message and message["error"]["data"]["kind"] not in passing:
+            sys.exit(f"{message['error']['code']}: {message['error']['message']}")
+        elif "result" in message and message["id"] == sent:
             return message["result"]
-    raise ConnectionError("the connection was lost")
-
-
-def subscribe():
-    call("conversation/subscribe", conversationId=conversation, **({"after": cursor} if cursor else {}))
-    for answer in answers.values():  # What may have been lost on the way.
-        send("conversation/respond", **answer)
-
-
-def steady(method, **params):
-    """A call that is made again when the connection was lost; under its requestId it happens once."""
-    while True:
-        try:
-            return call(method, **params)
-        except ConnectionError:
-            connect()
-        if conversation:
-            try:
-                subscribe()
-            except ConnectionError:
-                pass  # The call notices it too.
+    raise ConnectionError("it hung up")
 
 
 def tell(envelope):
@@ -74,30 +41,36 @@ def tell(envelope):
         print(event["update"]["content"].get("text", ""), end="", flush=True)
     elif event["type"] == "interruptRaised":
         answer(event["interrupt"])
-    elif event["type"] == "snapshot":  # Also where some events are missed.
-        for interrupt in event["conversation"].get("interrupts", []):
-            answer(interrupt)
-    elif event["type"] == "interruptResolved":
-        answers.pop(event["interruptId"], None)
     elif event["type"] == "lagged":
         raise ConnectionError("events came too fast")
 
 
-def answer(interrupt):
-    if interrupt["kind"] != "permission" or interrupt["id"] in answers:
-        return
-    once = [option["optionId"] for option in interrupt["request"]["options"] if option["kind"] == "allow_once"]
-    outcome = {"outcome": "selected", "optionId": once[0]} if once else {"outcome": "cancelled"}
-    answers[interrupt["id"]] = {"conversationId": conversation, "interruptId": interrupt["id"], "outcome": outcome}
-    send("conversation/respond", **answers[interrupt["id"]])
+def answer(question):
+    if question["kind"] == "permission":
+        once = [option["optionId"] for option in question["options"] if option["kind"] == "allow_once"]
+        outcome = {"outcome": "selected", "optionId": once[0]} if once else {"outcome": "cancelled"}
+        send("conversation/respond", conversationId=conversation, interruptId=question["id"], outcome=outcome)
 
 
-connect()
-for known in steady("conversation/list", limit=5)["conversations"]:
-    print(known["id"], known["title"])
-conversation = steady("conversation/new", cwd=folder, requestId=str(uuid.uuid4()))["conversation"]["id"]
-steady("conversation/subscribe", conversationId=conversation)
-turn = steady("conversation/prompt", conversationId=conversation, prompt=prompt, requestId=str(uuid.uuid4()))
-print(f"\n{turn['stopReason']}")
-if "failure" in turn:
-    sys.exit(f"{turn['failure']['kind']}: {turn['failure']['message']}")
+while True:
+    try:
+        bridge = socket.socket(socket.AF_UNIX)
+        bridge.connect(path)
+        lines = bridge.makefile("rb")
+        if listed is None:
+            listed = call("conversation/list", limit=5)["conversations"]
+            for known in listed:
+                print(known["id"], known["title"])
+        conversation = call("conversation/new", cwd=folder, requestId=new_id)["conversation"]["id"]
+        call("conversation/subscribe", conversationId=conversation, after=cursor)
+        for question in call("conversation/get", conversationId=conversation)["conversation"]["interrupts"]:
+            answer(question)  # An answer may have been lost too.
+        tries = 0
+        turn = call("conversation/prompt", conversationId=conversation, prompt=prompt, requestId=prompt_id)
+        print(f"\n{turn['stopReason']}")
+        sys.exit(turn.get("failure", {}).get("message"))
+    except (OSError, ValueError) as lost:  # There is no connection any more, or half a line came.
+        if tries == 30:
+            sys.exit(f"no daemon answers at {path}: {lost}")
+        time.sleep(min(tries, 1))  # The daemon may just be starting again.
+        tries += 1

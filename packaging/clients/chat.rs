@@ -1,19 +1,19 @@
-//! A turn with an agent: `cargo run --example chat -- SOCKET FOLDER PROMPT`. Lists the newest conversations, makes one in
-//! the folder, streams the answer, allows once what the agent asks for, and goes on where it was when the connection is
-//! lost. In a project of your own it needs `bridge-protocol` with the feature `client`, `serde_json` and `tokio`.
+//! A turn with an agent: `cargo run --example chat -- SOCKET FOLDER PROMPT`
+//! Lists the newest conversations, makes one in FOLDER, streams the answer, and allows once what is asked.
+//! A lost connection begins it all again: by its request id a call happens once, events go on at the cursor.
+//! Elsewhere it needs `bridge-protocol` with the feature `client`, `serde_json`, `tokio` and `uuid`.
+#![expect(clippy::print_stdout, reason = "it is there to be read")]
 
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::Write;
-use std::path::Path;
+use std::io::{Write as _, stdout};
 use std::time::Duration;
 
-use bridge_protocol::InterruptId;
-use bridge_protocol::client::{Client, ClientError, ConnectError, connect};
+use bridge_protocol::client::{Client, ClientError, connect};
 use bridge_protocol::event::Event;
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::raw::PromptContent;
 use bridge_protocol::rpc::ConversationRpcClient as _;
-use bridge_protocol::turn::{Interrupt, InterruptKind, TurnResult};
+use bridge_protocol::turn::{Interrupt, TurnResult};
+use bridge_protocol::{ConversationId, ErrorKind};
 use serde_json::{Value, json};
 
 #[tokio::main(flavor = "current_thread")]
@@ -22,118 +22,78 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [socket, folder, prompt] = arguments.as_slice() else {
         return Err("usage: chat SOCKET FOLDER PROMPT".into());
     };
-    let mut out = std::io::stdout();
-    let turn = chat(Path::new(socket), folder, prompt, &mut out).await?;
-    let how = serde_json::to_value(turn.stop_reason)?;
-    writeln!(out, "\n{}", how.as_str().unwrap_or_default())?;
-    match turn.failure {
-        Some(failure) => Err(failure.message.into()),
-        None => Ok(()),
-    }
-}
-
-/// Has the turn, and gives how it ended.
-async fn chat(
-    socket: &Path,
-    folder: &str,
-    prompt: &str,
-    out: &mut impl Write,
-) -> Result<TurnResult, Box<dyn Error>> {
-    let mut client = connect(socket).await?;
-    let page = client
-        .list(None, None, None, None, None, None, None, Some(5))
-        .await?;
-    for conversation in page.conversations {
-        writeln!(out, "{} {}", conversation.id, conversation.title)?;
-    }
-    let made = client
-        .create(None, folder.to_owned(), None, None, None, None, None)
-        .await?;
-    let (id, mut cursor) = (made.conversation.id, None);
-    // The same call again, and not a second turn.
-    let request = format!("chat-{id}");
-    let mut answers = BTreeMap::new();
-    loop {
-        let mut events = client.events(Some(id.into()), cursor.clone()).await?;
-        for (interrupt, outcome) in &answers {
-            // Once more, since it may have been lost on the way: who was first counts.
-            let _answered = client
-                .respond(
-                    id.into(),
-                    InterruptId::clone(interrupt),
-                    RawJson::clone(outcome),
-                    None,
-                    None,
-                )
-                .await;
-        }
-        let words = PromptContent::text(prompt);
-        let mut turn = Box::pin(client.prompt(id.into(), words, None, None, None, Some(request.clone())));
-        let ended = loop {
-            let envelope = tokio::select! {
-                biased;
-                event = events.next() => match event {
-                    Some(Ok(envelope)) => envelope,
-                    // The connection is lost, or the events came too fast.
-                    _ => break None,
-                },
-                ended = &mut turn => break Some(ended),
-            };
-            cursor = Some(envelope.cursor);
-            let mut asked = Vec::new();
-            match envelope.event {
-                Event::Update { update, .. } => {
-                    let update: Value = serde_json::from_str(update.get())?;
-                    if update["sessionUpdate"] == "agent_message_chunk" {
-                        write!(out, "{}", update["content"]["text"].as_str().unwrap_or_default())?;
-                        out.flush()?;
-                    }
+    let request_id = Some(uuid::Uuid::new_v4().to_string());
+    let (mut listed, mut cursor, mut tries) = (false, None, 0);
+    let turn = loop {
+        let attempt = async {
+            let client = connect(socket.as_ref()).await?;
+            if !listed {
+                let newest = client.list(None, None, None, None, None, None, None, Some(5));
+                for known in newest.await?.conversations {
+                    println!("{} {}", known.id, known.title);
                 }
-                Event::InterruptRaised { interrupt } => asked.push(interrupt),
-                // Also where some events are missed.
-                Event::Snapshot { conversation, .. } => asked.extend(conversation.interrupts),
-                Event::InterruptResolved { interrupt_id, .. } => drop(answers.remove(&interrupt_id)),
-                _ => {}
+                listed = true;
             }
-            for interrupt in asked {
-                if let Some(outcome) = allowed_once(&interrupt)? {
-                    answers.insert(interrupt.id.clone(), outcome.clone());
-                    let _answered = client.respond(id.into(), interrupt.id, outcome, None, None).await;
+            let made = client.create(None, folder.clone(), None, None, None, None, request_id.clone());
+            let id = made.await?.conversation.id;
+            let mut events = client.events(Some(id.into()), cursor.clone()).await?;
+            for question in client.get(id.into()).await?.conversation.interrupts {
+                answer(&client, id, question).await?; // An answer may have been lost too.
+            }
+            tries = 0;
+            let words = PromptContent::text(prompt);
+            let mut turn = Box::pin(client.prompt(id.into(), words, None, None, None, request_id.clone()));
+            loop {
+                let envelope = tokio::select! {
+                    biased; // What the agent says comes before the turn's end.
+                    event = events.next() => event.ok_or("it hung up, or events came too fast")??,
+                    turn = &mut turn => return Ok(turn?),
+                };
+                cursor = Some(envelope.cursor);
+                match envelope.event {
+                    Event::Update { update, .. } => {
+                        let update: Value = update.read()?;
+                        if update["sessionUpdate"] == "agent_message_chunk" {
+                            print!("{}", update["content"]["text"].as_str().unwrap_or_default());
+                            stdout().flush()?;
+                        }
+                    }
+                    Event::InterruptRaised { interrupt } => answer(&client, id, interrupt).await?,
+                    Event::Lagged { .. } => return Err("events came too fast".into()),
+                    _ => {}
                 }
             }
         };
-        drop(turn);
-        match ended {
-            Some(Ok(turn)) => return Ok(turn),
-            // What the daemon answered stands; what was lost on the way is asked for again.
-            Some(Err(error @ ClientError::Call(_))) => return Err(error.into()),
-            Some(Err(_)) | None => client = connected(socket).await?,
+        let attempt: Result<TurnResult, Box<dyn Error>> = attempt.await;
+        match attempt {
+            Ok(turn) => break turn,
+            Err(error) if tries == 30 || is_refusal(&*error) => return Err(error),
+            // The daemon may just be starting again.
+            Err(_) => tokio::time::sleep(Duration::from_secs(tries.min(1))).await,
         }
-    }
+        tries += 1;
+    };
+    println!("\n{}", json!(turn.stop_reason).as_str().unwrap_or_default());
+    turn.failure.map_or(Ok(()), |failure| Err(failure.message.into()))
 }
 
-/// A connection to a daemon that may just be starting again.
-async fn connected(socket: &Path) -> Result<Client, ConnectError> {
-    for _ in 0..30 {
-        if let Ok(client) = connect(socket).await {
-            return Ok(client);
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    connect(socket).await
-}
-
-/// What allows it once, or calls it off where there is no such thing; none for what is no permission.
-fn allowed_once(interrupt: &Interrupt) -> Result<Option<RawJson>, serde_json::Error> {
-    if interrupt.kind != InterruptKind::Permission {
-        return Ok(None);
-    }
-    let asked: Value = serde_json::from_str(interrupt.request.get())?;
-    let mut options = asked["options"].as_array().into_iter().flatten();
-    let once = options.find(|option| option["kind"] == "allow_once");
-    let outcome = match once {
+async fn answer(client: &Client, id: ConversationId, question: Interrupt) -> Result<(), Box<dyn Error>> {
+    let Some(options) = question.options else {
+        return Ok(()); // It does not ask for a permission.
+    };
+    let options: Vec<Value> = options.read()?;
+    let outcome = match options.iter().find(|option| option["kind"] == "allow_once") {
         Some(once) => json!({"outcome": "selected", "optionId": once["optionId"]}),
         None => json!({"outcome": "cancelled"}),
     };
-    Ok(Some(outcome.into()))
+    client
+        .respond(id.into(), question.id, outcome.into(), None, None)
+        .await?;
+    Ok(())
+}
+
+fn is_refusal(error: &(dyn Error + 'static)) -> bool {
+    // Another client's answer was first; the daemon is about to hang up.
+    let passing = [ErrorKind::InterruptResolved, ErrorKind::ShuttingDown].map(ErrorKind::code);
+    matches!(error.downcast_ref(), Some(ClientError::Call(answer)) if !passing.contains(&answer.code()))
 }

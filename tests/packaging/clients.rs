@@ -1,28 +1,50 @@
-//! The clients of `packaging/clients`, each against a real daemon: with a question, and with a connection that is lost.
+//! The clients of `packaging/clients`, each against a real daemon: with a question, with a connection that is lost, and
+//! with a daemon that is killed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use bridge_protocol::{BridgeError, ErrorKind};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
 use super::{SOURCE, command, has, said};
 
-/// What is asked: words, a question, and words behind it.
-const PROMPT: &str = "[[say one ]][[ask may I?]][[say two]]";
+/// What is asked: words, a question, and words behind it. What stands behind the first is for JSON no end of a line.
+const PROMPT: &str = "[[say one\u{2028}]][[ask may I?]][[say two]]";
 
 /// At which line of the daemon the first connection is lost.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Loss {
+    /// Before the answer that tells of the conversation that was made.
+    Made,
+    /// There too, with a daemon that says that it is stopping.
+    Stopping,
     /// Before the agent's first words.
     Words,
-    /// In the middle of the line that has them.
+    /// In the middle of the line that has them, and of a character.
     WithinWords,
+    /// There it is said to be too slow, and not told any words any more.
+    Lagged,
     /// Behind the question, so that the answer is lost.
     Question,
+    /// Before the result of the turn.
+    Result,
 }
 
-const LOSSES: [Loss; 3] = [Loss::Words, Loss::WithinWords, Loss::Question];
+const LOSSES: [Loss; 7] = [
+    Loss::Made,
+    Loss::Stopping,
+    Loss::Words,
+    Loss::WithinWords,
+    Loss::Lagged,
+    Loss::Question,
+    Loss::Result,
+];
 
 /// A daemon in a folder of its own, that has one conversation.
 struct Daemon {
@@ -67,21 +89,32 @@ impl Daemon {
         path
     }
 
-    /// A client, begun by the program and the arguments before its own.
-    fn client(&self, client: &[&str], socket: &Path, prompt: &str) -> Output {
+    /// A client, begun by the program and the arguments before its own, which are the socket and what follows.
+    fn client(client: &[&str], socket: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(client[0]);
-        command.args(&client[1..]).current_dir(SOURCE);
+        command.args(&client[1..]).arg(socket).args(arguments);
+        command.current_dir(SOURCE).stdin(Stdio::null());
         command
-            .arg(socket)
-            .arg(self.folder.path())
-            .arg(prompt)
-            .stdin(Stdio::null());
-        command.output().unwrap()
     }
 
-    /// The same, which has to do well; what it printed.
-    fn chat(&self, client: &[&str], socket: &Path) -> String {
-        said(client[client.len() - 1], &self.client(client, socket, PROMPT))
+    /// How a turn in its folder ended.
+    fn chat(&self, client: &[&str], prompt: &str) -> Output {
+        let arguments = [self.folder.path().to_str().unwrap(), prompt];
+        Self::client(client, &self.socket(), &arguments).output().unwrap()
+    }
+
+    /// How many conversations there are.
+    fn conversations(&self) -> usize {
+        let listed: Value = serde_json::from_str(&self.sessionctl(&["ls", "--json"])).unwrap();
+        listed["conversations"].as_array().unwrap().len()
+    }
+
+    /// Kills it; it is gone then.
+    fn kill(&self) {
+        let status: Value = serde_json::from_str(&self.sessionctl(&["status", "--json"])).unwrap();
+        let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        while UnixStream::connect(self.socket()).is_ok() {}
     }
 }
 
@@ -92,54 +125,143 @@ impl Drop for Daemon {
 }
 
 fn pass_on(daemon: &UnixStream, mut client: &UnixStream, loss: Option<Loss>) {
+    let mut cursor = Value::Null;
     for line in BufReader::new(daemon).lines() {
         let Ok(line) = line else { break };
-        let has_words = line.contains("agent_message_chunk");
         let (passed, is_last) = match loss {
-            Some(Loss::Words) if has_words => (String::new(), true),
-            Some(Loss::WithinWords) if has_words => (line[..line.len() / 2].to_owned(), true),
-            loss => {
-                let is_last = matches!(loss, Some(Loss::Question)) && line.contains("interruptRaised");
-                (line + "\n", is_last)
-            }
+            Some(loss) => lossy(loss, &line, &mut cursor),
+            None => (format!("{line}\n").into_bytes(), false),
         };
-        if client.write_all(passed.as_bytes()).is_err() || is_last {
+        if client.write_all(&passed).is_err() || is_last {
             break;
         }
     }
     let _shut = (client.shutdown(Shutdown::Both), daemon.shutdown(Shutdown::Both));
 }
 
-/// The list, each of the agent's words once, and how the turn ended.
+/// What comes of a line, and whether it is the last; `cursor` is that of the event before.
+fn lossy(loss: Loss, line: &str, cursor: &mut Value) -> (Vec<u8>, bool) {
+    let mut message: Value = serde_json::from_str(line).unwrap();
+    let envelope = &mut message["params"]["result"];
+    let is_question = envelope["event"]["type"] == "interruptRaised";
+    let has_words = envelope["event"]["update"]["sessionUpdate"] == "agent_message_chunk";
+    match loss {
+        Loss::Lagged if has_words => {
+            envelope["event"] = json!({"type": "lagged", "cursor": cursor});
+            envelope["cursor"] = cursor.clone();
+            return (format!("{message}\n").into_bytes(), false);
+        }
+        _ => *cursor = envelope["cursor"].clone(),
+    }
+    let (id, is_conversation) = (&message["id"], message["result"]["conversation"].is_object());
+    match loss {
+        Loss::Made if is_conversation => (Vec::new(), true),
+        Loss::Stopping if is_conversation => {
+            let error = BridgeError::new(ErrorKind::ShuttingDown, "the daemon is stopping");
+            let (code, text, data) = (error.kind.code(), &error.message, error.data());
+            let error = json!({"code": code, "message": text, "data": data});
+            let answer = json!({"jsonrpc": "2.0", "id": id, "error": error});
+            (format!("{answer}\n").into_bytes(), true)
+        }
+        Loss::Words if has_words => (Vec::new(), true),
+        Loss::WithinWords if has_words => {
+            let within = line.find('\u{2028}').unwrap() + 1;
+            (line.as_bytes()[..within].to_owned(), true)
+        }
+        Loss::Result if message["result"]["stopReason"].is_string() => (Vec::new(), true),
+        loss => {
+            let is_last = matches!(loss, Loss::Question) && is_question;
+            (format!("{line}\n").into_bytes(), is_last)
+        }
+    }
+}
+
+/// The list once, each of the agent's words once, and how the turn ended.
 fn check(told: &str) {
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].ends_with(" earlier"), "{told}");
     assert_eq!(lines[lines.len() - 1], "end_turn", "{told}");
     let words = lines[1..lines.len() - 1].concat();
-    for word in ["one ", "two"] {
-        assert_eq!(words.matches(word).count(), 1, "{told}");
+    for (word, times) in [("earlier", 0), ("one", 1), ("two", 1)] {
+        assert_eq!(words.matches(word).count(), times, "{told}");
     }
 }
 
-/// Has it talk to a daemon of its own, and once more for each loss.
+/// Has it talk to a daemon of its own, once more for each loss, and where things go wrong.
 fn check_client(client: &[&str]) {
     let daemon = Daemon::start();
-    check(&daemon.chat(client, &daemon.socket()));
-    // A turn that failed is told as one, and why.
-    let failed = daemon.client(client, &daemon.socket(), "[[fail overloaded]]");
-    let (told, why) = (
-        String::from_utf8_lossy(&failed.stdout),
-        String::from_utf8_lossy(&failed.stderr),
-    );
-    assert!(
-        told.ends_with("\nfailed\n") && why.contains("verloaded"),
-        "{failed:?}"
-    );
-    assert!(!failed.status.success(), "{failed:?}");
+    check(&said("a turn", &daemon.chat(client, PROMPT)));
     for loss in LOSSES {
         let daemon = Daemon::start();
-        check(&daemon.chat(client, &daemon.behind(loss)));
+        let arguments = [daemon.folder.path().to_str().unwrap(), PROMPT];
+        let output = Daemon::client(client, &daemon.behind(loss), &arguments).output();
+        check(&said(&format!("{client:?} {loss:?}"), &output.unwrap()));
+        assert_eq!(daemon.conversations(), 2, "{loss:?}");
     }
+    check_failures(client, &daemon);
+    check_answered_by_another(client);
+    check_killed(client);
+}
+
+/// What is no loss of the connection is told, and ends it.
+fn check_failures(client: &[&str], daemon: &Daemon) {
+    let failed = daemon.chat(client, "[[fail overloaded]]");
+    let told = String::from_utf8_lossy(&failed.stdout);
+    assert!(told.ends_with("\nfailed\n"), "{failed:?}");
+    assert_ends(&failed, "verloaded");
+    let nowhere = ["/nowhere", PROMPT];
+    let refused = Daemon::client(client, &daemon.socket(), &nowhere).output();
+    assert_ends(&refused.unwrap(), "1004");
+    let called = Daemon::client(client, &daemon.socket(), &nowhere[..1]).output();
+    assert_ends(&called.unwrap(), "SOCKET FOLDER PROMPT");
+}
+
+fn assert_ends(output: &Output, why: &str) {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains(why) && !told.contains("Traceback"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// The configuration answers before the client does.
+fn check_answered_by_another(client: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("sessiond/config");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(
+        config.join("config.toml"),
+        "[agents.loopback]\ninterrupts = \"deny\"\n",
+    )
+    .unwrap();
+    let daemon = Daemon { folder };
+    daemon.sessionctl(&["new", "--agent", "loopback"]);
+    let told = said("an answered question", &daemon.chat(client, PROMPT));
+    assert!(told.contains("one") && told.ends_with("\nend_turn\n"), "{told}");
+}
+
+/// The turn ends with the daemon, and is not had again by the next one.
+fn check_killed(client: &[&str]) {
+    let daemon = Daemon::start();
+    let arguments = [
+        daemon.folder.path().to_str().unwrap(),
+        "[[say begun]][[stream 500 20]]",
+    ];
+    let mut command = Daemon::client(client, &daemon.socket(), &arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let (mut told, mut next) = (String::new(), [0]);
+    while !told.contains("begun") {
+        running.stdout.as_mut().unwrap().read_exact(&mut next).unwrap();
+        told.push(char::from(next[0]));
+    }
+    daemon.kill();
+    assert_eq!(daemon.conversations(), 2);
+    let ended = running.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stdout);
+    assert!(
+        told.ends_with("\nfailed\n") && !told.contains("begun"),
+        "{ended:?}"
+    );
+    assert_ends(&ended, "daemon");
 }
 
 #[test]
