@@ -269,6 +269,47 @@ pub enum TranscriptsOnDelete {
     Delete,
 }
 
+/// Answers `conversation/delete`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteAnswer {
+    /// Of the transcripts that were to be deleted, those of the conversation's sessions that are still there. The
+    /// conversation is deleted all the same, so this is the last word about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remaining: Vec<RemainingTranscript>,
+}
+
+/// A transcript that was to be deleted with its conversation, and is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RemainingTranscript {
+    /// The session.
+    pub upstream_id: UpstreamId,
+    /// Where it lies, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Why it is still there.
+    pub reason: RemainingReason,
+    /// What kept it, in words.
+    pub message: String,
+}
+
+/// Why a transcript is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum RemainingReason {
+    /// It, or the daemon's own copy of it, could not be deleted, or it may be another conversation's.
+    Failed,
+    /// The agent took it out of its list, and keeps the file.
+    Archived,
+    /// The session came along when another one was adopted: it was made elsewhere.
+    Adopted,
+}
+
 /// An answer that holds one conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

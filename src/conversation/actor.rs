@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, RemainingTranscript};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::{ConversationId, Cursor};
@@ -107,8 +107,8 @@ enum JobDone {
     Moved(u64, Result<Box<Moved>, ConversationError>),
     MovedBack(u64),
     Repaired(u64, Result<Box<Done>, ConversationError>),
-    /// Whether its own process has ended too.
-    Closed(u64, bool),
+    /// Whether its own process has ended too, and which transcripts that were to be deleted are still there.
+    Closed(u64, bool, Vec<RemainingTranscript>),
     Configured(u64, Result<(), ConversationError>),
     Ascertained(u64, Arrival),
 }
@@ -556,9 +556,9 @@ impl Actor {
             }
             JobDone::Repaired(job, done) => self.copy_made(job, done),
             JobDone::MovedBack(job) => self.input(Input::MovedBack { job }),
-            JobDone::Closed(job, has_ended) => {
+            JobDone::Closed(job, has_ended, remaining) => {
                 self.goes_on = !has_ended;
-                self.input(Input::SessionClosed { job });
+                self.input(Input::SessionClosed { job, remaining });
             }
             JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
             JobDone::Ascertained(job, arrival) => self.input(Input::Ascertained { job, arrival }),

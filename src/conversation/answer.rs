@@ -3,8 +3,8 @@
 use bridge_protocol::TurnId;
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
-    AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, EditAnswer, Empty,
-    ForkAnswer, MoveAnswer, RespondAnswer, UndoAnswer,
+    AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, DeleteAnswer, EditAnswer,
+    Empty, ForkAnswer, MoveAnswer, RespondAnswer, UndoAnswer,
 };
 use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
@@ -84,6 +84,8 @@ pub enum Answer {
     Responded(Option<TurnId>),
     /// What goes out by itself.
     Continued(ContinueAnswer),
+    /// What is still there of a conversation that was deleted.
+    Deleted(DeleteAnswer),
     /// Nothing to say.
     Done,
     /// What an earlier call with the same key was answered.
@@ -122,6 +124,7 @@ impl Answer {
                 turn_id: turn_id.clone(),
             }),
             Self::Continued(answer) => RawJson::from_value(answer),
+            Self::Deleted(answer) => RawJson::from_value(answer),
             Self::Done => RawJson::from_value(&Empty {}),
             Self::Kept(kept) => Ok(kept.clone()),
         }

@@ -1,17 +1,18 @@
 //! Deleting the transcripts of a conversation that is deleted, when that was asked for.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bridge_protocol::conversation::{RemainingReason, RemainingTranscript};
 use bridge_protocol::id::UpstreamId;
 
-use crate::agent::message::CallError;
+use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
-use crate::store::ConversationRecord;
-use crate::transcript::TranscriptError;
-use crate::transcript::library::Library;
+use crate::store::{ConversationRecord, StoreError};
+use crate::transcript::{TranscriptError, rollouts};
 
 use super::climbing::acquire;
 use super::disk;
@@ -20,76 +21,233 @@ use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held: by the agent's own method where it has one, else
 /// the transcript, without what lies beside that: a fork of it, which is another conversation's, names files there. What
-/// cannot be deleted, or may be another's, is logged and stays, and so does what came along when another was adopted: those
-/// sessions were made elsewhere, and nobody named them. Our own copies go with what is deleted.
-pub(super) async fn delete_transcripts(services: &Arc<Services>, record: &ConversationRecord) {
-    let Ok(entry) = services.agent(&record.agent) else {
-        return;
-    };
-    let lineage = match services.store.lineage_all(record.id) {
-        Ok(lineage) => lineage,
-        Err(error) => {
-            tracing::warn!(conversation = %record.id, error = chain_text(&error), "what the conversation held cannot be read; its transcripts stay");
-            return;
-        }
-    };
-    let past = adopted_past(&lineage);
-    let held: BTreeSet<UpstreamId> = lineage
-        .iter()
-        .filter(|entry| entry.agent == record.agent && !entry.upstream_id.is_empty())
-        .map(|entry| entry.upstream_id.clone())
-        .filter(|id| !past.contains(id))
-        .collect();
-    let lease = match acquire(services, &entry).await {
-        Ok(lease) => Some(lease),
-        Err(error) => {
-            tracing::warn!(%error, "the agent could not be started to delete its transcripts");
-            None
-        }
-    };
-    let mut own = Vec::new();
-    for id in held {
-        match services.store.owners(&id, Some(&entry.transcript_root())) {
-            Ok(owners) if owners.iter().all(|owner| *owner == record.id) => {}
-            Ok(_) => continue,
-            Err(error) => {
-                tracing::warn!(upstream = %id, error = chain_text(&error), "whose a transcript is cannot be known; it stays");
-                continue;
-            }
-        }
-        own.push(id.clone());
-        let by_agent = match &lease {
-            Some(lease) => lease.calls().delete(&Handle::new(id.as_str())).await.map(|_| ()),
-            None => Err(CallError::Closing),
-        };
-        let Err(error) = by_agent else { continue };
-        let Some(root) = entry.readable_transcripts() else {
-            tracing::warn!(upstream = %id, error = chain_text(&error), "a transcript could not be deleted");
-            continue;
-        };
-        let (services, root, cwd) = (Arc::clone(services), root.to_path_buf(), record.cwd.clone());
-        let work = move || remove(&services.library, &root, &cwd, &id);
-        if let Err(error) = tokio::task::spawn_blocking(work).await {
-            tracing::warn!(%error, "a transcript could not be deleted");
-        }
+/// may be another's stays, and so does what came along when another was adopted: those sessions were made elsewhere, and
+/// nobody named them. Our own copies go with what is deleted. Returned is what is still there.
+pub(super) async fn delete_transcripts(
+    services: &Arc<Services>,
+    record: &ConversationRecord,
+) -> Vec<RemainingTranscript> {
+    let remaining = delete_all(services, record).await;
+    for left in &remaining {
+        tracing::warn!(
+            conversation = %record.id,
+            upstream = %left.upstream_id,
+            reason = ?left.reason,
+            "a transcript of a deleted conversation is still there: {}",
+            left.message
+        );
     }
-    // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
-    let services = Arc::clone(services);
-    let work = move || keeping::forget(&services, &entry, &own);
-    if let Err(error) = tokio::task::spawn_blocking(work).await {
-        tracing::warn!(%error, "kept copies of transcripts could not be deleted");
+    remaining
+}
+
+async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Vec<RemainingTranscript> {
+    let entry = match services.agent(&record.agent) {
+        Ok(entry) => entry,
+        Err(error) => return untouched(record, &chain_text(&error)),
+    };
+    let (own, others) = match sort(services, record, &entry) {
+        Ok(sorted) => sorted,
+        Err(error) => {
+            let error = chain_text(&error);
+            return untouched(record, &format!("whose its sessions are cannot be read: {error}"));
+        }
+    };
+    let own = delete_by_agent(services, &entry, own).await;
+    let head = record.chain.head();
+    let deletion = Deletion {
+        services: Arc::clone(services),
+        entry,
+        cwd: record.cwd.clone(),
+        unwritten: head
+            .filter(|head| !head.written)
+            .map(|head| head.upstream_id.clone()),
+    };
+    let work = move || deletion.finish(own, others);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(remaining) => remaining,
+        Err(error) => untouched(record, &format!("deleting it broke off: {error}")),
     }
 }
 
-/// Removes a transcript where there is one. Blocks.
-fn remove(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) {
-    let removed = match disk::find(library, root, cwd, id) {
-        Ok(path) => std::fs::remove_file(&path).map_err(TranscriptError::io("remove", &path)),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = removed
-        && !disk::is_absence(&error)
-    {
-        tracing::warn!(upstream = %id, error = chain_text(&error), "a transcript could not be deleted");
+/// A session with what its agent said to deleting it.
+type Asked = (UpstreamId, Result<(), String>);
+
+/// A session whose transcript stays: why, in two ways.
+type Other = (UpstreamId, RemainingReason, &'static str);
+
+/// The sessions that the conversation ever had: those whose transcripts are its own, and the others.
+fn sort(
+    services: &Services,
+    record: &ConversationRecord,
+    entry: &AgentEntry,
+) -> Result<(Vec<UpstreamId>, Vec<Other>), StoreError> {
+    let lineage = services.store.lineage_all(record.id)?;
+    let past = adopted_past(&lineage);
+    let held: BTreeSet<UpstreamId> = lineage
+        .into_iter()
+        .filter(|it| it.agent == record.agent && !it.upstream_id.is_empty())
+        .map(|it| it.upstream_id)
+        .collect();
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for id in held {
+        if past.contains(&id) {
+            let why = "the session came along when another one was adopted";
+            others.push((id, RemainingReason::Adopted, why));
+        } else if is_used_elsewhere(services, record, entry, &id)? {
+            let why = "another conversation has the session too";
+            others.push((id, RemainingReason::Failed, why));
+        } else {
+            own.push(id);
+        }
+    }
+    Ok((own, others))
+}
+
+/// Whether another conversation has the session that is not deleted.
+fn is_used_elsewhere(
+    services: &Services,
+    record: &ConversationRecord,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<bool, StoreError> {
+    for owner in services.store.owners(id, Some(&entry.transcript_root()))? {
+        if owner == record.id {
+            continue;
+        }
+        let other = services.store.conversation(owner)?;
+        if other.is_some_and(|other| other.deleted_at.is_none()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What is to be told when nothing could be done about any transcript.
+fn untouched(record: &ConversationRecord, message: &str) -> Vec<RemainingTranscript> {
+    let links = record.chain.links().iter();
+    links
+        .map(|link| RemainingTranscript {
+            upstream_id: link.upstream_id.clone(),
+            path: None,
+            reason: RemainingReason::Failed,
+            message: message.to_owned(),
+        })
+        .collect()
+}
+
+async fn delete_by_agent(services: &Services, entry: &AgentEntry, ids: Vec<UpstreamId>) -> Vec<Asked> {
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let lease = acquire(services, entry).await.map_err(|error| chain_text(&error));
+    let mut asked = Vec::new();
+    for id in ids {
+        let deleted = match &lease {
+            Ok(lease) => {
+                let deleted = lease.calls().delete(&Handle::new(id.as_str())).await;
+                deleted.map(|_| ()).map_err(|error| chain_text(&error))
+            }
+            Err(error) => Err(error.clone()),
+        };
+        asked.push((id, deleted));
+    }
+    asked
+}
+
+/// What is left to do once the agent was asked. Blocks.
+struct Deletion {
+    services: Arc<Services>,
+    entry: Arc<AgentEntry>,
+    /// The folder of the conversation.
+    cwd: String,
+    /// A session of which nothing was ever written.
+    unwritten: Option<UpstreamId>,
+}
+
+impl Deletion {
+    fn finish(&self, own: Vec<Asked>, others: Vec<Other>) -> Vec<RemainingTranscript> {
+        let ids: Vec<UpstreamId> = own.iter().map(|(id, _)| id.clone()).collect();
+        let mut remaining: Vec<_> = own
+            .into_iter()
+            .filter_map(|(id, by_agent)| self.remove(&id, by_agent))
+            .collect();
+        remaining.extend(others.into_iter().filter_map(|other| self.left(other)));
+        // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
+        for (upstream_id, error) in keeping::forget(&self.services, &self.entry, &ids) {
+            remaining.push(RemainingTranscript {
+                upstream_id,
+                path: None,
+                reason: RemainingReason::Failed,
+                message: format!("the daemon's own copy is still there: {}", chain_text(&error)),
+            });
+        }
+        remaining
+    }
+
+    /// Where the transcript is. None: nowhere, or nobody here knows where this agent has them.
+    fn find(&self, id: &UpstreamId) -> Result<Option<PathBuf>, TranscriptError> {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
+            return Ok(None);
+        };
+        let library = &self.services.library;
+        match disk::transcript(library, root, format, &self.cwd, id) {
+            Ok(path) => Ok(Some(path)),
+            Err(error) if disk::is_absence(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes a transcript that its agent did not, where that is in our power.
+    fn remove(&self, upstream_id: &UpstreamId, by_agent: Result<(), String>) -> Option<RemainingTranscript> {
+        let failed = |path: Option<&Path>, message: String| RemainingTranscript {
+            upstream_id: upstream_id.clone(),
+            path: path.map(|path| path.to_string_lossy().into_owned()),
+            reason: RemainingReason::Failed,
+            message,
+        };
+        let path = match self.find(upstream_id) {
+            Ok(Some(path)) => path,
+            Ok(None) => {
+                let is_unknown = self.entry.listed_transcripts().is_none();
+                let was_written = self.unwritten.as_ref() != Some(upstream_id);
+                let error = by_agent.err().filter(|_| is_unknown && was_written)?;
+                return Some(failed(None, error));
+            }
+            Err(error) => return Some(failed(None, chain_text(&error))),
+        };
+        if self.entry.readable_transcripts().is_some() {
+            let error = std::fs::remove_file(&path).err()?;
+            let is_gone = error.kind() == io::ErrorKind::NotFound;
+            return (!is_gone).then(|| failed(Some(&path), format!("it cannot be removed: {error}")));
+        }
+        let (root, _) = self.entry.listed_transcripts()?;
+        Some(match by_agent {
+            Err(error) => failed(Some(&path), error),
+            Ok(()) if rollouts::is_archived(root, &path) => RemainingTranscript {
+                reason: RemainingReason::Archived,
+                ..failed(
+                    Some(&path),
+                    "the agent archived it when it was to delete it".to_owned(),
+                )
+            },
+            Ok(()) => failed(
+                Some(&path),
+                "the agent said that it deleted the session".to_owned(),
+            ),
+        })
+    }
+
+    /// Tells of a transcript that stays, where there is one.
+    fn left(&self, (upstream_id, reason, message): Other) -> Option<RemainingTranscript> {
+        // One that cannot be looked at may be there all the same.
+        let path = self
+            .find(&upstream_id)
+            .map_or(Some(None), |path| path.map(Some))?;
+        Some(RemainingTranscript {
+            upstream_id,
+            path: path.map(|path| path.to_string_lossy().into_owned()),
+            reason,
+            message: message.to_owned(),
+        })
     }
 }

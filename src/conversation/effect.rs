@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, MoveAnswer, Settings};
+use bridge_protocol::conversation::{
+    BranchedVia, Conversation, DeleteAnswer, ForkAnswer, MoveAnswer, RemainingTranscript, Settings,
+};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
@@ -112,6 +114,8 @@ pub enum Input<R> {
     SessionClosed {
         /// The job that closed it.
         job: u64,
+        /// Of the transcripts that were to be deleted then, those that are still there.
+        remaining: Vec<RemainingTranscript>,
     },
     /// The settings were applied to the open session, or refused.
     Configured {
@@ -391,6 +395,8 @@ pub enum Milestone<R> {
         reply: R,
         /// The idempotency key.
         request: Option<Request>,
+        /// With what.
+        answer: DeleteAnswer,
         /// The record as it was, which holds again when the deletion cannot be written.
         before: Box<ConversationRecord>,
     },

@@ -349,27 +349,34 @@ pub(super) fn restore(
 }
 
 /// Removes the copies of sessions that are deleted. Those in which histories of others begin stay for as long as these are kept.
-pub(super) fn forget(services: &Services, entry: &AgentEntry, ids: &[UpstreamId]) {
+/// Returned are those that may still be there although they were to go, each with why.
+pub(super) fn forget(
+    services: &Services,
+    entry: &AgentEntry,
+    ids: &[UpstreamId],
+) -> Vec<(UpstreamId, TranscriptError)> {
     let Some((root, format)) = entry.listed_transcripts() else {
-        return;
+        return Vec::new();
     };
     let archive = &services.keeper.archive;
-    let removed = match format {
+    match format {
         Format::Claude => {
-            let removed = ids.iter().map(|id| archive.remove(&key(root, id)));
-            // Each of them, whatever goes wrong with another.
-            removed.reduce(Result::and).unwrap_or(Ok(()))
+            let removed = ids.iter().map(|id| (id, archive.remove(&key(root, id))));
+            removed
+                .filter_map(|(id, removed)| Some((id.clone(), removed.err()?)))
+                .collect()
         }
         Format::Codex => {
-            let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
-            archive.remove_rollouts(root, &ids, |id| is_used(services, entry, &id.into()))
+            let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
+            let removed = archive.remove_rollouts(root, &all, |id| is_used(services, entry, &id.into()));
+            // Which of them it was is in the error.
+            removed
+                .err()
+                .zip(ids.first())
+                .map(|(error, id)| (id.clone(), error))
+                .into_iter()
+                .collect()
         }
-    };
-    if let Err(error) = removed {
-        tracing::warn!(
-            error = chain_text(&error),
-            "the kept copy of a transcript could not be deleted"
-        );
     }
 }
 

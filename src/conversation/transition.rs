@@ -79,7 +79,9 @@ impl<R> Model<R> {
             Input::Moved { job, result } => self.moved(job, result, now, &mut effects),
             Input::Repaired { job, result } => self.repaired(job, result, now, &mut effects),
             Input::MovedBack { job } => self.moved_back(job, &mut effects),
-            Input::SessionClosed { job } => self.session_closed(job, now, &mut effects),
+            Input::SessionClosed { job, remaining } => {
+                self.session_closed(job, remaining, now, &mut effects);
+            }
             Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
             Input::Written { parts, result } => {
                 for part in parts {
@@ -385,10 +387,15 @@ impl<R> Model<R> {
                 answer,
                 before,
             } => self.repair_recorded(reply, request.as_ref(), *answer, &before, result, effects),
-            Milestone::Deleted { reply, request, .. } => match result {
+            Milestone::Deleted {
+                reply,
+                request,
+                answer,
+                ..
+            } => match result {
                 Ok(()) => {
                     effects.emit(Event::Deleted {});
-                    self.answer(reply, request.as_ref(), Ok(Answer::Done), effects);
+                    self.answer(reply, request.as_ref(), Ok(Answer::Deleted(answer)), effects);
                     effects.push(Effect::End);
                 }
                 Err(error) => {

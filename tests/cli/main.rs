@@ -79,6 +79,32 @@ fn the_dot_is_the_newest_conversation_of_this_folder() {
     );
 }
 
+/// What went with a conversation and what did not is no secret, and only what should have gone is a failure.
+#[test]
+fn transcripts_that_are_still_there_after_their_conversation_are_told() {
+    let stub = Stub::start();
+    let table = [
+        ("5d0c2a", 0, "still there: /t/put away: archived by it\n"),
+        (
+            ID,
+            1,
+            "still there: /t/put away: archived by it\n\
+             still there: up-2: no agent\n\
+             error: the conversation is deleted, and 1 transcript could not be deleted\n\
+             hint: remove by hand what is named above\n",
+        ),
+    ];
+    for (word, code, told) in table {
+        let output = run(&stub.home(), &["rm", word, "--transcripts"]);
+        check(&output, code, "");
+        assert_eq!(text(&output.stderr), told);
+    }
+    assert_eq!(
+        stub.calls_of("conversation/delete")[0]["transcripts"],
+        json!("delete")
+    );
+}
+
 #[test]
 fn a_turn_is_streamed_with_its_tools() {
     let stub = Stub::start();

@@ -155,6 +155,19 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
             raw(&page)
         })
         .unwrap();
+    module
+        .register_method("conversation/delete", |params, shared, _| {
+            let params: Value = params.parse()?;
+            shared.arrived("conversation/delete", params.clone());
+            let archived = json!({"upstreamId": "up-1", "path": "/t/put\naway", "reason": "archived", "message": "archived by it"});
+            let failed = json!({"upstreamId": "up-2", "reason": "failed", "message": "no\nagent"});
+            let remaining = match params["conversationId"].as_str() {
+                Some(ID) => vec![archived, failed],
+                _ => vec![archived],
+            };
+            raw(&json!({ "remaining": remaining }).to_string())
+        })
+        .unwrap();
     for (method, result) in [
         ("conversation/export", r#"{"path":"/t/x","bytes":1}"#),
         ("conversation/import", GET_RESULT),

@@ -468,12 +468,18 @@ async fn deleting_with_transcripts_spares_what_came_along() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = adopt(&app, &head).await.conversation.id;
-    app.call(
-        "conversation/delete",
-        json!({"conversationId": id, "transcripts": "delete"}),
-    )
-    .await
-    .unwrap();
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    let answer = app.call("conversation/delete", delete).await.unwrap();
+    let mut told: Vec<_> = answer["remaining"].as_array().unwrap().iter().collect();
+    told.sort_by_key(|left| left["upstreamId"] != json!(root));
+    for (left, id) in told.iter().zip([&root, &middle]) {
+        let path = home.transcript(id).unwrap();
+        assert_eq!(
+            (&left["upstreamId"], &left["path"], &left["reason"]),
+            (&json!(id), &json!(path), &json!("adopted"))
+        );
+    }
+    assert_eq!(told.len(), 2, "{answer}");
     let is_there = |id| home.transcript(id).is_some();
     assert_eq!(
         [&root, &middle, &head].map(|id| is_there(id)),

@@ -37,6 +37,7 @@ mod damage_table;
 mod damaged;
 #[cfg(target_os = "linux")]
 mod deaths;
+mod deleting;
 mod diagnosing;
 mod discovery;
 mod edits;

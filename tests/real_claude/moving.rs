@@ -260,7 +260,7 @@ fn what_a_fork_borrows_outlives_its_source() {
     }
     let told = bridge.history(fork);
     let old = bridge.lab.transcript(&bridge.head(source)).expect("a transcript");
-    bridge.delete_with_transcripts(source);
+    assert_eq!(bridge.delete_with_transcripts(source), []);
     // The agent removes what lay beside it too.
     assert!(!old.exists() && !old.with_extension("").exists());
     // The transcript is the agent's: its text still leads to the source's folder, where the result was. It is beside the fork now.

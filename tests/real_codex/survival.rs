@@ -1,7 +1,7 @@
 //! Processes of the agent that are killed in the middle of a turn, and what is left: everything of the history.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::conversation::{ConversationState, RemainingReason, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::rpc::ConversationRpcClient;
@@ -290,8 +290,14 @@ fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
     bridge.prompted(fork, "forked");
     bridge.wait_kept(2);
     let before = asked_next(&bridge, fork);
-    bridge.delete_with_transcripts(source);
+    let told = bridge.delete_with_transcripts(source);
     let left = bridge.lab.transcript(&head).expect("it was taken from its fork");
+    let place = left.to_str().map(str::to_owned);
+    let told: Vec<_> = told
+        .iter()
+        .map(|it| (it.upstream_id.as_str(), it.reason, &it.path))
+        .collect();
+    assert_eq!(told, [(head.as_str(), RemainingReason::Archived, &place)]);
     assert!(
         left.starts_with(bridge.lab.transcript_root().join("archived_sessions")),
         "{left:?}"

@@ -3,7 +3,7 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::{BranchedVia, RemainingReason, RemainingTranscript, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 
 use crate::bridge::Bridge;
@@ -74,6 +74,12 @@ fn goes_on(bridge: &Bridge, (id, before): &mut (ConversationId, Vec<Said>), text
     before.extend(echoed(&text));
 }
 
+/// Codex deletes by putting away, and that is told.
+fn is_archived(told: &[RemainingTranscript]) {
+    let reasons: Vec<_> = told.iter().map(|it| it.reason).collect();
+    assert_eq!(reasons, [RemainingReason::Archived], "{told:?}");
+}
+
 fn lose_all(bridge: &mut Bridge) {
     bridge.stop_daemon();
     for folder in ["sessions", "archived_sessions"] {
@@ -116,11 +122,11 @@ fn d14_a_branch_within_a_turn_outlives_what_it_was_branched_from() {
     };
     let mut all = branched(&bridge);
     bridge.wait_kept(3);
-    bridge.delete_with_transcripts(all.source);
+    is_archived(&bridge.delete_with_transcripts(all.source));
     lose_all(&mut bridge);
     goes_on(&bridge, &mut all.deeper, "after all was deleted", Via::Archive);
     bridge.close(all.deeper.0);
-    bridge.delete_with_transcripts(all.branch.0);
+    is_archived(&bridge.delete_with_transcripts(all.branch.0));
     bridge.stop_daemon();
     bridge.start_daemon();
     goes_on(&bridge, &mut all.deeper, "alone", Via::Resume);

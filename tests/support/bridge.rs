@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{
-    Conversation, EditAnswer, ForkAnswer, MoveAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
+    Conversation, EditAnswer, ForkAnswer, MoveAnswer, RemainingTranscript, Settings, TranscriptsOnDelete,
+    UndoAnswer,
 };
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Link};
@@ -341,11 +342,12 @@ impl<L: Lab> Bridge<L> {
         }
     }
 
-    pub(crate) fn delete_with_transcripts(&self, id: ConversationId) {
+    /// Deletes a conversation with its transcripts. Those that are still there.
+    pub(crate) fn delete_with_transcripts(&self, id: ConversationId) -> Vec<RemainingTranscript> {
         let client = self.app().client.clone();
         let transcripts = Some(TranscriptsOnDelete::Delete);
-        self.call(async move { client.delete(id.into(), transcripts, None).await })
-            .expect("conversation/delete");
+        let answer = self.call(async move { client.delete(id.into(), transcripts, None).await });
+        answer.expect("conversation/delete").remaining
     }
 
     /// Cancels the running turn; whether there was one.

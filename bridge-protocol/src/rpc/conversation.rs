@@ -9,7 +9,7 @@ use jsonrpsee::proc_macros::rpc;
 use super::RpcResult;
 use crate::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
+    ConversationState, DeleteAnswer, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
     RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 #[cfg(any(feature = "client", feature = "schema"))]
@@ -356,19 +356,19 @@ methods! {
         ) -> RpcResult<ConversationAnswer>;
 
         /// Deletes the conversation for good; its id is never used again. Transcripts of sessions that came along when
-        /// another was adopted stay in any case.
+        /// another was adopted stay in any case. Which are still there, and why, is in the answer.
         ///
         /// - `transcripts`: What becomes of the agents' transcripts. Default: `keep`.
         ///
         /// # Errors
-        /// `busy`, `agentUnavailable`, `agentError`, `unsupported`.
+        /// `busy`.
         #[method(name = "delete", param_kind = map)]
         async fn delete(
             &self,
             #[argument(rename = "conversationId")] conversation_id: ConversationRef,
             transcripts: Option<TranscriptsOnDelete>,
             #[argument(rename = "requestId")] request_id: Option<String>,
-        ) -> RpcResult<Empty>;
+        ) -> RpcResult<DeleteAnswer>;
 
         /// Makes a conversation of a transcript that was made elsewhere; the next prompt resumes it. One that a
         /// conversation holds gives that conversation, also where it holds it as the past of another. The sessions that

@@ -1,13 +1,13 @@
 //! Acting on what there is: `cancel`, `resume`, `answer`, `close`, `reset`, `rm`, `stop`.
 
-use bridge_protocol::conversation::TranscriptsOnDelete;
+use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 
 use super::{Context, conversation_ref};
 use crate::cli::args::{Answer, Cancel, Remove, Stop};
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM};
+use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::question;
 use crate::cli::start;
@@ -109,11 +109,27 @@ pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let transcripts = options.transcripts.then_some(TranscriptsOnDelete::Delete);
-    daemon.delete(conversation, transcripts, None).await?;
+    let answer = daemon.delete(conversation, transcripts, None).await?;
     if context.output.json {
         context.answer(&daemon, "conversation/delete")?;
     }
-    Ok(Exit::Done)
+    for left in &answer.remaining {
+        let place = left.path.as_deref().unwrap_or(left.upstream_id.as_str());
+        let line = format!("still there: {}: {}", one_line(place), one_line(&left.message));
+        context.output.note(&line)?;
+    }
+    let failed = answer
+        .remaining
+        .iter()
+        .filter(|left| left.reason == RemainingReason::Failed);
+    match failed.count() {
+        0 => Ok(Exit::Done),
+        failed => {
+            let transcripts = words::count(failed as u64, "transcript", "transcripts");
+            let message = format!("the conversation is deleted, and {transcripts} could not be deleted");
+            Err(Problem::new(Exit::Failed, message).hint("remove by hand what is named above"))
+        }
+    }
 }
 
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.

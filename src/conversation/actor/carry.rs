@@ -445,12 +445,13 @@ impl Actor {
                 Some(session) => upstream::close(session, by_force, grace).await,
                 None => true,
             };
+            let mut remaining = Vec::new();
             if delete_transcripts {
-                crate::conversation::deleting::delete_transcripts(&services, &record).await;
+                remaining = crate::conversation::deleting::delete_transcripts(&services, &record).await;
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            JobDone::Closed(job, has_ended)
+            JobDone::Closed(job, has_ended, remaining)
         }));
     }
 

@@ -1,6 +1,6 @@
 //! Closing, hibernating, resetting, deleting, stopping.
 
-use bridge_protocol::conversation::SessionInfo;
+use bridge_protocol::conversation::{DeleteAnswer, RemainingTranscript, SessionInfo};
 use bridge_protocol::event::Event;
 
 use crate::agent::failure::{Failure, FailureKind};
@@ -79,7 +79,7 @@ impl<R> Model<R> {
         }
         self.deleting = matches!(then, AfterClose::Delete(..));
         if self.session == Session::Closed && !delete_transcripts {
-            self.after_close(then, now, effects);
+            self.after_close(then, Vec::new(), now, effects);
         } else {
             self.begin_close(Vec::new(), then, delete_transcripts, effects);
         }
@@ -187,7 +187,13 @@ impl<R> Model<R> {
     }
 
     /// The session is closed.
-    pub(super) fn session_closed(&mut self, job: u64, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn session_closed(
+        &mut self,
+        job: u64,
+        remaining: Vec<RemainingTranscript>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
         let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {
             return;
         };
@@ -195,10 +201,16 @@ impl<R> Model<R> {
         for reply in closing.replies {
             effects.push(Effect::Answer(reply, Ok(Answer::Done)));
         }
-        self.after_close(closing.then, now, effects);
+        self.after_close(closing.then, remaining, now, effects);
     }
 
-    fn after_close(&mut self, then: AfterClose<R>, now: Now, effects: &mut Effects<R>) {
+    fn after_close(
+        &mut self,
+        then: AfterClose<R>,
+        remaining: Vec<RemainingTranscript>,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
         match then {
             AfterClose::Nothing => {}
             AfterClose::Move(call) => self.move_files(call, effects),
@@ -237,12 +249,15 @@ impl<R> Model<R> {
                 ledger.requests.extend(self.forget_held(now));
                 self.due = None;
                 self.touch(now);
+                let answer = DeleteAnswer { remaining };
+                let kept = Answer::Deleted(answer.clone());
                 ledger
                     .requests
-                    .extend(self.done_request(request.as_ref(), &Answer::Done, now));
+                    .extend(self.done_request(request.as_ref(), &kept, now));
                 let milestone = Milestone::Deleted {
                     reply,
                     request,
+                    answer,
                     before,
                 };
                 self.write(ledger, milestone, effects);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
+    ConversationState, DeleteAnswer, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
     RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
 };
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
@@ -399,7 +399,7 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         transcripts: Option<TranscriptsOnDelete>,
         request_id: Option<String>,
-    ) -> RpcResult<Empty> {
+    ) -> RpcResult<DeleteAnswer> {
         let transcripts = transcripts.unwrap_or_default();
         let request = request("delete", request_id, &transcripts)?;
         let call = Call::Delete { transcripts };

@@ -130,7 +130,10 @@ impl World {
     /// The session that was being closed is.
     pub(super) fn closes(&mut self) {
         let job = self.closing.take().expect("no closing was asked for");
-        self.apply(Input::SessionClosed { job });
+        self.apply(Input::SessionClosed {
+            job,
+            remaining: Vec::new(),
+        });
     }
 
     /// The files are elsewhere, or where they were.

@@ -203,7 +203,7 @@ proptest! {
                 }
                 1 => world.apply(Input::OpenFailed { job, error: refused() }),
                 2 => world.apply(Input::Branched { job, result: Ok(branch("s1")) }),
-                3 => world.apply(Input::SessionClosed { job }),
+                3 => world.apply(Input::SessionClosed { job, remaining: Vec::new() }),
                 4 => world.apply(Input::Configured { job, result: Ok(()) }),
                 5 => world.apply(Input::PromptAnswered { answer: Ok(RawJson::from(json!("what?"))), in_company: false }),
                 6 => world.apply(Input::PromptAnswered { answer: Err(RawJson::from(json!([]))), in_company: false }),

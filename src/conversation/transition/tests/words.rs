@@ -132,6 +132,9 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
             let repaired = checked.repaired.as_ref();
             format!("checked {}", repaired.map_or("nothing", UpstreamId::as_str))
         }
+        // As a call that is answered with nothing, where nothing is left.
+        Ok(Answer::Deleted(deleted)) if deleted.remaining.is_empty() => "done".to_owned(),
+        Ok(Answer::Deleted(deleted)) => format!("left {}", deleted.remaining.len()),
         Ok(Answer::Responded(turn)) => {
             format!("responded {}", turn.as_ref().map_or("nothing", TurnId::as_str))
         }

@@ -1,0 +1,141 @@
+//! Which transcripts are still there when a conversation was deleted with its own.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, refused};
+
+/// A home with an agent that is the loopback agent under another name, as one of this kind, and a conversation with it.
+async fn conversed(kind: &str) -> (Home, ConversationId, String) {
+    let home = Home::keeping_nothing();
+    home.configure(&config(kind, env!("CARGO_BIN_EXE_sessiond"), &home));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let new = json!({"agent": "mine", "cwd": home.project()});
+    let made = app.call("conversation/new", new).await.unwrap();
+    let id: ConversationId = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
+    let turn = app.send(id, "one").await;
+    drop(app);
+    drop(daemon);
+    (home, id, turn.upstream_id.as_str().to_owned())
+}
+
+fn config(kind: &str, program: &str, home: &Home) -> String {
+    let data = home.data();
+    let data = data.display();
+    format!(
+        "[keep]\nenabled = false\n[agents.mine]\nkind = \"{kind}\"\ncommand = \"{program}\"\n\
+         args = [\"loopback-agent\", \"--data\", \"{data}\"]\n"
+    )
+}
+
+async fn delete(app: &App, id: ConversationId) -> Value {
+    let params = json!({"conversationId": id, "transcripts": "delete", "requestId": "gone"});
+    let answer = app.call("conversation/delete", params.clone()).await.unwrap();
+    let again = app.call("conversation/delete", params).await.unwrap();
+    assert_eq!(again, answer, "a repetition has the same answer");
+    let get = app.call("conversation/get", json!({"conversationId": id}));
+    refused(get.await, ErrorKind::NotFound, "was deleted");
+    answer
+}
+
+/// Of an agent whose transcripts nobody else can delete, and that cannot be asked.
+#[tokio::test]
+async fn what_its_agent_cannot_be_asked_to_delete_is_told() {
+    let table = [
+        (true, "/nonexistent/agent"),
+        (false, "there is no agent \"mine\""),
+    ];
+    for (is_configured, said) in table {
+        let (home, id, head) = conversed("generic").await;
+        home.configure(&match is_configured {
+            true => config("generic", "/nonexistent/agent", &home),
+            false => "default_agent = \"loopback\"\n".to_owned(),
+        });
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let answer = delete(&app, id).await;
+        let left = &answer["remaining"][0];
+        assert_eq!(
+            (&left["upstreamId"], &left["reason"], left.get("path")),
+            (&json!(head), &json!("failed"), None)
+        );
+        assert!(left["message"].as_str().unwrap().contains(said), "{answer}");
+        assert_eq!(answer["remaining"].as_array().unwrap().len(), 1);
+        assert!(home.transcript(&head).is_some());
+    }
+}
+
+/// What is done to the folder of the transcripts while no daemon runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Folder {
+    Usual,
+    /// The one that it is in cannot be looked into.
+    Loop,
+    /// Nothing can be removed from it.
+    ReadOnly,
+}
+
+/// The daemon can remove what it can read, and says where what it could not remove lies.
+#[tokio::test]
+async fn a_transcript_that_can_be_read_goes_without_its_agent_or_is_told_with_its_place() {
+    for state in [Folder::Usual, Folder::Loop, Folder::ReadOnly] {
+        if state == Folder::ReadOnly && rustix::process::geteuid().is_root() {
+            eprintln!("skipped: no rights keep root from removing a file");
+            continue;
+        }
+        let (home, id, head) = conversed("loopback").await;
+        let path = home.transcript(&head).unwrap();
+        let folder = path.parent().unwrap();
+        match state {
+            Folder::Usual => {}
+            Folder::Loop => {
+                let all = folder.parent().unwrap();
+                fs::remove_dir_all(all).unwrap();
+                symlink(all, all).unwrap();
+            }
+            Folder::ReadOnly => fs::set_permissions(folder, Permissions::from_mode(0o500)).unwrap(),
+        }
+        home.configure(&config("loopback", "/nonexistent/agent", &home));
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let answer = delete(&app, id).await;
+        let (place, said) = match state {
+            Folder::Usual => {
+                assert_eq!((answer, path.exists()), (json!({}), false));
+                continue;
+            }
+            Folder::Loop => (Value::Null, "levels of symbolic links"),
+            Folder::ReadOnly => {
+                fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
+                (json!(path), "cannot be removed")
+            }
+        };
+        let left = &answer["remaining"][0];
+        assert_eq!((&left["path"], &left["reason"]), (&place, &json!("failed")));
+        assert!(left["message"].as_str().unwrap().contains(said), "{answer}");
+    }
+}
+
+/// A deleted conversation has no say in what becomes of a transcript that was adopted anew.
+#[tokio::test]
+async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
+    let home = Home::keeping_nothing();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let head = app.get(id).await.head.unwrap();
+    let keep = json!({"conversationId": id});
+    assert_eq!(app.call("conversation/delete", keep).await.unwrap(), json!({}));
+    let adopt = json!({"upstreamId": head});
+    let adopted = app.call("conversation/adopt", adopt).await.unwrap();
+    let anew: ConversationId = adopted["conversation"]["id"].as_str().unwrap().parse().unwrap();
+    assert_ne!(anew, id);
+    assert_eq!(delete(&app, anew).await, json!({}));
+    assert_eq!(home.transcript(head.as_str()), None);
+}
