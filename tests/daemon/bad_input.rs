@@ -373,6 +373,11 @@ async fn parameters_that_do_not_fit_their_method_are_refused() {
             "limit must be between 1 and 1000, not 0",
         ),
         (
+            "conversation/history",
+            of(json!({"last": 2000})),
+            "last must be between 1 and 1000, or have a limit beside it, not 2000",
+        ),
+        (
             "conversation/lineage",
             of(json!({"cursor": "elsewhere"})),
             "conversation/lineage gave",

@@ -128,11 +128,16 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
         words,
     );
     let open = json!({"agent": "claude", "cwd": home.project(), "open": true});
-    refused(
+    let error = refused(
         app.call("conversation/new", open).await,
         ErrorKind::AgentUnavailable,
         words,
     );
+    // The conversation was made, and can be gone on with.
+    let made = error.detail("conversationId");
+    assert_ne!(made, json!(id));
+    let get = app.call("conversation/get", json!({"conversationId": made}));
+    assert_eq!(get.await.unwrap()["conversation"]["agent"], "claude");
     let after = app
         .call("conversation/chain", json!({"conversationId": id}))
         .await

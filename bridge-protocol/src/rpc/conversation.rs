@@ -46,7 +46,8 @@ methods! {
         /// - `title`: What people call it. Default: nobody has named it yet.
         /// - `namespace`: The app that it belongs to, by the app's own word. Default: none.
         /// - `open`: Whether the upstream session is opened at once, and not at the first prompt or resume. Where that
-        ///   fails the conversation is there all the same, and can be prompted. Default: false.
+        ///   fails the conversation is there all the same, as `conversationId` in the error's data, and can be prompted.
+        ///   Default: false.
         /// - `settings`: How its sessions are set up. Default: as the agent does by itself.
         ///
         /// # Errors

@@ -14,7 +14,8 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::rpc::{ConversationRpcServer, RpcResult};
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{
-    AgentName, CheckpointId, ConversationId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId,
+    AgentName, BridgeError, CheckpointId, ConversationId, ConversationRef, Cursor, InterruptId, TurnId,
+    UpstreamId,
 };
 use jsonrpsee::core::{SubscriptionResult, async_trait};
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
@@ -73,15 +74,13 @@ impl ConversationRpcServer for Handlers {
             return Ok(made);
         }
         let id = made.conversation.id;
-        let resumed: ResumeAnswer = self
-            .called(
-                id,
-                Call::Resume {
-                    min_fidelity: Fidelity::Text,
-                },
-                None,
-            )
-            .await?;
+        let resume = Call::Resume {
+            min_fidelity: Fidelity::Text,
+        };
+        let resumed: RpcResult<ResumeAnswer> = self.called(id, resume, None).await;
+        // It was made, and nothing else tells its id to who asked for it.
+        let told = |error| BridgeError::from(error).with("conversationId", id.to_string());
+        let resumed = resumed.map_err(told)?;
         Ok(ConversationAnswer {
             conversation: resumed.conversation,
         })

@@ -103,15 +103,24 @@ pub(super) fn history_part(
         (None, None) => Ok(Part::First),
     };
     let part = part.map_err(|words| ConversationError::InvalidParams(words.to_owned()))?;
-    Ok((part, page_limit(last.or(limit), LINEAGE_LIMITS)?))
+    match last {
+        Some(last) => {
+            let hint = ", or have a limit beside it";
+            Ok((part, within("last", last, LINEAGE_LIMITS.1, hint)?))
+        }
+        None => Ok((part, page_limit(limit, LINEAGE_LIMITS)?)),
+    }
 }
 
 pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
-    let limit = limit.unwrap_or(usual);
-    if limit == 0 || limit > most {
+    within("limit", limit.unwrap_or(usual), most, "")
+}
+
+fn within(name: &str, value: u32, most: u32, hint: &str) -> Result<usize, ConversationError> {
+    if value == 0 || value > most {
         return Err(ConversationError::InvalidParams(format!(
-            "limit must be between 1 and {most}, not {limit}"
+            "{name} must be between 1 and {most}{hint}, not {value}"
         )));
     }
-    Ok(limit as usize)
+    Ok(value as usize)
 }
