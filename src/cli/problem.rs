@@ -71,6 +71,12 @@ impl Problem {
         self.error.as_deref().map(|error| error.kind)
     }
 
+    /// What the daemon's error says under this key; nothing where it says nothing.
+    pub(super) fn detail(&self, key: &str) -> Option<String> {
+        let detail = self.error.as_deref()?.detail(key);
+        detail.as_str().map(str::to_owned)
+    }
+
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));

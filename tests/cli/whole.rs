@@ -25,6 +25,24 @@ fn an_unknown_agent_is_told_with_those_that_are_known() {
 }
 
 #[test]
+fn a_conversation_that_could_not_be_opened_at_once_is_named() {
+    let home = Home::new();
+    std::fs::create_dir(home.path().join("config")).unwrap();
+    std::fs::write(
+        home.path().join("config/config.toml"),
+        "[agents.gone]\nkind = \"generic\"\ncommand = \"/nonexistent/gone\"\n",
+    )
+    .unwrap();
+    let output = home.run(&["new", "--agent", "gone", "--open"]);
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    let told = text(&output.stderr);
+    let (_, id) = told.split_once("sessionctl rm ").unwrap();
+    let (id, _) = id.split_once(' ').unwrap();
+    assert!(home.said(&["show", id]).contains("gone"), "{told}");
+    home.said(&["rm", id]);
+}
+
+#[test]
 fn the_tree_of_a_fork_begins_with_what_it_came_from() {
     let home = Home::new();
     let root = home.said(&["new", "--title", "Root"]);

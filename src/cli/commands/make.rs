@@ -41,7 +41,12 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
             problem if problem.exit == Exit::NotFound => {
                 problem.hint("sessionctl agents shows which agents there are and what was found")
             }
-            problem => problem,
+            problem => match problem.detail("conversationId") {
+                Some(id) => problem.hint(format!(
+                    "the conversation was made all the same: sessionctl send {id} opens it, sessionctl rm {id} deletes it"
+                )),
+                None => problem,
+            },
         })?;
     if context.output.json {
         context.answer(&daemon, "conversation/new")?;
