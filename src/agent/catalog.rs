@@ -60,14 +60,20 @@ impl AgentEntry {
     /// Whether its program is there to be run.
     #[must_use]
     pub fn is_found(&self) -> bool {
-        let path = self
-            .launch
-            .command
-            .env
-            .get("PATH")
-            .map(std::ffi::OsString::from)
-            .or_else(|| std::env::var_os("PATH"));
-        find_program(&self.launch.command.program, path.as_deref()).is_some()
+        find_program(&self.launch.command.program, self.path().as_deref()).is_some()
+    }
+
+    /// What stands where its program is looked for and cannot be run: a file that is not executable, or a folder.
+    #[must_use]
+    pub fn find_unusable(&self) -> Option<PathBuf> {
+        candidates(&self.launch.command.program, self.path().as_deref()).find(|candidate| candidate.exists())
+    }
+
+    /// The folders in which its program is looked for.
+    fn path(&self) -> Option<std::ffi::OsString> {
+        let own = self.launch.command.env.get("PATH");
+        own.map(std::ffi::OsString::from)
+            .or_else(|| std::env::var_os("PATH"))
     }
 
     /// What tells one set of transcripts from another: an upstream id is unique within it.
@@ -166,12 +172,18 @@ impl Catalog {
 /// Where a program is: itself when it is a path, else the first executable of that name on `path`.
 #[must_use]
 pub fn find_program(program: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
-    if program.components().count() > 1 {
-        return is_executable(program).then(|| program.to_path_buf());
-    }
-    std::env::split_paths(path?)
-        .map(|folder| folder.join(program))
-        .find(|candidate| is_executable(candidate))
+    candidates(program, path).find(|candidate| is_executable(candidate))
+}
+
+/// Where a program may be, in the order in which it is looked for: there where a path leads, else in each folder.
+fn candidates(program: &Path, path: Option<&std::ffi::OsStr>) -> impl Iterator<Item = PathBuf> {
+    let is_path = program.components().count() > 1;
+    let folders: Vec<PathBuf> = match is_path {
+        true => vec![PathBuf::new()],
+        false => path.map_or_else(Vec::new, |path| std::env::split_paths(path).collect()),
+    };
+    let program = program.to_owned();
+    folders.into_iter().map(move |folder| folder.join(&program))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -94,6 +94,20 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         );
         return of(entry, DiagnosticKind::Agent, severity, what).next(elsewhere(&place, entry.name.as_str()));
     }
+    if let Some(place) = entry.find_unusable() {
+        let words = |place: &Path| place.display().to_string();
+        let (what, next) = match place.is_dir() {
+            true => (
+                format!("its program {} is a folder", words(&place)),
+                format!("set command below [agents.{}] to the program", entry.name),
+            ),
+            false => (
+                format!("its program {} is not executable", words(&place)),
+                format!("chmod +x {}", quoted(&[words(&place)])),
+            ),
+        };
+        return of(entry, DiagnosticKind::Agent, severity, what).next(next);
+    }
     let configured = format!("set command below [agents.{}] to where it is", entry.name);
     let next = match quirks::package(entry.kind) {
         Some(_) => format!("{}; or {configured}", install(entry.kind)),
@@ -294,39 +308,153 @@ pub(super) fn all_transcripts(services: &Services) -> Vec<Diagnostic> {
 }
 
 fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
-    let (folder, _) = entry.listed_transcripts()?;
+    let (root, format) = entry.listed_transcripts()?;
     // Its folder is the daemon's own.
     if entry.kind == AgentKind::Loopback {
         return None;
     }
-    let place = folder.display();
     let of = |severity, what: String| of(entry, DiagnosticKind::Transcripts, severity, what);
-    Some(match folder.metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => of(
-            Severity::Note,
-            format!("no transcripts yet: {place} is not there"),
-        ),
-        Err(error) => of(
+    if root
+        .symlink_metadata()
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    {
+        let what = format!("no transcripts yet: {} is not there", root.display());
+        return Some(of(Severity::Note, what));
+    }
+    let tops = format.tops(root);
+    let all = std::iter::once(root).chain(tops.iter().map(PathBuf::as_path));
+    let fault = all.clone().find_map(fault).or_else(|| first_fault_below(&tops));
+    Some(match fault {
+        Some(fault) => of(fault.severity, fault.what).next(fault.next),
+        None => of(Severity::Ok, format!("its transcripts are in {}", root.display())),
+    })
+}
+
+/// So many folders of projects are looked at: there may be a great many, and one that cannot be used is mostly not alone.
+const LOOKED_AT_BELOW: usize = 1_000;
+
+/// What keeps transcripts from being used.
+#[derive(Debug)]
+struct Fault {
+    severity: Severity,
+    what: String,
+    next: String,
+}
+
+/// What is wrong with a folder of transcripts; nothing with one that is not there yet.
+fn fault(folder: &Path) -> Option<Fault> {
+    let place = folder.display();
+    let fault = |severity, what: String, next: &str| {
+        Some(Fault {
+            severity,
+            what,
+            next: next.to_owned(),
+        })
+    };
+    match folder.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // What is no link is not there at all.
+            let to = folder.read_link().ok()?;
+            fault(
+                Severity::Error,
+                format!(
+                    "{place}, where its transcripts are to be, is a link to {}, which is not there",
+                    to.display()
+                ),
+                "put back what the link leads to, or remove the link",
+            )
+        }
+        Err(error) => fault(
             Severity::Error,
             format!("its transcripts cannot be read: {place}: {error}"),
-        )
-        .next("let this user read the folder"),
-        Ok(metadata) if !metadata.is_dir() => {
-            let what = format!("{place}, where its transcripts are to be, is no folder");
-            of(Severity::Error, what).next(format!(
-                "set transcripts below [agents.{}] to the folder",
-                entry.name
-            ))
-        }
-        Ok(_) if access(folder, Access::READ_OK | Access::EXEC_OK).is_err() => of(
+            "let this user read the folder",
+        ),
+        Ok(metadata) if !metadata.is_dir() => fault(
+            Severity::Error,
+            format!("{place}, where its transcripts are to be, is no folder"),
+            "move it out of the way, or set transcripts below the agent's section of the configuration to the folder",
+        ),
+        Ok(_) if access(folder, Access::READ_OK | Access::EXEC_OK).is_err() => fault(
             Severity::Error,
             format!("its transcripts in {place} cannot be read"),
-        )
-        .next("let this user read the folder"),
-        Ok(_) if access(folder, Access::WRITE_OK).is_err() => {
-            let what = format!("nothing can be put back or branched in {place}: it cannot be written to");
-            of(Severity::Warning, what).next("let this user write to the folder")
+            "let this user read the folder",
+        ),
+        Ok(_) if access(folder, Access::WRITE_OK).is_err() => fault(
+            Severity::Warning,
+            format!("nothing can be put back or branched in {place}: it cannot be written to"),
+            "let this user write to the folder",
+        ),
+        Ok(_) => None,
+    }
+}
+
+/// The first fault of the folders that lie in these: a warning, since it keeps from few of them. Files there are none of the
+/// agent's transcripts.
+fn first_fault_below(tops: &[PathBuf]) -> Option<Fault> {
+    let entries = tops
+        .iter()
+        .filter_map(|top| top.read_dir().ok())
+        .flatten()
+        .flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| !path.is_file())
+        .take(LOOKED_AT_BELOW)
+        .find_map(|folder| fault(&folder))
+        .map(|fault| Fault {
+            severity: Severity::Warning,
+            ..fault
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_of_transcripts_that_cannot_be_used_is_a_fault() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("projects");
+        let said = || fault(&folder).map(|fault| (fault.severity, fault.what));
+        assert_eq!(said(), None, "it is not there yet");
+        fs::create_dir(&folder).unwrap();
+        assert_eq!(said(), None);
+        fs::remove_dir(&folder).unwrap();
+        fs::write(&folder, "").unwrap();
+        assert!(said().unwrap().1.ends_with("is no folder"));
+        fs::remove_file(&folder).unwrap();
+        symlink(home.path().join("elsewhere"), &folder).unwrap();
+        let (severity, what) = said().unwrap();
+        assert!(
+            severity == Severity::Error && what.contains("elsewhere, which is not there"),
+            "{what}"
+        );
+        fs::create_dir(home.path().join("elsewhere")).unwrap();
+        assert_eq!(said(), None, "a link to a folder is one");
+    }
+
+    #[test]
+    fn a_folder_of_transcripts_needs_its_rights() {
+        if rustix::process::geteuid().is_root() {
+            eprintln!("skipped: no rights keep root out");
+            return;
         }
-        Ok(_) => of(Severity::Ok, format!("its transcripts are in {place}")),
-    })
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, expected) in [
+            (0o500, Some(Severity::Warning)),
+            (0o300, Some(Severity::Error)),
+            (0o600, Some(Severity::Error)),
+            (0o700, None),
+        ] {
+            fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(
+                fault(folder.path()).map(|fault| fault.severity),
+                expected,
+                "{mode:o}"
+            );
+        }
+    }
 }

@@ -112,8 +112,12 @@ fn another_daemon_of_this_user_is_named() {
     let all = found(&output);
     let named = all
         .iter()
-        .any(|found| found["kind"] == "otherDaemon" && found["data"]["pid"] == status["pid"]);
-    assert!(named, "{all:#?}");
+        .find(|found| found["kind"] == "otherDaemon" && found["data"]["pid"] == status["pid"]);
+    let named = named.unwrap_or_else(|| panic!("{all:#?}"));
+    let home = one.path().canonicalize().unwrap();
+    assert_eq!(named["data"]["folder"], serde_json::json!(home.join("data")));
+    let next = format!("--home {home:?}");
+    assert!(named["nextStep"].as_str().unwrap().contains(&next), "{named}");
     let own: Value = serde_json::from_str(&other.said(&["--json", "status"])).unwrap();
     assert!(
         !all.iter()

@@ -203,6 +203,92 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     assert!(codex.next_step.as_deref().unwrap().contains("sessionctl stop"));
 }
 
+/// Each with the step that mends it: it is not as if it were not there.
+#[tokio::test]
+async fn a_program_that_is_there_and_cannot_be_run_is_told_as_such() {
+    let home = Home::bare();
+    let programs = home.path().join("my programs");
+    fs::create_dir_all(programs.join("folder")).unwrap();
+    fs::write(programs.join("file"), "#!/bin/sh\n").unwrap();
+    let of = |name: &str, command: &str| {
+        let env = format!("env = {{ PATH = \"{}\" }}", programs.display());
+        format!("[agents.{name}]\nkind = \"generic\"\ncommand = \"{command}\"\n{env}\n")
+    };
+    let whole = programs.join("file");
+    home.configure(
+        &[
+            "default_agent = \"loopback\"\n",
+            &of("by-name", "file"),
+            &of("by-path", whole.to_str().unwrap()),
+            &of("a-folder", "folder"),
+        ]
+        .concat(),
+    );
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let all = diagnose(&app, json!({"agents": false})).await;
+    let chmod = format!("chmod +x '{}'", whole.display());
+    let mend = "set command below [agents.a-folder]".to_owned();
+    for (name, said, next) in [
+        ("by-name", "is not executable", &chmod),
+        ("by-path", "is not executable", &chmod),
+        ("a-folder", "is a folder", &mend),
+    ] {
+        let told = found(&all, DiagnosticKind::Agent, name);
+        assert!(told.message.contains(said), "{told:?}");
+        assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
+    }
+}
+
+/// Where they lie, and not only the folder of all that the agent has.
+#[tokio::test]
+async fn transcripts_that_cannot_be_had_are_told_with_what_is_in_the_way() {
+    let home = Home::bare();
+    let agents = [("claude", "projects"), ("codex", "sessions")];
+    let mut text = "default_agent = \"loopback\"\n".to_owned();
+    for (name, top) in agents {
+        let root = home.path().join(name);
+        fs::create_dir_all(root.join(top)).unwrap();
+        text += &format!(
+            "[agents.{name}]\ncommand = \"/nonexistent\"\ntranscripts = \"{}\"\n",
+            root.display()
+        );
+    }
+    home.configure(&text);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for (name, top) in agents {
+        let top = home.path().join(name).join(top);
+        let link = top.join("below");
+        fs::write(top.join("a file is none of them"), "").unwrap();
+        let all = diagnose(&app, json!({"agents": false})).await;
+        assert_eq!(
+            found(&all, DiagnosticKind::Transcripts, name).severity,
+            Severity::Ok
+        );
+        std::os::unix::fs::symlink("/nonexistent/disk", &link).unwrap();
+        let told = async |severity| {
+            let all = diagnose(&app, json!({"agents": false})).await;
+            let told = found(&all, DiagnosticKind::Transcripts, name).clone();
+            assert_eq!(told.severity, severity, "{told:?}");
+            assert!(told.next_step.is_some());
+            told.message
+        };
+        let below = told(Severity::Warning).await;
+        assert!(
+            below.contains("below") && below.contains("/nonexistent/disk"),
+            "{below}"
+        );
+        fs::remove_dir_all(&top).unwrap();
+        fs::write(&top, "").unwrap();
+        let file = told(Severity::Error).await;
+        assert!(
+            file.contains("is no folder") && file.contains(top.to_str().unwrap()),
+            "{file}"
+        );
+    }
+}
+
 /// As Claude's and Codex' adapters tell it: once, some time after their start, unasked.
 #[tokio::test]
 async fn who_is_signed_in_is_told_as_the_agent_says_it() {

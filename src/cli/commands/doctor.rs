@@ -36,18 +36,23 @@ pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcom
         Ok(reached) => reached,
         Err(problem) => {
             told.tell(context, vec![daemons::none(&problem)])?;
+            // One that answers looks at its own disk.
+            told.tell(
+                context,
+                folders::full(&context.reach.paths.data).into_iter().collect(),
+            )?;
             let going = daemons::coming_or_going(&context.reach);
             if going.is_empty() {
                 told.tell(context, daemons::left_over(&context.reach.paths.data))?;
             }
             told.tell(context, going)?;
-            told.tell(context, daemons::others(last))?;
+            told.tell(context, daemons::others(last, &context.reach.paths))?;
             told.end(context)?;
             return Ok(Exit::NoDaemon);
         }
     };
     told.tell(context, daemons::this(&status, &context.reach, &daemon))?;
-    told.tell(context, daemons::others(Some(status.pid)))?;
+    told.tell(context, daemons::others(Some(status.pid), &context.reach.paths))?;
     if !options.no_agents {
         context
             .output

@@ -1,6 +1,6 @@
 //! The daemon that answers, whether it fits this program, and others of this user.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
@@ -11,6 +11,7 @@ use crate::cli::connect::{Daemon, Reach};
 use crate::cli::problem::Problem;
 use crate::cli::start;
 use crate::cli::words;
+use crate::paths::Paths;
 
 /// How to have another daemon.
 const AGAIN: &str = "sessionctl stop, and the next command starts one; running turns end with that";
@@ -182,21 +183,48 @@ fn own_processes() -> impl Iterator<Item = u32> {
 }
 
 /// Other daemons of this user, where the system shows processes as Linux does.
-pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
+pub(super) fn others(own: Option<u32>, paths: &Paths) -> Vec<Diagnostic> {
     let pids = own_processes().filter(|pid| Some(*pid) != own);
     let found = pids.filter_map(|pid| {
         let words = command_line(pid);
-        is_daemon(&words).then(|| {
-            let what = format!(
-                "process {pid} is a daemon with a folder of its own: {}",
-                words.join(" ")
-            );
-            Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what)
-                .next("--home, SESSIOND_HOME and SESSIOND_SOCKET say to which one a command talks")
-                .fact("pid", pid)
-        })
+        is_daemon(&words).then(|| other(pid, &words, served(pid, &paths.lock_file()).as_deref()))
     });
     found.collect()
+}
+
+fn other(pid: u32, words: &[String], data: Option<&Path>) -> Diagnostic {
+    let line = words.join(" ");
+    let of =
+        |what: String| Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what).fact("pid", pid);
+    let Some(data) = data else {
+        return of(format!(
+            "process {pid} is a daemon with a folder of its own: {line}"
+        ))
+        .next("--home, SESSIOND_HOME and SESSIOND_SOCKET say to which one a command talks");
+    };
+    let found = of(format!(
+        "process {pid} is a daemon of the folder {}: {line}",
+        data.display()
+    ))
+    .fact("folder", data.to_string_lossy());
+    // As a home has it that was named; without one the folder has the program's name.
+    let home = data.parent().filter(|_| data.ends_with("data"));
+    match home {
+        Some(home) => found.next(format!(
+            "--home {:?}, or SESSIOND_HOME, has a command talk to it",
+            home.display().to_string()
+        )),
+        None => found
+            .next("a command without --home and SESSIOND_HOME talks to it, where XDG_DATA_HOME is the same"),
+    }
+}
+
+/// The data folder of a daemon, by the lock that it holds open; nothing where that cannot be seen.
+fn served(pid: u32, lock: &Path) -> Option<PathBuf> {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let mut files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let lock = files.find(|file| file.file_name() == lock.file_name())?;
+    lock.parent().map(Path::to_owned)
 }
 
 /// Whether a command line is that of a daemon: `sessiond`, or a program of ours that was told to be one.

@@ -13,17 +13,55 @@ use crate::paths::Paths;
 /// What others may not do in a private folder: anything.
 const OTHERS: u32 = 0o077;
 
+/// With less than this a daemon that starts writes its first files in vain.
+const LEAST_BYTES: u64 = 1 << 20;
+
+/// The same of files.
+const LEAST_FILES: u64 = 10;
+
 /// Each folder, and the configuration.
 pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = configuration(&paths.config_file).into_iter().collect();
     found.push(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.push(folder(&paths.runtime, "sockets"));
+    // Often a disk of its own, in memory. That of the data the daemon looks at.
+    if device(&paths.runtime) != device(&paths.data) {
+        found.extend(full(&paths.runtime));
+    }
     // What is below the data folder is as open as that one.
     if !paths.log.starts_with(&paths.data) {
         found.push(folder(&paths.log, "log"));
     }
     found
+}
+
+/// The disk that a folder is on, or will be.
+fn device(path: &Path) -> Option<u64> {
+    let mut places = path.ancestors();
+    places.find_map(|place| Some(place.metadata().ok()?.dev()))
+}
+
+/// That nothing can be written any more on the disk of a folder.
+pub(super) fn full(path: &Path) -> Option<Diagnostic> {
+    let place = path.ancestors().find(|place| place.exists())?;
+    let disk = rustix::fs::statvfs(place).ok()?;
+    let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+    is_full((disk.f_blocks, free_bytes), (disk.f_files, disk.f_favail)).then(|| {
+        Diagnostic::new(
+            DiagnosticKind::Room,
+            Severity::Error,
+            "no room is left on its disk",
+        )
+        .about(path.to_string_lossy())
+        .next("free some room there: without it a daemon may not start, or not be reached")
+    })
+}
+
+/// Of blocks and of files there are how many in all, and so many bytes and files are left. Where there are none in all they are not
+/// counted.
+fn is_full((blocks, free_bytes): (u64, u64), (files, free_files): (u64, u64)) -> bool {
+    blocks > 0 && free_bytes < LEAST_BYTES || files > 0 && free_files < LEAST_FILES
 }
 
 /// Only what keeps it from being read: what it says is the daemon's to judge.
@@ -162,6 +200,19 @@ mod tests {
         ] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(severity(&path).0, expected, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_disk_is_full_when_it_counts_and_has_none_left() {
+        let table = [
+            ((1 << 20, LEAST_BYTES), (100, LEAST_FILES), false),
+            ((1 << 20, LEAST_BYTES - 1), (100, LEAST_FILES), true),
+            ((1 << 20, LEAST_BYTES), (100, LEAST_FILES - 1), true),
+            ((0, 0), (0, 0), false),
+        ];
+        for (bytes, files, expected) in table {
+            assert_eq!(is_full(bytes, files), expected, "{bytes:?} {files:?}");
         }
     }
 
