@@ -1,31 +1,82 @@
-//! The refusals that the contract's document foretells: whatever a test is refused has to be among them.
+//! What the contract's document foretells: whatever a test is answered, refused or told has to be as it says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openrpc.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+});
+
+fn methods() -> impl Iterator<Item = (String, &'static Value)> {
+    let methods = DOCUMENT["methods"].as_array().unwrap().iter();
+    methods.map(|method| (method["name"].as_str().unwrap().to_owned(), method))
+}
 
 /// The codes that each method may answer with.
 static FORETOLD: LazyLock<BTreeMap<String, BTreeSet<i64>>> = LazyLock::new(|| {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openrpc.json");
-    let document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let code = |error: &Value| {
         let pointer = error["$ref"]
             .as_str()
             .and_then(|path| path.strip_prefix('#'))
             .unwrap();
-        document.pointer(pointer).unwrap()["code"].as_i64().unwrap()
+        DOCUMENT.pointer(pointer).unwrap()["code"].as_i64().unwrap()
     };
-    let methods = document["methods"].as_array().unwrap().iter();
-    methods
-        .map(|method| {
+    methods()
+        .map(|(name, method)| {
             let codes = method["errors"].as_array().into_iter().flatten().map(code);
-            (method["name"].as_str().unwrap().to_owned(), codes.collect())
+            (name, codes.collect())
         })
         .collect()
 });
+
+/// What each method answers, as a schema.
+static ANSWERS: LazyLock<BTreeMap<String, Validator>> = LazyLock::new(|| {
+    methods()
+        .map(|(name, method)| (name, validator(&method["result"]["schema"])))
+        .collect()
+});
+
+static ENVELOPE: LazyLock<Validator> =
+    LazyLock::new(|| validator(&json!({"$ref": "#/components/schemas/EventEnvelope"})));
+
+fn validator(schema: &Value) -> Validator {
+    let rooted = json!({ "allOf": [schema], "components": DOCUMENT["components"] });
+    jsonschema::draft7::new(&rooted).unwrap()
+}
+
+#[track_caller]
+fn check(what: &str, validator: &Validator, value: &Value) {
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{what} is not as its document says: {wrong:?}: {value}"
+    );
+}
+
+/// Fails when a method's answer is not of the schema that the document has of it.
+#[track_caller]
+pub(crate) fn check_answer(method: &str, result: &Value) {
+    let validator = ANSWERS
+        .get(method)
+        .unwrap_or_else(|| panic!("there is no method {method}"));
+    check(method, validator, result);
+}
+
+/// Fails when a notification is not of the schema that the document has of events.
+#[track_caller]
+pub(crate) fn check_notification(message: &Value) {
+    assert_eq!(message["method"], "conversation/event", "{message}");
+    check("an event", &ENVELOPE, &message["params"]["result"]);
+}
 
 /// Those of JSON-RPC itself may come from any method.
 const OWN: std::ops::RangeInclusive<i64> = 1_001..=1_999;
@@ -47,4 +98,20 @@ fn what_is_not_foretold_is_found() {
     assert!(is_fine("conversation/prompt", -32_602));
     assert!(!is_fine("conversation/get", 1_003));
     assert!(!is_fine("rpc.neverHeardOf", 1_003));
+}
+
+#[test]
+fn what_is_not_as_it_was_foretold_is_found() {
+    let is_fine = |method: &'static str, value: Value| {
+        std::panic::catch_unwind(|| check_answer(method, &value)).is_ok()
+    };
+    assert!(is_fine("conversation/cancel", json!({"cancelled": true})));
+    assert!(!is_fine("conversation/cancel", json!({"cancelled": "yes"})));
+    assert!(!is_fine("conversation/cancel", json!({})));
+    let event = |event: Value| {
+        let params = json!({"subscription": 1, "result": event});
+        json!({"jsonrpc": "2.0", "method": "conversation/event", "params": params})
+    };
+    let bad = event(json!({"cursor": "c1"}));
+    assert!(std::panic::catch_unwind(|| check_notification(&bad)).is_err());
 }

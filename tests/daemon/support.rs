@@ -22,7 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::contract::check_foretold;
+use crate::contract::{check_answer, check_foretold, check_notification};
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -91,7 +91,9 @@ impl App {
             named.insert(name, value).unwrap();
         }
         let answer = within(self.client.request(method, named)).await.map_err(told);
-        answer.inspect_err(|error| check_foretold(method, error.kind.code().into()))
+        answer
+            .inspect(|result| check_answer(method, result))
+            .inspect_err(|error| check_foretold(method, error.kind.code().into()))
     }
 
     pub(crate) async fn get(&self, id: ConversationId) -> Conversation {
@@ -334,7 +336,11 @@ impl Raw {
     }
 
     pub(crate) async fn next(&mut self) -> Value {
-        serde_json::from_str(&self.line().await).unwrap()
+        let message: Value = serde_json::from_str(&self.line().await).unwrap();
+        if message.get("method").is_some() {
+            check_notification(&message);
+        }
+        message
     }
 
     /// The answer to a request; what comes before it is kept in `passed`.
@@ -342,8 +348,10 @@ impl Raw {
         loop {
             let line = self.next().await;
             if line["id"] == id {
-                if let (Some(method), Some(code)) = (self.asked.remove(&id), line["error"]["code"].as_i64()) {
-                    check_foretold(&method, code);
+                match (self.asked.remove(&id), line["error"]["code"].as_i64()) {
+                    (Some(method), Some(code)) => check_foretold(&method, code),
+                    (Some(method), None) => check_answer(&method, &line["result"]),
+                    (None, _) => {}
                 }
                 return line;
             }
