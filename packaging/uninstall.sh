@@ -23,33 +23,38 @@ case "$prefix" in
 esac
 prefix="${prefix%/}"
 installed="$prefix/share/session-bridge/installed"
-if [ ! -f "$installed" ]; then
-    echo "nothing is installed in $prefix"
-    exit 0
-fi
+is_installed=
+[ ! -f "$installed" ] || is_installed=yes
+real="$(cd "$prefix" 2>/dev/null && pwd -P || echo "$prefix")"
+units="${XDG_CONFIG_HOME:-${HOME:-}/.config}/systemd/user"
+
+# Whether a path by which systemd knows a unit, or the link there, leads to what was installed in this prefix, be it gone or not.
+is_ours() {
+    unit="share/systemd/user/${1##*/}"
+    # A unit without that list is not this script's.
+    [ -n "$is_installed" ] || [ ! -e "$prefix/$unit" ] || return 1
+    [ "$1" -ef "$prefix/$unit" ] && return
+    case "$(readlink "$1" || echo "$1")" in
+        "$prefix/$unit" | "$real/$unit") ;;
+        *) return 1 ;;
+    esac
+}
 
 reload=
 case "$(uname -s)" in
     Linux)
-        # Of several that are installed, only this one.
+        # Of several that are installed, only this one. That of another prefix is told as the link to it.
         if command -v systemctl >/dev/null &&
-            systemctl --user is-enabled --quiet sessiond.socket 2>/dev/null &&
-            # That of another prefix is told as the link to it.
-            [ "$(readlink -f "$(systemctl --user show --property FragmentPath --value sessiond.socket)")" = \
-                "$(readlink -f "$prefix/share/systemd/user/sessiond.socket")" ]; then
-            systemctl --user disable --now sessiond.socket sessiond.service ||
-                echo "uninstall.sh: the service could not be disabled; see systemctl --user status sessiond" >&2
+            is_ours "$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null)"; then
+            systemctl --user stop sessiond.socket sessiond.service ||
+                echo "uninstall.sh: the service could not be stopped; see systemctl --user status sessiond" >&2
+            # What links it leaves, as those of a unit that is gone, are looked for below.
+            systemctl --user disable sessiond.socket sessiond.service || true
             reload=yes
         fi
         ;;
-    Darwin) launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true ;;
+    Darwin) [ -z "$is_installed" ] || launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true ;;
 esac
-# Turns that run are cancelled, as with every stop. There may be no daemon, or one of another program.
-pid="$("$prefix/bin/sessionctl" --json --no-start status 2>/dev/null | sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"
-case "$(readlink "/proc/${pid:-none}/exe" || echo unknown)" in
-    "$prefix"/bin/* | "$(cd "$prefix" && pwd -P)"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
-esac
-
 # A file, and the folders above it that are empty then, up to the prefix.
 remove() {
     rm -f "$1"
@@ -58,9 +63,29 @@ remove() {
         folder="${folder%/*}"
     done
 }
-while IFS= read -r file; do
-    remove "$file"
-done <"$installed"
-remove "$installed"
-[ -z "$reload" ] || systemctl --user daemon-reload || true
-echo "removed from $prefix; conversations and configuration are where they were"
+if [ -n "$is_installed" ]; then
+    # Turns that run are cancelled, as with every stop. There may be no daemon, or one of another program.
+    pid="$("$prefix/bin/sessionctl" --json --no-start status 2>/dev/null | sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"
+    case "$(readlink "/proc/${pid:-none}/exe" || echo unknown)" in
+        "$prefix"/bin/* | "$real"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
+    esac
+    while IFS= read -r file; do
+        remove "$file"
+    done <"$installed"
+    remove "$installed"
+fi
+# Links that now lead nowhere, where no manager ran that would have taken them away, or the units were gone before.
+for link in "$units"/*.wants/sessiond.* "$units"/sessiond.*; do
+    if [ -L "$link" ] && [ ! -e "$link" ] && is_ours "$link"; then
+        rm -f "$link"
+        # The folder of those that are enabled is systemd's, and goes with the last of them.
+        case "$link" in *.wants/*) rmdir "${link%/*}" 2>/dev/null || true ;; esac
+        reload=yes
+    fi
+done
+[ -z "$reload" ] || systemctl --user daemon-reload 2>/dev/null || true
+if [ -n "$is_installed" ]; then
+    echo "removed from $prefix; conversations and configuration are where they were"
+else
+    echo "nothing is installed in $prefix"
+fi

@@ -25,7 +25,7 @@ mod signs;
 use std::collections::BTreeSet;
 use std::fs;
 #[cfg(target_os = "linux")]
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -235,7 +235,6 @@ echo "$*" >>"$HOME/systemctl.calls"
 case "$2" in
     enable) touch "$HOME/systemctl.enabled" ;;
     disable) rm "$HOME/systemctl.enabled" ;;
-    is-enabled) [ -e "$HOME/systemctl.enabled" ] ;;
     show) echo "$HOME/.local/share/systemd/user/sessiond.socket" ;;
 esac
 "#;
@@ -292,15 +291,94 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
         units.display()
     );
     assert!(called.contains(&links), "{called}");
-    let asked = "--user is-enabled --quiet sessiond.socket\n\
-                 --user show --property FragmentPath --value sessiond.socket\n";
+    let asked = "--user show --property FragmentPath --value sessiond.socket\n";
     assert_eq!(run("uninstall.sh", &to), asked);
     fs::remove_dir(other).unwrap();
 
     let called = run("uninstall.sh", &[]);
-    let disabled = "--user disable --now sessiond.socket sessiond.service\n--user daemon-reload\n";
+    let disabled = "--user stop sessiond.socket sessiond.service\n\
+                    --user disable sessiond.socket sessiond.service\n--user daemon-reload\n";
     assert_eq!(called, format!("{asked}{disabled}"));
     only_data_are_left(&home);
+}
+
+/// Knows the unit by its link, and does nothing; notes that it was to stop it.
+#[cfg(target_os = "linux")]
+const IDLE_SYSTEMCTL: &str = r#"#!/bin/sh
+case "$2" in
+    show) echo "$HOME/.config/systemd/user/sessiond.socket" ;;
+    stop) touch "$HOME/stopped" ;;
+esac
+exit 1
+"#;
+
+/// As where a service was enabled, and the manager does not take the links away.
+#[cfg(target_os = "linux")]
+#[test]
+fn links_to_units_that_are_gone_are_taken_away_and_those_of_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let [home, programs, prefix, alias] =
+        ["home", "programs", "prefix", "alias"].map(|name| folder.path().join(name));
+    for folder in [&home, &programs, &prefix] {
+        fs::create_dir(folder).unwrap();
+    }
+    symlink(&prefix, &alias).unwrap();
+    let systemctl = programs.join("systemctl");
+    fs::write(&systemctl, IDLE_SYSTEMCTL).unwrap();
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).unwrap();
+    let links = home.join(".config/systemd/user");
+    let link = |name: &str, prefix: &Path| {
+        let (link, unit) = (links.join(name), Path::new(name).file_name().unwrap());
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(prefix.join("share/systemd/user").join(unit), &link).unwrap();
+        link
+    };
+    let others = BTreeSet::from([
+        link(
+            "default.target.wants/sessiond.service",
+            &folder.path().join("other"),
+        ),
+        link("default.target.wants/other.service", &folder.path().join("other")),
+        link("default.target.wants/shared.service", &prefix),
+    ]);
+    let uninstall = || {
+        let mut command = command(Path::new(SOURCE).join("packaging/uninstall.sh"), &home);
+        command.env("PATH", format!("{}:{}", programs.display(), service::BARE_PATH));
+        said(
+            "uninstall.sh",
+            &command
+                .args(["--prefix", alias.to_str().unwrap()])
+                .output()
+                .unwrap(),
+        );
+    };
+    let linked = || {
+        link("sessiond.service", &prefix);
+        link("sessiond.socket", &alias);
+        link("sockets.target.wants/sessiond.socket", &prefix);
+        link("of-another.target.wants/sessiond.service", &alias);
+    };
+
+    Programs::Built.script("install.sh", &home, &["--prefix", alias.to_str().unwrap()]);
+    linked();
+    uninstall();
+    fs::remove_file(home.join("stopped")).unwrap();
+    assert_eq!(entries(&home), others);
+    // Once more, where nothing is installed any more.
+    linked();
+    uninstall();
+    fs::remove_file(home.join("stopped")).unwrap();
+    assert_eq!(entries(&home), others);
+    // Units that another program has put there.
+    linked();
+    let all = entries(&home);
+    for unit in ["sessiond.service", "sessiond.socket"] {
+        let unit = prefix.join("share/systemd/user").join(unit);
+        fs::create_dir_all(unit.parent().unwrap()).unwrap();
+        fs::write(unit, "").unwrap();
+    }
+    uninstall();
+    assert_eq!(entries(&home), all);
 }
 
 /// In a home: the data of the daemon, and nothing else.

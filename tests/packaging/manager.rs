@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{Programs, SOURCE, debian, entries, has, only_data_are_left, said, service, signs};
+use crate::{Programs, SOURCE, debian, entries, files, has, only_data_are_left, said, service, signs};
 
 /// Makes the group, and takes it away when all within have ended.
 const AROUND: &str = r#"
@@ -170,6 +170,36 @@ impl Manager {
         )
     }
 
+    /// A script of `packaging`, run by the user.
+    #[track_caller]
+    fn script(&self, name: &str, arguments: &[&str]) -> String {
+        self.told(Path::new(SOURCE).join("packaging").join(name), arguments)
+    }
+
+    /// The folder of what the user has linked and enabled.
+    fn links(&self) -> PathBuf {
+        self.home.join(".config/systemd/user")
+    }
+
+    /// The service is gone, and its socket.
+    #[track_caller]
+    fn knows_no_service(&self) {
+        for unit in ["sessiond.socket", "sessiond.service"] {
+            assert_eq!(self.shown(unit, "LoadState"), "not-found");
+            assert_eq!(self.shown(unit, "ActiveState"), "inactive");
+        }
+    }
+
+    /// In the user's home: the data of the daemon, and nothing else.
+    #[track_caller]
+    fn only_data_are_left(&self) {
+        // The folders for what is enabled are systemd's; these calls take empty ones only.
+        for folder in [".config/systemd/user", ".config/systemd", ".config"] {
+            fs::remove_dir(self.home.join(folder)).unwrap();
+        }
+        only_data_are_left(&self.home);
+    }
+
     /// The service starts with its first client, is brought back, and has what it had; the id of a conversation.
     fn serves(&self, sessionctl: &Path) -> String {
         let told = |arguments: &[&str]| self.told(sessionctl, &[&["--no-start"], arguments].concat());
@@ -223,27 +253,93 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
     let Some(manager) = Manager::start("") else {
         return;
     };
-    let script = |name: &str| Path::new(SOURCE).join("packaging").join(name);
     let install = ["--from", crate::built().to_str().unwrap(), "--service"];
     for _twice in 1..=2 {
-        manager.told(script("install.sh"), &install);
+        manager.script("install.sh", &install);
     }
     manager.serves(&manager.home.join(".local/bin/sessionctl"));
     // The one that serves is stopped, and the new one is started by the next client.
-    manager.told(script("install.sh"), &install);
+    manager.script("install.sh", &install);
     assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
     manager.told(manager.home.join(".local/bin/sessionctl"), &["--no-start", "ls"]);
 
-    manager.told(script("uninstall.sh"), &[]);
-    for unit in ["sessiond.socket", "sessiond.service"] {
-        assert_eq!(manager.shown(unit, "LoadState"), "not-found");
-        assert_eq!(manager.shown(unit, "ActiveState"), "inactive");
+    manager.script("uninstall.sh", &[]);
+    manager.knows_no_service();
+    manager.only_data_are_left();
+}
+
+#[test]
+fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away() {
+    let Some(manager) = Manager::start("") else {
+        return;
+    };
+    let [prefix, other, none] =
+        ["5 % & more of it", "other", "none"].map(|name| manager.folder.path().join(name));
+    let from = ["--from", crate::built().to_str().unwrap()];
+    let to = |prefix| ["--prefix", Path::to_str(prefix).unwrap()];
+    for _twice in 1..=2 {
+        manager.script("install.sh", &[&to(&prefix)[..], &from, &["--service"]].concat());
     }
-    // The folders for what is enabled are systemd's; these calls take empty ones only.
-    for folder in [".config/systemd/user", ".config/systemd", ".config"] {
-        fs::remove_dir(manager.home.join(folder)).unwrap();
+    manager.serves(&prefix.join("bin/sessionctl"));
+    let serving = || {
+        let pid = manager.shown("sessiond.service", "MainPID");
+        (manager.told("readlink", &[&format!("/proc/{pid}/exe")]), pid)
+    };
+    let served = serving();
+    assert_eq!(Path::new(&served.0), prefix.join("bin/sessiond"));
+    let links = files(&manager.links());
+    assert_eq!(links.len(), 3, "{links:?}");
+
+    // Others come and go, the default prefix among them, and one in which there is nothing.
+    manager.script("install.sh", &[&to(&other)[..], &from].concat());
+    manager.script("install.sh", &from);
+    for others in [&to(&other)[..], &[], &to(&none)] {
+        manager.script("uninstall.sh", others);
+        assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
+        assert_eq!(serving(), served);
+        assert_eq!(files(&manager.links()), links);
     }
-    only_data_are_left(&manager.home);
+    assert_eq!(entries(&other), [].into());
+
+    manager.script("uninstall.sh", &to(&prefix));
+    manager.knows_no_service();
+    assert_eq!(entries(&prefix), [].into());
+    manager.only_data_are_left();
+}
+
+/// A person removes the units, or the whole prefix, and calls the script then.
+#[test]
+fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
+    let Some(manager) = Manager::start("") else {
+        return;
+    };
+    let own = manager.home.join(".local");
+    let other = manager.folder.path().join("other");
+    let from = ["--from", crate::built().to_str().unwrap(), "--service"];
+    for (prefix, gone) in [(&own, "share/systemd"), (&other, "share/systemd"), (&other, ".")] {
+        let to = ["--prefix", prefix.to_str().unwrap()];
+        manager.script("install.sh", &[&to[..], &from].concat());
+        // With the session too, as its `[Install]` allows.
+        manager.told("systemctl", &["--user", "enable", "sessiond.service"]);
+        manager.told(
+            prefix.join("bin/sessionctl"),
+            &["--no-start", "new", "--agent", "loopback"],
+        );
+        assert_ne!(manager.shown("sessiond.service", "MainPID"), "0");
+        for link in [
+            "default.target.wants/sessiond.service",
+            "sockets.target.wants/sessiond.socket",
+        ] {
+            assert!(manager.links().join(link).is_symlink(), "{link}");
+        }
+        fs::remove_dir_all(prefix.join(gone).components().collect::<PathBuf>()).unwrap();
+
+        let said = manager.script("uninstall.sh", &to);
+        assert_eq!(said.contains("nothing is installed"), gone == ".", "{said}");
+        manager.knows_no_service();
+        assert_eq!(entries(&manager.links()), [].into());
+    }
+    manager.only_data_are_left();
 }
 
 /// In place of the system's manager, which knows whose managers run: this one alone.
