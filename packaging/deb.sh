@@ -7,17 +7,25 @@ fail() {
     exit "${2:-1}"
 }
 
+# misused WORDS: how it is used, and what was wrong.
+misused() {
+    echo "Usage: packaging/deb.sh [--from DIR] FOLDER: a folder with built programs, and where the package goes" >&2
+    fail "$1" 2
+}
+
 from=
-while [ $# -gt 1 ]; do
-    case "$1" in
-        --from) from="$2"; shift 2 ;;
-        *) break ;;
+if [ "${1:-}" = --from ]; then
+    case "${2:-}" in
+        "" | -*) misused "--from needs a folder" ;;
     esac
-done
+    from="$2"
+    shift 2
+fi
 case "${1:-}" in
-    "" | -*) fail "Usage: packaging/deb.sh [--from DIR] FOLDER: where the package goes, and a folder with built programs" 2 ;;
+    "") misused "where to?" ;;
+    -*) misused "what is \"$1\"?" ;;
 esac
-[ $# -eq 1 ] || fail "one folder, not \"$*\"" 2
+[ $# -eq 1 ] || misused "one folder, not \"$*\""
 out="$1"
 command -v dpkg-deb >/dev/null || fail "dpkg-deb is not there"
 

@@ -19,18 +19,31 @@ fail() {
     exit "${2:-1}"
 }
 
+# misused WORDS: how it is used, and what was wrong.
+misused() {
+    usage >&2
+    fail "$1" 2
+}
+
+# folder OPTION VALUE…: that there is one. One whose name begins with "-" is "./-…".
+folder() {
+    case "${2:-}" in
+        "" | -*) misused "$1 needs a folder" ;;
+    esac
+}
+
 prefix="${HOME:+$HOME/.local}"
 from=
 service=
 while [ $# -gt 0 ]; do
     case "$1" in
-        --prefix) prefix="${2:-}"; shift ;;
-        --from) from="${2:-}"; shift ;;
+        --prefix) folder "$@"; prefix="$2"; shift ;;
+        --from) folder "$@"; from="$2"; shift ;;
         --service) service=yes ;;
         -h | --help) usage; exit 0 ;;
-        *) usage >&2; fail "what is $1?" 2 ;;
+        *) misused "what is \"$1\"?" ;;
     esac
-    [ $# -gt 0 ] && shift
+    shift
 done
 [ -n "$prefix" ] || fail "HOME is not set; say where to with --prefix DIR" 2
 [ -n "${HOME:-}" ] || [ -z "$service" ] || fail "HOME is not set, and a service is a user's" 2

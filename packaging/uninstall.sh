@@ -2,19 +2,36 @@
 # Removes what install.sh installed. Conversations, configuration and the agents' transcripts stay.
 set -eu
 
+usage() {
+    echo "Usage: packaging/uninstall.sh [--prefix DIR]"
+}
+
 fail() {
     echo "uninstall.sh: $1" >&2
     exit "${2:-1}"
 }
 
+# misused WORDS: how it is used, and what was wrong.
+misused() {
+    usage >&2
+    fail "$1" 2
+}
+
 prefix="${HOME:+$HOME/.local}"
 while [ $# -gt 0 ]; do
     case "$1" in
-        --prefix) prefix="${2:-}"; shift ;;
-        -h | --help) echo "Usage: packaging/uninstall.sh [--prefix DIR]"; exit 0 ;;
-        *) fail "what is $1? Usage: packaging/uninstall.sh [--prefix DIR]" 2 ;;
+        --prefix)
+            # As install.sh takes it.
+            case "${2:-}" in
+                "" | -*) misused "--prefix needs a folder" ;;
+            esac
+            prefix="$2"
+            shift
+            ;;
+        -h | --help) usage; exit 0 ;;
+        *) misused "what is \"$1\"?" ;;
     esac
-    [ $# -gt 0 ] && shift
+    shift
 done
 case "$prefix" in
     /*) ;;

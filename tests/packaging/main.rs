@@ -395,29 +395,71 @@ fn only_data_are_left(home: &Path) {
     );
 }
 
+/// Before anything is done, and above all before anything is built.
 #[test]
 fn the_scripts_refuse_what_they_do_not_know() {
     let home = tempfile::tempdir().unwrap();
-    for (name, arguments, words) in [
-        ("install.sh", &["--prefix", "relative"][..], "absolute path"),
-        ("install.sh", &["--what"], "what is --what?"),
-        (
-            "install.sh",
-            &["--from", "/nowhere"],
-            "there is no program /nowhere/sessiond",
-        ),
-        ("uninstall.sh", &["--what"], "what is --what?"),
-        ("uninstall.sh", &["--prefix", "relative"], "absolute path"),
-        ("deb.sh", &[], "Usage: "),
-    ] {
+    let refused = |name: &str, arguments: &[&str], code: i32| {
         let mut command = command(Path::new(SOURCE).join("packaging").join(name), home.path());
+        command.env("PATH", "/usr/bin:/bin");
         let output = command.args(arguments).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && stderr.contains(words),
-            "{name} {arguments:?}: {stderr}"
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{name} {arguments:?}: {stderr}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "",
+            "{name} {arguments:?}"
         );
         assert_eq!(entries(home.path()), BTreeSet::new());
+        stderr
+    };
+    for (name, arguments, words) in [
+        ("install.sh", &["--prefix", "relative"][..], "absolute path"),
+        ("uninstall.sh", &["--prefix", "relative"], "absolute path"),
+    ] {
+        let stderr = refused(name, arguments, 2);
+        assert!(stderr.contains(words), "{name} {arguments:?}: {stderr}");
+    }
+    let stderr = refused("install.sh", &["--from", "/nowhere"], 1);
+    assert!(
+        stderr.contains("there is no program /nowhere/sessiond"),
+        "{stderr}"
+    );
+    for (name, arguments, words) in [
+        ("install.sh", &["--what"][..], r#"what is "--what"?"#),
+        ("install.sh", &["--service", "/prefix"], r#"what is "/prefix"?"#),
+        ("install.sh", &[""], r#"what is ""?"#),
+        ("install.sh", &["--prefix"], "--prefix needs a folder"),
+        ("install.sh", &["--prefix", ""], "--prefix needs a folder"),
+        (
+            "install.sh",
+            &["--prefix", "--service"],
+            "--prefix needs a folder",
+        ),
+        ("install.sh", &["--from"], "--from needs a folder"),
+        ("install.sh", &["--from", ""], "--from needs a folder"),
+        ("install.sh", &["--from", "--service"], "--from needs a folder"),
+        ("uninstall.sh", &["--what"], r#"what is "--what"?"#),
+        ("uninstall.sh", &["/prefix"], r#"what is "/prefix"?"#),
+        ("uninstall.sh", &[""], r#"what is ""?"#),
+        ("uninstall.sh", &["--prefix"], "--prefix needs a folder"),
+        ("uninstall.sh", &["--prefix", ""], "--prefix needs a folder"),
+        ("uninstall.sh", &["--prefix", "--what"], "--prefix needs a folder"),
+        ("deb.sh", &[], "where to?"),
+        ("deb.sh", &[""], "where to?"),
+        ("deb.sh", &["--what"], r#"what is "--what"?"#),
+        ("deb.sh", &["one", "two"], r#"one folder, not "one two""#),
+        ("deb.sh", &["--from"], "--from needs a folder"),
+        ("deb.sh", &["--from", "", "out"], "--from needs a folder"),
+        ("deb.sh", &["--from", "built"], "where to?"),
+    ] {
+        let stderr = refused(name, arguments, 2);
+        let (usage, reason) = stderr.trim_end().rsplit_once('\n').unwrap_or_default();
+        assert!(
+            usage.starts_with(&format!("Usage: packaging/{name} ")),
+            "{name} {arguments:?}: {stderr}"
+        );
+        assert_eq!(reason, format!("{name}: {words}"), "{arguments:?}");
     }
     for name in ["install.sh", "uninstall.sh"] {
         let mut command = command(Path::new(SOURCE).join("packaging").join(name), home.path());
