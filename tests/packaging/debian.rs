@@ -1,5 +1,6 @@
 //! The Debian package in a root of its own: what it brings, what becomes of daemons that run from it, and what it leaves.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -225,5 +226,135 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
         let mut list = machine.with(env!("CARGO_BIN_EXE_sessionctl"), data);
         let list = said("ls", &list.arg("ls").output().unwrap());
         assert!(list.contains(&id[..8]), "{list}");
+    }
+}
+
+/// What programs need to start, as `objdump -p` tells it: each shared library, and the newest version of glibc whose symbols
+/// they use.
+fn needs(told: &str) -> (BTreeSet<&str>, Vec<u32>) {
+    let libraries = told
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("NEEDED "))
+        .map(str::trim);
+    let versions = told
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("GLIBC_"))
+        .filter_map(version);
+    (libraries.collect(), versions.max().unwrap_or_default())
+}
+
+/// `2.34` as numbers.
+fn version(text: &str) -> Option<Vec<u32>> {
+    text.split('.').map(|part| part.parse().ok()).collect()
+}
+
+/// What is wrong with the dependencies that a package tells. `bringing`: the packages that have each needed library, one of
+/// which is enough.
+fn wrong_dependencies(
+    depends: &str,
+    bringing: &BTreeMap<&str, BTreeSet<String>>,
+    glibc: &[u32],
+) -> Vec<String> {
+    let told: BTreeMap<&str, Option<&str>> = depends
+        .split(',')
+        .map(str::trim)
+        .map(|one| {
+            one.split_once(" (>= ")
+                .map_or((one, None), |(name, least)| (name, least.strip_suffix(')')))
+        })
+        .collect();
+    let mut wrong = Vec::new();
+    for (library, packages) in bringing {
+        if !packages.iter().any(|package| told.contains_key(package.as_str())) {
+            wrong.push(format!("{library} of {packages:?} is not among {depends:?}"));
+        }
+    }
+    for name in told.keys() {
+        if !bringing.values().any(|packages| packages.contains(*name)) {
+            wrong.push(format!("nothing needs {name:?}"));
+        }
+    }
+    let least = told.get("libc6").copied().flatten().and_then(version);
+    if least.is_none_or(|least| least.as_slice() < glibc) {
+        wrong.push(format!("libc6 has to be {glibc:?} or newer, not {depends:?}"));
+    }
+    wrong
+}
+
+#[test]
+fn the_package_depends_on_what_brings_the_libraries_of_its_programs() {
+    if !has("dpkg-deb") || !has("dpkg") || !has("objdump") {
+        return;
+    }
+    let machine = Machine::new();
+    let bringing = |library: &str| {
+        let found = command("dpkg", &machine.home())
+            .args(["--search", &format!("*/{library}")])
+            .output()
+            .unwrap();
+        let lines = String::from_utf8(found.stdout).unwrap();
+        let end = format!("/{library}");
+        let names = lines
+            .lines()
+            .filter(|line| line.ends_with(&end) && !line.starts_with("diversion "))
+            .filter_map(|line| line.split_once(": "))
+            .flat_map(|(packages, _)| packages.split(", "))
+            .map(|package| package.split(':').next().unwrap().to_owned());
+        names.collect::<BTreeSet<_>>()
+    };
+    if !bringing("libc.so.6").contains("libc6") {
+        eprintln!("skipped: the libraries of this system are not of Debian's packages");
+        return;
+    }
+    let (package, unpacked) = (
+        machine.package(Programs::Built),
+        machine.folder.path().join("unpacked"),
+    );
+    let packed = |arguments: &[&std::ffi::OsStr]| {
+        let output = command("dpkg-deb", &machine.home()).args(arguments).output();
+        said("dpkg-deb", &output.unwrap())
+    };
+    packed(&["--extract".as_ref(), package.as_ref(), unpacked.as_ref()]);
+    let depends = packed(&["--field".as_ref(), package.as_ref(), "Depends".as_ref()]);
+    let programs = entries(&unpacked.join("usr/bin"));
+    assert_eq!(programs.len(), 2, "{programs:?}");
+    let told = command("objdump", &machine.home())
+        .arg("-p")
+        .args(&programs)
+        .output()
+        .unwrap();
+    let told = said("objdump", &told);
+    let (libraries, glibc) = needs(&told);
+    assert!(libraries.contains("libc.so.6") && glibc > vec![2, 2], "{told}");
+    let bringing = libraries.into_iter().map(|library| (library, bringing(library)));
+    let wrong = wrong_dependencies(depends.trim(), &bringing.collect(), &glibc);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_rules_of_dependencies_can_fail() {
+    let told = "  NEEDED               libc.so.6\n  NEEDED   libz.so.1\n 0x0 0x00 03 GLIBC_2.9\n 0x0 0x00 04 GLIBC_2.34\n";
+    let (libraries, glibc) = needs(told);
+    assert_eq!(libraries, ["libc.so.6", "libz.so.1"].into());
+    assert_eq!(glibc, [2, 34]);
+
+    let packages = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let bringing = [
+        ("libc.so.6", packages(&["libc6"])),
+        ("libz.so.1", packages(&["zlib1g", "lib32z1"])),
+    ]
+    .into();
+    for (depends, count) in [
+        ("libc6 (>= 2.34), zlib1g", 0),
+        ("lib32z1, libc6 (>= 2.36)", 0),
+        ("libc6 (>= 2.9), zlib1g", 1),
+        ("libc6, zlib1g", 1),
+        ("libc6 (>= 2.34)", 1),
+        ("libc6 (>= 2.34), zlib1g, libssl3", 1),
+        // The library, and with it its version.
+        ("zlib1g", 2),
+    ] {
+        let wrong = wrong_dependencies(depends, &bringing, &glibc);
+        assert_eq!(wrong.len(), count, "{depends}: {wrong:?}");
     }
 }
