@@ -108,16 +108,13 @@ login_shell() {
     esac
     printf '%s' "$shell"
 }
-# What people and programs read.
+# What people and programs read, by the names that the README has for it.
 doc="$share/doc/session-bridge"
-mkdir -p "$doc/examples"
-for file in "$source/README.md" "$source/LICENSE" "$source/packaging/openrpc.json"; do
-    install -m 644 "$file" "$doc/${file##*/}"
-    echo "$doc/${file##*/}" >>"$installed.new"
-done
-for client in "$source"/packaging/clients/*; do
-    install -m 644 "$client" "$doc/examples/${client##*/}"
-    echo "$doc/examples/${client##*/}" >>"$installed.new"
+mkdir -p "$doc/packaging/clients"
+for file in "$source"/README.md "$source"/CHANGELOG.md "$source"/LICENSE "$source"/packaging/openrpc.json "$source"/packaging/clients/*; do
+    place="$doc/${file#"$source/"}"
+    install -m 644 "$file" "$place"
+    echo "$place" >>"$installed.new"
 done
 case "$(uname -s)" in
     Linux)

@@ -16,6 +16,7 @@ mod debian;
 mod launchd;
 #[cfg(target_os = "linux")]
 mod manager;
+mod readme;
 #[cfg(target_os = "linux")]
 mod service;
 #[cfg(target_os = "linux")]
@@ -148,14 +149,14 @@ fn check_installed(prefix: &Path, compressed: bool) {
         &format!("share/man/man1/sessiond.1{end}"),
         &format!("share/man/man1/sessionctl.1{end}"),
         &format!("share/man/man1/sessionctl-fork.1{end}"),
-        &format!("share/doc/session-bridge/README.md{end}"),
-        "share/doc/session-bridge/openrpc.json",
-        "share/doc/session-bridge/examples/chat.mjs",
-        "share/doc/session-bridge/examples/chat.py",
-        "share/doc/session-bridge/examples/chat.rs",
+        "share/doc/session-bridge/packaging/openrpc.json",
+        "share/doc/session-bridge/packaging/clients/chat.mjs",
+        "share/doc/session-bridge/packaging/clients/chat.py",
+        "share/doc/session-bridge/packaging/clients/chat.rs",
     ] {
         assert!(prefix.join(file).is_file(), "there is no {file}");
     }
+    readme::leads_to_what_is_there(&prefix.join("share/doc/session-bridge"), compressed);
 }
 
 #[test]
