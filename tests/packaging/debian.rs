@@ -1,4 +1,7 @@
 //! The Debian package in a root of its own: what it brings, what becomes of daemons that run from it, and what it leaves.
+//!
+//! Nothing else is installed in that root, so dpkg is told to overlook dependencies, and it is nobody's own root: programs and the
+//! package's scripts run with what this system has. What the package needs of a system is read from its programs instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -2,6 +2,11 @@
 //!
 //! The programs are those that were built for the tests, so that nothing is built twice; the ignored tests build them from
 //! source as releases, as people do. What a system lacks to try something is told, and that is left out.
+//!
+//! How bare it is: the user has an empty home, and hardly a variable but the path and what cargo needs for a build; what is
+//! installed goes to folders of its own. The machine is not bare. Programs run with the libraries, shell and tools of this system
+//! (`/usr`), scripts also with the `PATH` of whoever runs the tests. A build from source uses their toolchain, the crates
+//! that were fetched before, and this source's `target` folder: it does not show that a fresh checkout builds on a new machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,7 +48,7 @@ fn built() -> &'static Path {
 enum Programs {
     /// They were built for the tests.
     Built,
-    /// It builds them, where cargo builds for this source anyway.
+    /// It builds them, where cargo builds for this source anyway, so that what is there already is not built again.
     Source,
 }
 
