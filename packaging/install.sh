@@ -10,7 +10,7 @@ Builds both programs and installs them with completions, manual pages, documenta
 
   --prefix DIR  where to [default: ~/.local]
   --from DIR    install programs that are built already, from this folder
-  --service     start the daemon with your session from now on
+  --service     have the daemon as a service of your session from now on
 END
 }
 

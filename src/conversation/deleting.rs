@@ -43,13 +43,17 @@ pub(super) async fn delete_transcripts(
 async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Vec<RemainingTranscript> {
     let entry = match services.agent(&record.agent) {
         Ok(entry) => entry,
-        Err(error) => return untouched(record, &chain_text(&error)),
+        Err(error) => return untouched(services, record, &chain_text(&error)),
     };
     let (own, others) = match sort(services, record, &entry) {
         Ok(sorted) => sorted,
         Err(error) => {
             let error = chain_text(&error);
-            return untouched(record, &format!("whose its sessions are cannot be read: {error}"));
+            return untouched(
+                services,
+                record,
+                &format!("whose its sessions are cannot be read: {error}"),
+            );
         }
     };
     let own = delete_by_agent(services, &entry, own).await;
@@ -65,7 +69,7 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
     let work = move || deletion.finish(own, others);
     match tokio::task::spawn_blocking(work).await {
         Ok(remaining) => remaining,
-        Err(error) => untouched(record, &format!("deleting it broke off: {error}")),
+        Err(error) => untouched(services, record, &format!("deleting it broke off: {error}")),
     }
 }
 
@@ -122,12 +126,22 @@ fn is_used_elsewhere(
     Ok(false)
 }
 
-/// What is to be told when nothing could be done about any transcript.
-fn untouched(record: &ConversationRecord, message: &str) -> Vec<RemainingTranscript> {
-    let links = record.chain.links().iter();
-    links
-        .map(|link| RemainingTranscript {
-            upstream_id: link.upstream_id.clone(),
+/// What is to be told when nothing could be done about any transcript: all sessions that it ever had, be they out of the chain.
+fn untouched(services: &Services, record: &ConversationRecord, message: &str) -> Vec<RemainingTranscript> {
+    let ids: BTreeSet<UpstreamId> = match services.store.lineage_all(record.id) {
+        Ok(lineage) => lineage.into_iter().map(|entry| entry.upstream_id).collect(),
+        // What is in hand then.
+        Err(_) => record
+            .chain
+            .links()
+            .iter()
+            .map(|link| link.upstream_id.clone())
+            .collect(),
+    };
+    ids.into_iter()
+        .filter(|id| !id.is_empty())
+        .map(|upstream_id| RemainingTranscript {
+            upstream_id,
             path: None,
             reason: RemainingReason::Failed,
             message: message.to_owned(),

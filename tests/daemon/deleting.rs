@@ -20,6 +20,9 @@ async fn conversed(kind: &str) -> (Home, ConversationId, String) {
     let made = app.call("conversation/new", new).await.unwrap();
     let id: ConversationId = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
     let turn = app.send(id, "one").await;
+    // What is out of the chain is told too.
+    let reset = app.call("conversation/reset", json!({"conversationId": id}));
+    reset.await.unwrap();
     drop(app);
     drop(daemon);
     (home, id, turn.upstream_id.as_str().to_owned())
