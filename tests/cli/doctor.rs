@@ -144,6 +144,49 @@ fn a_daemon_that_does_not_answer_is_told() {
     assert_eq!(home.run(&["doctor", "--no-agents"]).status.code(), Some(0));
 }
 
+/// Also where the sockets alone are on it, and once where the data is on it too.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_without_room_is_told_once() {
+    // Of so little a disk no daemon could use anything.
+    let script = "mount -t tmpfs -o size=512k none \"$1\" && echo mounted >&2 && shift && exec \"$@\"";
+    for (disk, about) in [("run", "run"), ("", "data")] {
+        let home = Home::new();
+        let disk = home.path().join(disk);
+        fs::create_dir_all(&disk).unwrap();
+        let inner = home.command(&["--json", "doctor", "--no-start"]);
+        let mut command = std::process::Command::new("unshare");
+        command
+            .args(["-Urm", "sh", "-c", script, "sh"])
+            .arg(&disk)
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(error) => {
+                eprintln!("skipped: unshare cannot be run: {error}");
+                return;
+            }
+        };
+        let told = super::text(&output.stderr);
+        if !told.contains("mounted\n") {
+            eprintln!("skipped: this user may not mount a disk in memory: {told}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let all = found(&output);
+        let full: Vec<&Value> = all.iter().filter(|one| one["kind"] == "room").collect();
+        let subject = home.path().join(about);
+        assert_eq!(full.len(), 1, "{all:#?}");
+        assert_eq!(full[0]["severity"], "error");
+        assert_eq!(full[0]["subject"], serde_json::json!(subject));
+        assert!(full[0]["nextStep"].is_string());
+    }
+}
+
 #[test]
 fn the_socket_of_another_home_is_told() {
     let (one, other) = (Home::new(), Home::new());
