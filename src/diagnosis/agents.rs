@@ -437,6 +437,22 @@ mod tests {
     }
 
     #[test]
+    fn so_many_folders_are_looked_at_and_no_more() {
+        let root = tempfile::tempdir().unwrap();
+        // One is read to its end before the other.
+        let tops = ["many", "behind"].map(|name| root.path().join(name));
+        for number in 0..LOOKED_AT_BELOW {
+            fs::create_dir_all(tops[0].join(number.to_string())).unwrap();
+        }
+        fs::write(tops[0].join("a file does not count"), "").unwrap();
+        fs::create_dir(&tops[1]).unwrap();
+        symlink("/nonexistent", tops[1].join("link")).unwrap();
+        assert!(first_fault_below(&tops).is_none());
+        fs::remove_dir(tops[0].join("0")).unwrap();
+        assert!(first_fault_below(&tops).unwrap().what.contains("/nonexistent"));
+    }
+
+    #[test]
     fn a_folder_of_transcripts_needs_its_rights() {
         if rustix::process::geteuid().is_root() {
             eprintln!("skipped: no rights keep root out");

@@ -246,6 +246,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_another_daemon_only_what_is_known_is_told() {
+        let words = ["sessiond".to_owned()];
+        let table = [
+            (
+                Some("/my home/data"),
+                "of the folder /my home/data: ",
+                "--home \"/my home\", or",
+            ),
+            // As it is without a home that was named.
+            (
+                Some("/home/u/.local/share/sessiond"),
+                "of the folder /home/u/.local/share/sessiond: ",
+                "a command without --home",
+            ),
+            (None, "with a folder of its own: ", "--home, SESSIOND_HOME and"),
+        ];
+        for (data, what, next) in table {
+            let told = other(7, &words, data.map(Path::new));
+            assert!(told.message.contains(what), "{told:?}");
+            assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
+            let folder = told.data.get("folder").and_then(serde_json::Value::as_str);
+            assert_eq!(folder, data, "{told:?}");
+        }
+    }
+
+    #[test]
     fn a_daemon_is_known_by_its_command_line() {
         let table = [
             ("/usr/bin/sessiond", true),
