@@ -287,7 +287,7 @@ pub struct DeleteAnswer {
 pub struct RemainingTranscript {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// Where it lies, as far as that is known.
+    /// Where it lies, as far as that is known: the transcript, or the folder beside it where only that is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Why it is still there.
@@ -302,8 +302,10 @@ pub struct RemainingTranscript {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RemainingReason {
-    /// It, or the daemon's own copy of it, could not be deleted, or it may be another conversation's.
+    /// It, or the daemon's own copy of it, could not be deleted.
     Failed,
+    /// Another conversation has the session too, or a fork of it names what lies beside its transcript.
+    Shared,
     /// The agent took it out of its list, and keeps the file.
     Archived,
     /// The session came along when another one was adopted: it was made elsewhere.

@@ -1,7 +1,6 @@
 //! Deleting the transcripts of a conversation that is deleted, when that was asked for.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +11,9 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
 use crate::store::{ConversationRecord, StoreError};
+use crate::transcript::locate::{file_name, is_absence, locate, own_folder};
+use crate::transcript::moving::Neighbours;
+use crate::transcript::removing::{Beside, remove_beside};
 use crate::transcript::{TranscriptError, rollouts};
 
 use super::climbing::acquire;
@@ -19,10 +21,11 @@ use super::disk;
 use super::keeping;
 use super::services::{Services, chain_text};
 
-/// Deletes every transcript that this conversation alone ever held: by the agent's own method where it has one, else
-/// the transcript, without what lies beside that: a fork of it, which is another conversation's, names files there. What
-/// may be another's stays, and so does what came along when another was adopted: those sessions were made elsewhere, and
-/// nobody named them. Our own copies go with what is deleted. Returned is what is still there.
+/// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
+/// where it has one, and what that leaves itself. Files beside it that a fork names, which is another conversation's, stay
+/// where the agent has left them. What may be another's stays, and so does what came along when another was adopted: those
+/// sessions were made elsewhere, and nobody named them. Our own copies go with what is deleted. Returned is what is still
+/// there.
 pub(super) async fn delete_transcripts(
     services: &Arc<Services>,
     record: &ConversationRecord,
@@ -56,25 +59,45 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
             );
         }
     };
-    let own = delete_by_agent(services, &entry, own).await;
     let head = record.chain.head();
     let deletion = Deletion {
         services: Arc::clone(services),
-        entry,
+        entry: Arc::clone(&entry),
         cwd: record.cwd.clone(),
         unwritten: head
             .filter(|head| !head.written)
             .map(|head| head.upstream_id.clone()),
     };
+    let folders: Vec<String> = own
+        .iter()
+        .map(|id| keeping::folder_of(record, id).to_owned())
+        .collect();
+    let look = move || {
+        let sought = own.into_iter().zip(folders);
+        let found = sought.map(|(id, folder)| (deletion.places(&id, &folder), id));
+        let found: Vec<_> = found.map(|(places, id)| (id, places)).collect();
+        (deletion, found)
+    };
+    let broken = |error| untouched(services, record, &format!("deleting it broke off: {error}"));
+    let (deletion, found) = match tokio::task::spawn_blocking(look).await {
+        Ok(looked) => looked,
+        Err(error) => return broken(error),
+    };
+    let own = delete_by_agent(services, &entry, found).await;
     let work = move || deletion.finish(own, others);
-    match tokio::task::spawn_blocking(work).await {
-        Ok(remaining) => remaining,
-        Err(error) => untouched(services, record, &format!("deleting it broke off: {error}")),
-    }
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
 }
 
+/// A session, and what is to be gone when it is deleted.
+type Found = (UpstreamId, BTreeSet<PathBuf>);
+
 /// A session with what its agent said to deleting it.
-type Asked = (UpstreamId, Result<(), String>);
+struct Asked {
+    id: UpstreamId,
+    /// Where its transcript was, or would be.
+    places: BTreeSet<PathBuf>,
+    by_agent: Result<(), String>,
+}
 
 /// A session whose transcript stays: why, in two ways.
 type Other = (UpstreamId, RemainingReason, &'static str);
@@ -99,7 +122,7 @@ fn sort(
             others.push((id, RemainingReason::Adopted, why));
         } else if is_used_elsewhere(services, record, entry, &id)? {
             let why = "another conversation has the session too";
-            others.push((id, RemainingReason::Failed, why));
+            others.push((id, RemainingReason::Shared, why));
         } else {
             own.push(id);
         }
@@ -140,30 +163,25 @@ fn untouched(services: &Services, record: &ConversationRecord, message: &str) ->
     };
     ids.into_iter()
         .filter(|id| !id.is_empty())
-        .map(|upstream_id| RemainingTranscript {
-            upstream_id,
-            path: None,
-            reason: RemainingReason::Failed,
-            message: message.to_owned(),
-        })
+        .map(|id| failed(&id, None, message.to_owned()))
         .collect()
 }
 
-async fn delete_by_agent(services: &Services, entry: &AgentEntry, ids: Vec<UpstreamId>) -> Vec<Asked> {
-    if ids.is_empty() {
+async fn delete_by_agent(services: &Services, entry: &AgentEntry, found: Vec<Found>) -> Vec<Asked> {
+    if found.is_empty() {
         return Vec::new();
     }
     let lease = acquire(services, entry).await.map_err(|error| chain_text(&error));
     let mut asked = Vec::new();
-    for id in ids {
-        let deleted = match &lease {
+    for (id, places) in found {
+        let by_agent = match &lease {
             Ok(lease) => {
                 let deleted = lease.calls().delete(&Handle::new(id.as_str())).await;
                 deleted.map(|_| ()).map_err(|error| chain_text(&error))
             }
             Err(error) => Err(error.clone()),
         };
-        asked.push((id, deleted));
+        asked.push(Asked { id, places, by_agent });
     }
     asked
 }
@@ -180,20 +198,76 @@ struct Deletion {
 
 impl Deletion {
     fn finish(&self, own: Vec<Asked>, others: Vec<Other>) -> Vec<RemainingTranscript> {
-        let ids: Vec<UpstreamId> = own.iter().map(|(id, _)| id.clone()).collect();
-        let mut remaining: Vec<_> = own
-            .into_iter()
-            .filter_map(|(id, by_agent)| self.remove(&id, by_agent))
-            .collect();
+        let ids: Vec<UpstreamId> = own.iter().map(|asked| asked.id.clone()).collect();
+        let mut remaining = match self.entry.readable_transcripts() {
+            Some(root) => self.remove_files(root, own),
+            None => own
+                .into_iter()
+                .filter_map(|asked| self.unremoved(asked))
+                .collect(),
+        };
         remaining.extend(others.into_iter().filter_map(|other| self.left(other)));
         // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
-        for (upstream_id, error) in keeping::forget(&self.services, &self.entry, &ids) {
-            remaining.push(RemainingTranscript {
-                upstream_id,
-                path: None,
-                reason: RemainingReason::Failed,
-                message: format!("the daemon's own copy is still there: {}", chain_text(&error)),
-            });
+        for (id, error) in keeping::forget(&self.services, &self.entry, &ids) {
+            let why = format!("the daemon's own copy is still there: {}", chain_text(&error));
+            remaining.push(failed(&id, None, why));
+        }
+        remaining
+    }
+
+    /// Where the files of a session are that can be removed: all copies of its transcript. That it is gone, of which others may
+    /// lie there yet, leaves the place where it would be.
+    fn places(&self, id: &UpstreamId, folder: &str) -> BTreeSet<PathBuf> {
+        let Some(root) = self.entry.readable_transcripts() else {
+            return BTreeSet::new();
+        };
+        // What cannot be looked at is told when it is to be removed.
+        let mut places: BTreeSet<_> = locate(root, id.as_str(), None).into_iter().flatten().collect();
+        let own = file_name(id.as_str()).map(|name| own_folder(root, Path::new(folder)).join(name));
+        places.extend(own);
+        places
+    }
+
+    /// Removes the transcripts that their agent did not, and then what lies beside them.
+    fn remove_files(&self, root: &Path, asked: Vec<Asked>) -> Vec<RemainingTranscript> {
+        let (mut remaining, mut gone) = (Vec::new(), Vec::new());
+        for Asked { id, mut places, .. } in asked {
+            match locate(root, id.as_str(), None) {
+                Ok(found) => places.extend(found),
+                Err(error) => {
+                    remaining.push(failed(&id, None, chain_text(&error)));
+                    continue;
+                }
+            }
+            for path in places {
+                match std::fs::remove_file(&path) {
+                    Err(error) if !is_absence(&error) => {
+                        let why = format!("it cannot be removed: {error}");
+                        remaining.push(failed(&id, Some(&path), why));
+                    }
+                    _ => gone.push((id.clone(), path)),
+                }
+            }
+        }
+        // All transcripts first: a fork that goes too borrows nothing any more.
+        let mut neighbours = Neighbours::default();
+        for (id, transcript) in gone {
+            let beside = transcript.with_extension("");
+            match remove_beside(&transcript, &mut neighbours) {
+                Ok(Beside::Gone) => {}
+                Ok(Beside::Borrowed) => remaining.push(RemainingTranscript {
+                    reason: RemainingReason::Shared,
+                    ..failed(
+                        &id,
+                        Some(&beside),
+                        "what lies beside the transcript stays: a fork of the session names it".to_owned(),
+                    )
+                }),
+                Err(error) => {
+                    let why = format!("what lies beside the transcript stays: {}", chain_text(&error));
+                    remaining.push(failed(&id, Some(&beside), why));
+                }
+            }
         }
         remaining
     }
@@ -211,43 +285,28 @@ impl Deletion {
         }
     }
 
-    /// Removes a transcript that its agent did not, where that is in our power.
-    fn remove(&self, upstream_id: &UpstreamId, by_agent: Result<(), String>) -> Option<RemainingTranscript> {
-        let failed = |path: Option<&Path>, message: String| RemainingTranscript {
-            upstream_id: upstream_id.clone(),
-            path: path.map(|path| path.to_string_lossy().into_owned()),
-            reason: RemainingReason::Failed,
-            message,
-        };
-        let path = match self.find(upstream_id) {
+    /// Tells of a transcript that its agent alone can delete, and did not.
+    fn unremoved(&self, asked: Asked) -> Option<RemainingTranscript> {
+        let Asked { id, by_agent, .. } = asked;
+        let path = match self.find(&id) {
             Ok(Some(path)) => path,
             Ok(None) => {
                 let is_unknown = self.entry.listed_transcripts().is_none();
-                let was_written = self.unwritten.as_ref() != Some(upstream_id);
+                let was_written = self.unwritten.as_ref() != Some(&id);
                 let error = by_agent.err().filter(|_| is_unknown && was_written)?;
-                return Some(failed(None, error));
+                return Some(failed(&id, None, error));
             }
-            Err(error) => return Some(failed(None, chain_text(&error))),
+            Err(error) => return Some(failed(&id, None, chain_text(&error))),
         };
-        if self.entry.readable_transcripts().is_some() {
-            let error = std::fs::remove_file(&path).err()?;
-            let is_gone = error.kind() == io::ErrorKind::NotFound;
-            return (!is_gone).then(|| failed(Some(&path), format!("it cannot be removed: {error}")));
-        }
         let (root, _) = self.entry.listed_transcripts()?;
+        let told = |why: &str| failed(&id, Some(&path), why.to_owned());
         Some(match by_agent {
-            Err(error) => failed(Some(&path), error),
+            Err(error) => told(&error),
             Ok(()) if rollouts::is_archived(root, &path) => RemainingTranscript {
                 reason: RemainingReason::Archived,
-                ..failed(
-                    Some(&path),
-                    "the agent archived it when it was to delete it".to_owned(),
-                )
+                ..told("the agent archived it when it was to delete it")
             },
-            Ok(()) => failed(
-                Some(&path),
-                "the agent said that it deleted the session".to_owned(),
-            ),
+            Ok(()) => told("the agent said that it deleted the session"),
         })
     }
 
@@ -263,5 +322,14 @@ impl Deletion {
             reason,
             message: message.to_owned(),
         })
+    }
+}
+
+fn failed(id: &UpstreamId, path: Option<&Path>, message: String) -> RemainingTranscript {
+    RemainingTranscript {
+        upstream_id: id.clone(),
+        path: path.map(|path| path.to_string_lossy().into_owned()),
+        reason: RemainingReason::Failed,
+        message,
     }
 }

@@ -129,7 +129,7 @@ fn searched_folders(root: &Path, cwd: &Path) -> Vec<PathBuf> {
 
 /// Whether an error says that there is nothing, as where a link leads nowhere or in a circle; any other leaves open what is
 /// there.
-pub(super) fn is_absence(error: &io::Error) -> bool {
+pub fn is_absence(error: &io::Error) -> bool {
     let is_circle = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     is_circle
         || matches!(

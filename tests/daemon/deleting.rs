@@ -142,3 +142,50 @@ async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     assert_eq!(delete(&app, anew).await, json!({}));
     assert_eq!(home.transcript(head.as_str()), None);
 }
+
+/// F11: what lies beside a transcript goes with it, whether or not its agent deletes it, and so do other copies of it; what a fork
+/// names stays and is told, which is no failure.
+#[tokio::test]
+async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
+    let reachable = env!("CARGO_BIN_EXE_sessiond");
+    for (program, has_fork) in [
+        (reachable, false),
+        ("/nonexistent/agent", false),
+        (reachable, true),
+        ("/nonexistent/agent", true),
+    ] {
+        let (home, id, head) = conversed("loopback").await;
+        let path = home.transcript(&head).unwrap();
+        let project = path.parent().unwrap();
+        let beside = project.join(&head);
+        for folder in ["tool-results", "subagents/deep"] {
+            fs::create_dir_all(beside.join(folder)).unwrap();
+            fs::write(beside.join(folder).join("agent-1.jsonl"), "{}\n").unwrap();
+        }
+        let elsewhere = project.with_file_name("-elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::copy(&path, elsewhere.join(path.file_name().unwrap())).unwrap();
+        let fork = project.join("a-fork.jsonl");
+        if has_fork {
+            let forked = json!({"type": "user", "forkedFrom": {"sessionId": head}});
+            fs::write(&fork, format!("{forked}\n")).unwrap();
+        }
+        home.configure(&config("loopback", program, &home));
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let answer = delete(&app, id).await;
+        assert!(home.transcript(&head).is_none(), "all copies are gone");
+        assert_eq!(beside.exists(), has_fork);
+        if has_fork {
+            let left = answer["remaining"].as_array().unwrap();
+            assert_eq!(left.len(), 1, "{answer}");
+            assert_eq!(
+                (&left[0]["reason"], &left[0]["path"]),
+                (&json!("shared"), &json!(beside))
+            );
+            assert!(fork.exists());
+        } else {
+            assert_eq!(answer, json!({}));
+        }
+    }
+}
