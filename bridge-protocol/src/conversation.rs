@@ -310,6 +310,10 @@ pub enum RemainingReason {
     Archived,
     /// The session came along when another one was adopted: it was made elsewhere.
     Adopted,
+    /// A word that this version of the crate does not know.
+    #[serde(other)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    Unknown,
 }
 
 /// An answer that holds one conversation.

@@ -1,6 +1,9 @@
 //! Our own copies of transcripts, which outlive the agents' own.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::{AgentName, UpstreamId};
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +27,28 @@ pub struct KeepTotal {
     pub files: u64,
     /// What they take on the disk, in bytes. A copy that is still a link to the agent's own file takes nothing.
     pub bytes: u64,
+    /// How many of the sessions no conversation has any more, or none ever had.
+    #[serde(default, skip_serializing_if = "crate::link::is_zero")]
+    pub unclaimed: u64,
+}
+
+/// A session of which copies are kept, and which no conversation has: that was deleted, or there never was one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct UnclaimedSession {
+    /// The agent's own id of it.
+    pub upstream_id: UpstreamId,
+    /// The agent whose it is; none where no agent is configured any more that has its transcripts there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// What the deleted conversation was called that had it, where it had a title.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// When it was last written to.
+    pub changed_at: Timestamp,
+    /// What its copies take on the disk, in bytes. A copy that is still a link to the agent's own file takes nothing.
+    pub bytes: u64,
 }
 
 /// The answer of `transcript/keep`.
@@ -36,6 +61,10 @@ pub struct KeepAnswer {
     /// What all copies are together, where nothing was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<KeepTotal>,
+    /// The sessions that no conversation has, the newest first and 1000 at most, where nothing was named. `transcript/restore`
+    /// puts one back, `transcript/forget` deletes its copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unclaimed: Vec<UnclaimedSession>,
     /// Whether transcripts are kept without being asked for.
     #[serde(default)]
     pub enabled: bool,
@@ -52,4 +81,16 @@ pub struct RestoreAnswer {
     /// is known.
     #[serde(default, skip_serializing_if = "crate::link::is_zero")]
     pub missing_turns: u64,
+}
+
+/// The answer of `transcript/forget`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForgetAnswer {
+    /// What the copies took on the disk that are gone, in bytes.
+    pub bytes: u64,
+    /// Whether they stay for now: the histories of other kept sessions begin in them, and they go with the last of those.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needed: bool,
 }

@@ -346,9 +346,13 @@ pub(super) struct Check {
 /// `keep`.
 #[derive(Debug, Args)]
 pub(super) struct Keep {
-    /// A conversation, or the id of any session that has a transcript; without it only the sum of all is told
+    /// A conversation, or the id of any session that has a transcript; without it is told what all copies take, and which of
+    /// them no conversation has
     #[arg(value_name = "CONV|ID")]
     pub(super) target: Option<String>,
+    /// Delete the copies of a session that no conversation has, named by its id, instead of making some
+    #[arg(long, requires = "target")]
+    pub(super) forget: bool,
     /// The agent, where several have a transcript of this id
     #[arg(long, value_name = "NAME", requires = "target")]
     pub(super) agent: Option<String>,

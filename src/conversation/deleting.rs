@@ -161,9 +161,16 @@ fn untouched(services: &Services, record: &ConversationRecord, message: &str) ->
             .map(|link| link.upstream_id.clone())
             .collect(),
     };
+    // Whose they are is not known here, so that they stay as well.
+    let kept = services.keeper.archive.sessions().unwrap_or_default();
+    let is_kept = |id: &UpstreamId| kept.iter().any(|session| session.key.upstream_id == id.as_str());
+    let told = |id: &UpstreamId| match is_kept(id) {
+        true => format!("{message}; the daemon's own copies of it stay too, and sessionctl keep tells them"),
+        false => message.to_owned(),
+    };
     ids.into_iter()
         .filter(|id| !id.is_empty())
-        .map(|id| failed(&id, None, message.to_owned()))
+        .map(|id| failed(&id, None, told(&id)))
         .collect()
 }
 

@@ -6,6 +6,7 @@
 mod adopting;
 mod carrying;
 mod filter;
+mod forgetting;
 mod keeping;
 mod last_life;
 mod looking;

@@ -27,7 +27,7 @@ use super::shelf::Format;
 use folder::Folder;
 use list::digest;
 
-pub use pruning::{Pruned, Total};
+pub use pruning::{KeptSession, Pruned, Total};
 pub use restoring::{KeptFrom, Placing};
 use unpacking::Shelf;
 pub use unpacking::Unpacked;

@@ -57,6 +57,7 @@ fn every_command_that_can_take_long_has_a_bar() {
             "transcript/move" => &["mv", "/no/such/folder", "/"],
             "transcript/undo" => &["mv", "--undo", "x"],
             "transcript/keep" => &["keep"],
+            "transcript/forget" => &["keep", "--forget", "up-1"],
             "transcript/restore" => &["restore", "up-1"],
             "conversation/undo" => &["undo", ID],
             "conversation/fork" => &["fork", ID],

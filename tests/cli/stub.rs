@@ -21,7 +21,7 @@ pub(crate) const GET_RESULT: &str = r#"{"conversation": {"id":"5d0c2a4e-7f61-4b0
 
 /// The calls that can take long, and how far each has come as `daemon/work` tells it, in MiB of [`WORK_MIB`]. Each is
 /// answered when that was asked three times; a list of transcripts only where the query is [`HELD`].
-pub(crate) const WORK: [(&str, u64); 15] = [
+pub(crate) const WORK: [(&str, u64); 16] = [
     ("conversation/export", 1),
     ("conversation/import", 2),
     ("conversation/adopt", 3),
@@ -34,6 +34,7 @@ pub(crate) const WORK: [(&str, u64); 15] = [
     ("transcript/undo", 3),
     ("transcript/keep", 4),
     ("transcript/restore", 5),
+    ("transcript/forget", 6),
     ("conversation/undo", 6),
     ("conversation/fork", 7),
     ("conversation/edit", 1),
@@ -180,6 +181,7 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         ("transcript/undo", r#"{"plan":[],"moved":0}"#),
         ("transcript/keep", r#"{"kept":[],"enabled":true}"#),
         ("transcript/restore", r#"{"restored":[]}"#),
+        ("transcript/forget", r#"{"bytes":1}"#),
         ("conversation/undo", &undo_result()),
         ("conversation/fork", &fork_result()),
     ] {

@@ -478,3 +478,31 @@ fn a_transcript_is_kept_and_put_back() {
         assert_eq!(output.status.code(), Some(4), "{command}");
     }
 }
+
+/// Copies that a deleted conversation left are listed with how they go, and go.
+#[test]
+fn copies_of_no_conversation_are_listed_and_forgotten() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "The blue heron"]);
+    home.said(&["send", &id, "one"]);
+    let show: serde_json::Value = serde_json::from_str(&home.said(&["--json", "show", &id])).unwrap();
+    let session = show["conversation"]["head"].as_str().unwrap();
+    home.said(&["keep", &id]);
+    let output = home.run(&["keep", "--forget", session]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    assert_eq!(home.said(&["keep"]).lines().count(), 1, "a conversation has it");
+
+    home.said(&["rm", &id]);
+    let told = home.said(&["keep"]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[1].starts_with("of no conversation: 1 session ("), "{told}");
+    let line = lines[2];
+    assert!(
+        line.starts_with(session) && line.ends_with("loopback  The blue heron"),
+        "{told}"
+    );
+    assert_eq!(home.said(&["keep", "--forget", session]), "");
+    assert!(home.said(&["keep"]).starts_with("0 sessions kept"));
+    let output = home.run(&["keep", "--forget", session]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+}

@@ -42,6 +42,7 @@ mod diagnosing;
 mod discovery;
 mod edits;
 mod events;
+mod forgetting;
 mod fork_places;
 mod forks;
 #[cfg(target_os = "linux")]

@@ -16,7 +16,12 @@ use crate::signs;
 use crate::{meant_by, paper, root};
 
 /// Command lines that are not run here, each with why, and with the test that does what it says where there is one.
-const ELSEWHERE: [(&str, &str, &str); 17] = [
+const ELSEWHERE: [(&str, &str, &str); 18] = [
+    (
+        "sessionctl keep --forget 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf",
+        "the session of that id is a conversation's here, and is refused",
+        "tests/cli/transcripts.rs::copies_of_no_conversation_are_listed_and_forgotten",
+    ),
     (
         "cargo run --release --bin sessionctl -- demo",
         "builds for minutes; .ci/run runs it as it stands here",

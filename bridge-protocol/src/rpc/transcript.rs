@@ -7,7 +7,7 @@ use jsonrpsee::proc_macros::rpc;
 use super::RpcResult;
 use crate::check::CheckAnswer;
 use crate::id::{AgentName, ConversationRef, Cursor, UpstreamId};
-use crate::keep::{KeepAnswer, RestoreAnswer};
+use crate::keep::{ForgetAnswer, KeepAnswer, RestoreAnswer};
 #[cfg(feature = "schema")]
 use crate::openrpc::Methods;
 use crate::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
@@ -117,6 +117,22 @@ methods! {
             #[argument(rename = "conversationId")] conversation_id: Option<ConversationRef>,
             agent: Option<AgentName>,
         ) -> RpcResult<RestoreAnswer>;
+
+        /// Deletes the copies that are kept of a session which no conversation has: what `transcript/keep` names as
+        /// `unclaimed`. The agent's own transcript stays. Those of a session that a conversation has go with it, by
+        /// `conversation/delete` with `transcripts`; here that is a conflict.
+        ///
+        /// - `upstreamId`: The session, by the agent's own id.
+        /// - `agent`: Whose session it is. Needed where copies of several agents' sessions of this id are kept.
+        ///
+        /// # Errors
+        /// `notFound`, `conflict`, `transcriptDamaged`.
+        #[method(name = "forget", param_kind = map)]
+        async fn forget(
+            &self,
+            #[argument(rename = "upstreamId")] upstream_id: UpstreamId,
+            agent: Option<AgentName>,
+        ) -> RpcResult<ForgetAnswer>;
 
         /// Has everything that ran in a folder or below it run in another one, which is there already: a project that
         /// was renamed. Takes along conversations and the transcripts that are nobody's, with the files beside them;

@@ -199,8 +199,15 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
             description: &[
                 "Transcripts are kept by themselves unless [keep] enabled = false stands in the configuration; this is for \
                  those of which a copy is wanted now. What each copy takes on the disk is printed, and where it is.",
+                "Copies outlive the conversation where that was deleted without its transcripts. Without a name those are listed too: \
+                 sessionctl restore ID puts one back, after which it can be adopted, and --forget deletes its copies; the agent's own \
+                 file stays.",
             ],
-            examples: &["sessionctl keep", "sessionctl keep ."],
+            examples: &[
+                "sessionctl keep",
+                "sessionctl keep .",
+                "sessionctl keep --forget 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf",
+            ],
             ..Told::NOTHING
         },
     ),

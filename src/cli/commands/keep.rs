@@ -1,7 +1,9 @@
 //! Kept copies of transcripts: `keep`, `restore`.
 
+use bridge_protocol::keep::UnclaimedSession;
 use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
-use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
+use bridge_protocol::{AgentName, BridgeError, ConversationRef, ErrorKind, UpstreamId};
+use jiff::Timestamp;
 use jsonrpsee::core::client::Error as ClientError;
 
 use super::transcripts::size;
@@ -19,8 +21,15 @@ type Named = (Option<UpstreamId>, Option<ConversationRef>);
 
 /// Copies the transcripts of a conversation, or tells what all copies are together.
 pub(super) async fn keep(context: &mut Context<'_>, options: Keep) -> Outcome<Exit> {
-    let Keep { target, agent } = options;
+    let Keep {
+        target,
+        forget: is_forgotten,
+        agent,
+    } = options;
     let daemon = context.connect().await?;
+    if let Some(id) = target.as_deref().filter(|_| is_forgotten) {
+        return forget(context, &daemon, UpstreamId::new(id), agent.map(Into::into)).await;
+    }
     let (id, conversation) = match &target {
         Some(target) => named(&daemon, target, agent.is_some()).await?,
         None => (None, None),
@@ -49,6 +58,64 @@ pub(super) async fn keep(context: &mut Context<'_>, options: Keep) -> Outcome<Ex
             let off = "nothing more is kept unless it is named: [keep] enabled = false";
             context.output.line(&context.output.look.paint(DIM, off))?;
         }
+        tell_unclaimed(context, &answer.unclaimed, total.unclaimed)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What is kept and no conversation has, with how it is put back and how it goes.
+fn tell_unclaimed(context: &mut Context<'_>, sessions: &[UnclaimedSession], count: u64) -> Outcome<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    let of_them = format!(
+        "of no conversation: {} (restore ID puts one back, keep --forget ID deletes its copies)",
+        words::count(count, "session", "sessions")
+    );
+    context.output.line(&of_them)?;
+    let now = Timestamp::now();
+    let ages: Vec<String> = sessions
+        .iter()
+        .map(|one| words::age(one.changed_at, now))
+        .collect();
+    let sizes: Vec<String> = sessions.iter().map(|one| size(one.bytes)).collect();
+    let widest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or_default();
+    let (aged, sized) = (widest(&ages), widest(&sizes));
+    for ((session, age), size) in sessions.iter().zip(&ages).zip(&sizes) {
+        let agent = session.agent.as_ref().map_or("no agent", AgentName::as_str);
+        let line = format!(
+            "{}  {}  {}  {}  {}",
+            one_line(session.upstream_id.as_str()),
+            pad(age, aged),
+            pad(size, sized),
+            one_line(agent),
+            one_line(&session.title)
+        );
+        context.output.line(line.trim_end())?;
+    }
+    if count > sessions.len() as u64 {
+        let more = words::count(count - sessions.len() as u64, "older one", "older ones");
+        context
+            .output
+            .line(&context.output.look.paint(DIM, &format!("and {more}")))?;
+    }
+    Ok(())
+}
+
+/// Deletes the copies of a session that no conversation has.
+async fn forget(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    id: UpstreamId,
+    agent: Option<AgentName>,
+) -> Outcome<Exit> {
+    let call = TranscriptRpcClient::forget(daemon, id, agent);
+    let answer = watched(context.output, daemon, "transcript/forget", call).await?;
+    if context.output.json {
+        context.answer(daemon, "transcript/forget")?;
+    } else if answer.needed {
+        let stays = "the copies stay until those are gone whose histories begin in them";
+        context.output.note(stays)?;
     }
     Ok(Exit::Done)
 }

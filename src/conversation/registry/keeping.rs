@@ -20,6 +20,7 @@ use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
 use super::super::services::{Services, chain_text, now};
 use super::super::work::UntilStop;
+use super::forgetting::unclaimed;
 use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::store::TranscriptRoot;
@@ -292,11 +293,14 @@ impl Registry {
             }
             if is_total {
                 let total = archive.total().map_err(|error| failed(&error))?;
+                let (unclaimed, count) = unclaimed(&services)?;
                 answer.total = Some(KeepTotal {
                     sessions: total.sessions,
                     files: total.files,
                     bytes: total.bytes,
+                    unclaimed: count,
                 });
+                answer.unclaimed = unclaimed;
             } else if answer.kept.is_empty() {
                 let what = "there is no transcript to keep, and nothing was kept of one".to_owned();
                 return Err(ConversationError::NotFound { what });
@@ -458,7 +462,7 @@ fn behind(services: &Services, named: &Named) -> Result<u64, TranscriptError> {
     services.keeper.archive.turns_behind(&key, acknowledged)
 }
 
-fn failed(error: &TranscriptError) -> ConversationError {
+pub(super) fn failed(error: &TranscriptError) -> ConversationError {
     match error {
         TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
             "{} is there and does not hold what is kept; move it away first if the kept copy is wanted",

@@ -1,7 +1,7 @@
 //! `transcript/…`.
 
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::keep::{KeepAnswer, RestoreAnswer};
+use bridge_protocol::keep::{ForgetAnswer, KeepAnswer, RestoreAnswer};
 use bridge_protocol::rpc::{RpcResult, TranscriptRpcServer};
 use bridge_protocol::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
 use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
@@ -118,6 +118,11 @@ impl TranscriptRpcServer for Handlers {
             .restore_named(conversation_id.as_ref(), upstream)
             .await;
         restored.map_err(|error| wire(&error))
+    }
+
+    async fn forget(&self, upstream_id: UpstreamId, agent: Option<AgentName>) -> RpcResult<ForgetAnswer> {
+        let forgotten = self.daemon.registry.forget_named(upstream_id, agent).await;
+        forgotten.map_err(|error| wire(&error))
     }
 
     async fn move_tree(

@@ -231,6 +231,13 @@ impl Folder {
         names.find(|name| !name.contains('/'))
     }
 
+    /// Whether the transcript is one of Codex, which names its files otherwise than by the id alone.
+    pub(super) fn is_rollout(&self) -> bool {
+        self.transcript().is_some_and(|name| {
+            name.starts_with("rollout-") && name != format!("{}.jsonl", self.list.upstream_id)
+        })
+    }
+
     /// The names of all files of which there are copies.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.list.files.keys().map(String::as_str)

@@ -32,6 +32,21 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
+/// A session of which something is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSession {
+    /// What it is known by.
+    pub key: Key,
+    /// When it was last written to, in milliseconds since the epoch.
+    pub changed_ms: i64,
+    /// What its copies take on the disk.
+    pub bytes: u64,
+    /// Whether it is a rollout of Codex, in which the histories of others may begin.
+    pub is_rollout: bool,
+    /// Whether it stays for those others only.
+    pub is_released: bool,
+}
+
 /// One session's folder, as a look at all of them sees it.
 struct Seen {
     place: PathBuf,
@@ -40,6 +55,8 @@ struct Seen {
     files: u64,
     bytes: u64,
     has_links: bool,
+    is_rollout: bool,
+    is_released: bool,
 }
 
 impl Archive {
@@ -55,6 +72,24 @@ impl Archive {
             total.bytes += seen.bytes;
         })?;
         Ok(total)
+    }
+
+    /// All sessions of which something is kept.
+    ///
+    /// # Errors
+    /// As [`Archive::total`].
+    pub fn sessions(&self) -> Result<Vec<KeptSession>, TranscriptError> {
+        let mut sessions = Vec::new();
+        self.walk(|seen| {
+            sessions.push(KeptSession {
+                key: seen.key,
+                changed_ms: seen.changed_ms,
+                bytes: seen.bytes,
+                is_rollout: seen.is_rollout,
+                is_released: seen.is_released,
+            });
+        })?;
+        Ok(sessions)
     }
 
     /// The sessions of which something is kept by a link only.
@@ -119,6 +154,8 @@ impl Archive {
                             files: held.len() as u64,
                             bytes: held.iter().map(|file| file.bytes).sum(),
                             has_links: folder.has_links(),
+                            is_rollout: folder.is_rollout(),
+                            is_released: folder.is_released(),
                             place,
                         });
                     }

@@ -1,0 +1,151 @@
+//! Copies of sessions that no conversation has: which there are, and deleting them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_protocol::keep::{ForgetAnswer, UnclaimedSession};
+use bridge_protocol::{AgentName, UpstreamId};
+use jiff::Timestamp;
+
+use super::super::climbing::store_error;
+use super::super::error::ConversationError;
+use super::super::services::Services;
+use super::Registry;
+use super::keeping::failed;
+use crate::agent::catalog::AgentEntry;
+use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
+use crate::transcript::keep::{KeptSession, Key};
+
+/// How many sessions that no conversation has are named at once.
+const UNCLAIMED_LIMIT: usize = 1_000;
+
+/// Those of whom copies are kept though no conversation has them, the newest first, and how many there are. Blocks.
+pub(super) fn unclaimed(services: &Services) -> Result<(Vec<UnclaimedSession>, u64), ConversationError> {
+    let sessions = services.keeper.archive.sessions();
+    let mut sessions = sessions.map_err(|error| failed(&error))?;
+    sessions.sort_by_key(|session| Reverse(session.changed_ms));
+    let (mut found, mut count) = (Vec::new(), 0);
+    for session in sessions.into_iter().filter(|session| !session.is_released) {
+        let owners = owners(services, &session.key).map_err(|error| store_error(&error))?;
+        if owners.iter().any(|owner| owner.deleted_at.is_none()) {
+            continue;
+        }
+        count += 1;
+        if found.len() < UNCLAIMED_LIMIT {
+            let titles = owners.into_iter().map(|owner| owner.title);
+            found.push(UnclaimedSession {
+                upstream_id: UpstreamId::new(session.key.upstream_id),
+                agent: agent_of(services, &session.key.root).map(|entry| entry.name.clone()),
+                title: titles.max_by_key(|title| !title.is_empty()).unwrap_or_default(),
+                changed_at: Timestamp::from_millisecond(session.changed_ms).unwrap_or_default(),
+                bytes: session.bytes,
+            });
+        }
+    }
+    Ok((found, count))
+}
+
+/// The conversations that have or had a session.
+fn owners(services: &Services, key: &Key) -> Result<Vec<ConversationRecord>, StoreError> {
+    let root = TranscriptRoot::new(key.root.to_string_lossy());
+    let owners = services
+        .store
+        .owners(&UpstreamId::new(key.upstream_id.as_str()), Some(&root))?;
+    let records = owners.into_iter().map(|owner| services.store.conversation(owner));
+    records.filter_map(Result::transpose).collect()
+}
+
+/// The agent that has its transcripts there, the first of several.
+fn agent_of<'a>(services: &'a Services, root: &Path) -> Option<&'a Arc<AgentEntry>> {
+    let mut entries = services.catalog.entries().iter();
+    entries.find(|entry| entry.listed_transcripts().is_some_and(|(own, _)| own == root))
+}
+
+impl Registry {
+    /// Deletes the copies of a session that no conversation has.
+    ///
+    /// # Errors
+    /// When nothing is kept of it, a conversation has it, or several agents' sessions of this id are kept; and what cannot be
+    /// removed.
+    pub async fn forget_named(
+        &self,
+        id: UpstreamId,
+        agent: Option<AgentName>,
+    ) -> Result<ForgetAnswer, ConversationError> {
+        let entry = agent.map(|name| self.services.agent(&name)).transpose()?;
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            let session = named(&services, &id, entry.as_deref())?;
+            forget(&services, &session)
+        };
+        self.reading("transcript/forget", None, work).await
+    }
+}
+
+/// The kept session of this id.
+fn named(
+    services: &Services,
+    id: &UpstreamId,
+    entry: Option<&AgentEntry>,
+) -> Result<KeptSession, ConversationError> {
+    let sessions = services.keeper.archive.sessions();
+    let mut found = sessions.map_err(|error| failed(&error))?;
+    let root = entry.map(|entry| entry.listed_transcripts().map(|(root, _)| root));
+    found.retain(|session| {
+        session.key.upstream_id == id.as_str() && root.is_none_or(|root| root == Some(&session.key.root))
+    });
+    match found.len() {
+        0 => Err(ConversationError::NotFound {
+            what: format!("nothing is kept of a session \"{id}\"; sessionctl keep tells what is"),
+        }),
+        1 => Ok(found.swap_remove(0)),
+        _ => Err(ConversationError::AmbiguousAgents {
+            name: id.to_string(),
+            agents: found
+                .iter()
+                .filter_map(|session| agent_of(services, &session.key.root))
+                .map(|entry| entry.name.clone())
+                .collect(),
+        }),
+    }
+}
+
+fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, ConversationError> {
+    let is_claimed = |key: &Key| -> Result<bool, StoreError> {
+        let owners = owners(services, key)?;
+        Ok(owners.iter().any(|owner| owner.deleted_at.is_none()))
+    };
+    let key = &session.key;
+    if is_claimed(key).map_err(|error| store_error(&error))? {
+        return Err(ConversationError::Conflict(format!(
+            "a conversation has session {}; its copies go with it: conversation/delete with its transcripts, which is sessionctl \
+             rm --transcripts",
+            key.upstream_id
+        )));
+    }
+    let archive = &services.keeper.archive;
+    if !session.is_rollout {
+        archive.remove(key).map_err(|error| failed(&error))?;
+        return Ok(ForgetAnswer {
+            bytes: session.bytes,
+            needed: false,
+        });
+    }
+    let ids = BTreeSet::from([key.upstream_id.clone()]);
+    let may_be_claimed = |id: &str| {
+        let key = Key {
+            root: key.root.clone(),
+            upstream_id: id.to_owned(),
+        };
+        is_claimed(&key).unwrap_or(true)
+    };
+    let removed = archive.remove_rollouts(&key.root, &ids, may_be_claimed);
+    removed.map_err(|error| failed(&error))?;
+    let needed = !archive.held(key).map_err(|error| failed(&error))?.is_empty();
+    Ok(ForgetAnswer {
+        bytes: if needed { 0 } else { session.bytes },
+        needed,
+    })
+}
