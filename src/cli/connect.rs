@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{Client, ConnectError, connect};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::rpc::DaemonRpcClient;
 use jiff::Timestamp;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
 use jsonrpsee::core::params::BatchRequestBuilder;
@@ -21,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::exit::Exit;
-use super::problem::{Outcome, Problem};
+use super::problem::{Outcome, Problem, is_lost};
 use super::start::{self, Launch};
 use crate::paths::Paths;
 
@@ -135,7 +136,11 @@ impl Reach {
                     let config = lock
                         .filter(|lock| lock.socket == socket)
                         .and_then(|lock| lock.config);
-                    return Ok(Some(Daemon::new(client, config)));
+                    let daemon = Daemon::new(client, config);
+                    if daemon.answers().await {
+                        return Ok(Some(daemon));
+                    }
+                    return Ok(None);
                 }
                 Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
                 Err(error @ ConnectError::PermissionDenied { .. }) => {
@@ -170,6 +175,15 @@ impl Daemon {
             client,
             config,
             answers: Mutex::default(),
+        }
+    }
+
+    /// Whether anybody answers. The socket of a process that is being killed takes connections to its last moment, and nothing of a
+    /// command is to be sent to one that never reads it.
+    async fn answers(&self) -> bool {
+        match DaemonRpcClient::status(&self.client).await {
+            Err(error) => !is_lost(&error),
+            Ok(_) => true,
         }
     }
 

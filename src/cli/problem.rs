@@ -159,12 +159,12 @@ impl From<BridgeError> for Problem {
 impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         match error {
+            error if is_lost(&error) => Self::connection_lost(),
             ClientError::Call(error) => BridgeError::from(error).into(),
-            ClientError::Transport(_) | ClientError::RestartNeeded(_) | ClientError::ServiceDisconnect => {
-                refusal(&error).map_or_else(Self::connection_lost, |error| {
+            ClientError::Transport(_) | ClientError::RestartNeeded(_) => refusal(&error)
+                .map_or_else(Self::connection_lost, |error| {
                     Self::from(error).hint("close a window or program that is connected, then try again")
-                })
-            }
+                }),
             ClientError::ParseError(error) => Self::new(
                 Exit::Failed,
                 format!("the daemon's answer could not be read: {error}"),
@@ -191,6 +191,15 @@ fn refusal(error: &ClientError) -> Option<BridgeError> {
         },
         _ => None,
     }
+}
+
+/// Whether a connection has ended, and nobody said why.
+pub(super) fn is_lost(error: &ClientError) -> bool {
+    let has_ended = matches!(
+        error,
+        ClientError::Transport(_) | ClientError::RestartNeeded(_) | ClientError::ServiceDisconnect
+    );
+    has_ended && refusal(error).is_none()
 }
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.

@@ -23,8 +23,10 @@ mod terminal;
 mod transcripts;
 mod whole;
 
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -199,6 +201,29 @@ fn a_daemon_that_has_no_connection_left_is_busy_and_not_gone() {
         (&told["error"]["code"], &told["error"]["kind"]),
         (&json!(1003), &json!("busy"))
     );
+}
+
+/// The socket of a process that is being killed takes a connection yet, and ends it without a word.
+#[test]
+fn a_daemon_that_is_being_killed_is_followed_by_the_next_one() {
+    let home = home::Home::new();
+    let run = home.path().join("run");
+    DirBuilder::new().mode(0o700).create(&run).unwrap();
+    for command in [&["ls"][..], &["new"]] {
+        let socket = run.join("sessiond.sock");
+        home.said(&["stop"]);
+        let dying = UnixListener::bind(&socket).unwrap();
+        let thread = std::thread::spawn(move || {
+            let (connection, _) = dying.accept().unwrap();
+            // It listens no more before it is gone.
+            drop(dying);
+            drop(connection);
+        });
+        home.said(command);
+        thread.join().unwrap();
+    }
+    let listed: Value = serde_json::from_str(&home.said(&["ls", "--json"])).unwrap();
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
 }
 
 #[test]

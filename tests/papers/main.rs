@@ -16,8 +16,6 @@ mod manual;
 mod readme;
 mod shell;
 #[cfg(target_os = "linux")]
-#[path = "../support/signs.rs"]
-mod signs;
 mod snippets;
 mod wire;
 
