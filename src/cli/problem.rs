@@ -211,7 +211,7 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
             "wait for what runs in it, or stop a turn with sessionctl cancel; send --queue has a prompt wait in line",
         ),
         ErrorKind::InvalidCwd => Some(
-            "the folder must exist; give another one with --cwd, or have the conversation go on in another one with sessionctl mv",
+            "make the folder again, or have the conversation go on in another one with sessionctl mv ID NEW",
         ),
         ErrorKind::AgentUnavailable => {
             Some("sessionctl agents shows which agents there are and what was found")

@@ -23,10 +23,11 @@ use crate::transcript::library::Library;
 use crate::transcript::meter::{Meter, metered};
 use crate::transcript::{TranscriptError, cut as cutting};
 
-use super::climbing::{acquire, check_folder, refuse_known};
+use super::climbing::{acquire, refuse_known};
 use super::disk;
 use super::effect::{Branched, Opened};
 use super::error::ConversationError;
+use super::folder::check_folder;
 use super::growth::Tally;
 use super::recovery::OnDisk;
 use super::services::{Services, chain_text};

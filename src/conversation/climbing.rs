@@ -28,6 +28,7 @@ use crate::store::ConversationRecord;
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
+use super::folder::check_folder;
 use super::growth::Tally;
 use super::recovery::{Climb, Inspection, Step, StepFailure};
 use super::services::{Services, chain_text};
@@ -129,35 +130,6 @@ async fn an_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> bool {
         Err(_) => return false,
     }
     true
-}
-
-/// Checks that a conversation's folder can be used.
-///
-/// # Errors
-/// [`ConversationError::InvalidCwd`] with what to do.
-pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
-    check_absolute(cwd)?;
-    match std::fs::metadata(cwd) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(ConversationError::InvalidCwd(format!("{cwd} is not a folder"))),
-        Err(error) => Err(ConversationError::InvalidCwd(format!(
-            "the folder {cwd} cannot be used ({error}); put it back where it was, or make it, and try again, or have the conversation go on \
-             in another one: conversation/move, sessionctl mv"
-        ))),
-    }
-}
-
-/// That a folder is named by an absolute path.
-///
-/// # Errors
-/// What is wrong with it.
-pub(super) fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
-    if std::path::Path::new(cwd).is_absolute() {
-        return Ok(());
-    }
-    Err(ConversationError::InvalidCwd(format!(
-        "the folder must be an absolute path, not \"{cwd}\""
-    )))
 }
 
 /// A process of an agent.

@@ -6,15 +6,51 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::climbing::{check_absolute, check_folder};
 use super::error::ConversationError;
+
+/// Checks that a conversation's folder can be used.
+///
+/// # Errors
+/// [`ConversationError::InvalidCwd`] with what to do.
+pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
+    check_absolute(cwd)?;
+    look_into(cwd).map_err(|why| {
+        ConversationError::InvalidCwd(format!(
+            "{why}; put it back where it was, or make it, and try again, or have the conversation go on in another one: conversation/move, \
+             sessionctl mv"
+        ))
+    })
+}
+
+/// That there is such a folder; else why it cannot be used.
+fn look_into(cwd: &str) -> Result<(), String> {
+    match fs::metadata(cwd) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(format!("{cwd} is not a folder")),
+        Err(error) => Err(format!("the folder {cwd} cannot be used ({error})")),
+    }
+}
+
+/// That a folder is named by an absolute path.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
+    if Path::new(cwd).is_absolute() {
+        return Ok(());
+    }
+    Err(ConversationError::InvalidCwd(format!(
+        "the folder must be an absolute path, not \"{cwd}\""
+    )))
+}
 
 /// The path as it is kept: without `.` and `..`, doubled slashes and a slash at its end.
 ///
 /// # Errors
 /// [`ConversationError::InvalidCwd`] when it is no folder that can be used.
 pub fn usable_folder(cwd: &str) -> Result<String, ConversationError> {
-    check_folder(cwd)?;
+    check_absolute(cwd)?;
+    look_into(cwd).map_err(ConversationError::InvalidCwd)?;
     Ok(without_detours(cwd))
 }
 

@@ -4,7 +4,7 @@ use bridge_protocol::link::{Attempt, Fidelity, Via};
 
 use super::error::ConversationError;
 use super::services::Services;
-use super::{climbing, disk, keeping, trees};
+use super::{climbing, disk, folder, keeping, trees};
 use crate::chain::{EarlierHead, Undoing, undoing};
 use crate::store::ConversationRecord;
 
@@ -29,7 +29,7 @@ pub(super) fn look_back(
                     undo_id: id.to_string(),
                 });
             }
-            climbing::check_folder(cwd)?;
+            folder::check_folder(cwd)?;
         }
         Some(Undoing::Branch(earlier)) => check_that_it_is_there(services, earlier)?,
         None => {}

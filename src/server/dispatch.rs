@@ -109,7 +109,8 @@ impl Dispatcher {
         // A notification runs like a request whose answer is thrown away.
         let parsed_id = id.map_or(Id::Null, |id| id.parsed.clone());
         let raw_id: Option<Box<RawValue>> = id.map(|id| id.raw.to_owned());
-        let params = Params::new(Some(params));
+        let text = params;
+        let params = Params::new(Some(text));
         let extensions = self.extensions.clone();
         let (connection_id, limit) = (self.connection_id, self.response_bytes);
         let started = catch_unwind(AssertUnwindSafe(|| match callback {
@@ -137,23 +138,29 @@ impl Dispatcher {
             }
         }));
         let (running, ordering) = match started {
-            Ok(Started::Done(response)) => return Admitted::Done(answer_of(response, raw_id.as_deref())),
+            Ok(Started::Done(response)) => {
+                return Admitted::Done(answer_of(response, raw_id.as_deref(), Some(text)));
+            }
             Ok(Started::Refused(fault)) => return Admitted::Done(Some(fault.answer(raw_id.as_deref()))),
             Ok(Started::Running(running)) => (running, false),
             Ok(Started::Subscribing(running)) => (running, true),
             Err(_) => return Admitted::Done(answer_of_panic(name, raw_id.as_deref())),
         };
-        let mut running = AssertUnwindSafe(running)
-            .catch_unwind()
-            .map(move |outcome| match outcome {
-                Ok(response) => answer_of(response, raw_id.as_deref()),
-                Err(_) => answer_of_panic(name, raw_id.as_deref()),
-            })
-            .boxed();
+        let mut running = AssertUnwindSafe(running).catch_unwind().boxed();
+        let answered = move |outcome, params: Option<&str>| match outcome {
+            Ok(response) => answer_of(response, raw_id.as_deref(), params),
+            Err(_) => answer_of_panic(name, raw_id.as_deref()),
+        };
+        // Parameters are read before anything is waited for.
         match poll_once(&mut running) {
-            Poll::Ready(answer) => Admitted::Done(answer),
-            Poll::Pending if ordering => Admitted::Ordering(running),
-            Poll::Pending => Admitted::Running(running),
+            Poll::Ready(outcome) => Admitted::Done(answered(outcome, Some(text))),
+            Poll::Pending => {
+                let running = running.map(move |outcome| answered(outcome, None)).boxed();
+                match ordering {
+                    true => Admitted::Ordering(running),
+                    false => Admitted::Running(running),
+                }
+            }
         }
     }
 }
@@ -166,7 +173,7 @@ enum Started {
 }
 
 /// The first poll of a call. Whoever keeps the future has to poll it again, which registers a real waker.
-fn poll_once(running: &mut BoxFuture<'static, Answer>) -> Poll<Answer> {
+fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
     // Unconstrained, because a handler that finds the task's budget used up would stop short of the mailbox, and the
     // order of admission would then rest on how the running calls are polled later.
     let first = pin!(tokio::task::unconstrained(running));
@@ -190,7 +197,7 @@ fn check_params(params: Option<&RawValue>, unsubscription: bool) -> Result<&str,
     }
 }
 
-fn answer_of(response: MethodResponse, id: Option<&RawValue>) -> Answer {
+fn answer_of(response: MethodResponse, id: Option<&RawValue>, params: Option<&str>) -> Answer {
     // The answer to a subscription went out when it was accepted or rejected. One that was neither comes as an
     // ordinary error.
     if id.is_none() || response.is_subscription() {
@@ -199,7 +206,7 @@ fn answer_of(response: MethodResponse, id: Option<&RawValue>) -> Answer {
     let failed = response.is_error();
     let text: Box<str> = response.into_json().into();
     Some(if failed {
-        fault::with_complete_data(text)
+        fault::with_complete_data(text, params)
     } else {
         text
     })

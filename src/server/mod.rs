@@ -15,6 +15,7 @@ mod envelope;
 mod fault;
 pub mod line;
 pub mod outbox;
+mod parameter;
 pub mod rpc;
 pub mod socket;
 mod stream;

@@ -123,6 +123,30 @@ fn with_json_an_error_is_json_too() {
     }
 }
 
+/// A folder that a conversation is to be given is another one; a conversation's own can be made again, or it goes elsewhere.
+#[test]
+fn a_folder_that_is_not_there_is_told_with_what_helps() {
+    let home = Home::new();
+    let folder = home.path().join("project");
+    std::fs::create_dir(&folder).unwrap();
+    let cwd = folder.to_str().unwrap();
+    let id = home.said(&["new", "--cwd", cwd]);
+    std::fs::remove_dir(&folder).unwrap();
+    let (another, elsewhere) = ("--cwd DIR", "sessionctl mv ID NEW");
+    for (arguments, hint, other) in [
+        (&["new", "--cwd", cwd][..], another, "sessionctl mv"),
+        (&["send", &id, "one"], elsewhere, "--cwd"),
+        (&["resume", &id], elsewhere, "--cwd"),
+    ] {
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(cwd) && !told.contains(other), "{told}");
+        let (_, hinted) = told.split_once("hint: ").unwrap();
+        assert!(hinted.contains(hint), "{told}");
+    }
+}
+
 #[test]
 fn a_wrong_answer_is_told_where_the_right_ones_are() {
     let home = Home::new();
@@ -130,7 +154,12 @@ fn a_wrong_answer_is_told_where_the_right_ones_are() {
     home.run(&["send", &id, "[[ask Really?]]"]);
     let show: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     let interrupt = show["conversation"]["interrupts"][0]["id"].as_str().unwrap();
-    for (interrupt, option, code) in [("none", "allow_once", 4), (interrupt, "perhaps", 2)] {
+    let unknown = "there is no question with id none";
+    let wrong = "error: there is no option \"perhaps\"; one of: allow_once, ";
+    for (interrupt, option, code, said) in [
+        ("none", "allow_once", 4, unknown),
+        (interrupt, "perhaps", 2, wrong),
+    ] {
         let output = home.run(&["answer", &id, interrupt, option]);
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         let told = text(&output.stderr);
@@ -138,6 +167,7 @@ fn a_wrong_answer_is_told_where_the_right_ones_are() {
             told.contains(&format!("hint: sessionctl show {id} tells which questions")),
             "{told}"
         );
+        assert!(told.contains(said), "{told}");
     }
 }
 

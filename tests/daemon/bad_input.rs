@@ -430,3 +430,51 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     )
     .await;
 }
+
+/// Which parameter it is that cannot be read is told, to a person and to a program.
+#[tokio::test]
+async fn the_parameter_that_cannot_be_read_is_named() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    let table = [
+        ("conversation/new", json!({"cwd": 1}), json!("cwd")),
+        (
+            "conversation/new",
+            json!({"cwd": "/", "settings": {"model": []}}),
+            json!("settings.model"),
+        ),
+        ("conversation/new", json!({}), Value::Null),
+        (
+            "conversation/list",
+            json!({"namespace": "", "limit": "many"}),
+            json!("limit"),
+        ),
+        (
+            "conversation/delete",
+            json!({"conversationId": "5d0c2a", "transcripts": "burn"}),
+            json!("transcripts"),
+        ),
+        (
+            "conversation/get",
+            json!({"conversationId": {"id": 1}}),
+            json!("conversationId"),
+        ),
+        ("transcript/forget", json!({"upstreamId": 7}), json!("upstreamId")),
+        ("daemon/shutdown", json!({"graceMs": -1}), json!("graceMs")),
+    ];
+    for (method, params, parameter) in table {
+        let answer = raw.ask(method, params).await;
+        let error = &answer["error"];
+        assert_eq!(
+            (&error["code"], &error["data"]["kind"]),
+            (&json!(-32602), &json!("invalidParams"))
+        );
+        assert_eq!(error["data"]["parameter"], parameter, "{answer}");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.contains("column"), "{message}");
+        if let Some(name) = parameter.as_str() {
+            assert!(message.contains(&format!(" {name}: ")), "{message}");
+        }
+    }
+}

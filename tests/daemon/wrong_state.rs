@@ -83,15 +83,20 @@ async fn an_answer_to_no_question_or_with_no_sense_or_too_late_is_refused() {
     let (request, _) = raw.run(id, "[[ask may I?]] [[say thanks]]").await;
     let question = raw.event("interruptRaised").await["interrupt"].clone();
     let mut other = daemon.raw().await;
-    for outcome in [
-        json!("yes"),
-        json!({}),
-        json!({"outcome": "selected"}),
-        json!({"outcome": "selected", "optionId": "allow_for_ever"}),
-        json!({"outcome": "approved"}),
-        json!(null),
+    let unlike = "the outcome must be ACP's";
+    let unknown = "there is no option \"allow_for_ever\"; one of: allow_once, ";
+    for (outcome, words) in [
+        (json!("yes"), unlike),
+        (json!({}), unlike),
+        (json!({"outcome": "selected"}), unlike),
+        (
+            json!({"outcome": "selected", "optionId": "allow_for_ever"}),
+            unknown,
+        ),
+        (json!({"outcome": "approved"}), unlike),
+        (json!(null), unlike),
     ] {
-        let expected = Refusal(-32602, "invalidParams", false, "outcome");
+        let expected = Refusal(-32602, "invalidParams", false, words);
         other
             .refused(
                 "conversation/respond",

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use bridge_protocol::UpstreamId;
 use bridge_protocol::rpc::{AgentRpcClient, TranscriptRpcClient};
+use bridge_protocol::{ErrorKind, UpstreamId};
 
 use super::Context;
 use super::transcripts::LEAST_CHARS;
@@ -23,6 +23,8 @@ const PAGE: u32 = 500;
 pub(super) struct Named {
     conversation: Option<String>,
     agent: Option<String>,
+    /// Whether the command can be given a folder to work in.
+    takes_folder: bool,
 }
 
 impl Named {
@@ -60,11 +62,16 @@ impl Named {
         Self {
             conversation: conversation.filter(|word| *word != ".").cloned(),
             agent: agent.cloned(),
+            takes_folder: matches!(command, Command::New(_) | Command::Adopt(_) | Command::Import(_)),
         }
     }
 
     /// The problem with a hint that leads on, where there is one. What cannot be asked changes nothing.
     pub(super) async fn hinted(self, context: &mut Context<'_>, problem: Problem) -> Problem {
+        // Else it is the conversation's own folder.
+        if problem.kind() == Some(ErrorKind::InvalidCwd) && self.takes_folder {
+            return problem.hint("name a folder that exists with --cwd DIR");
+        }
         if problem.exit != Exit::NotFound {
             return problem;
         }

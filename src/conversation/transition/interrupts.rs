@@ -154,14 +154,13 @@ impl<R> Model<R> {
             self.answer(reply, request.as_ref(), Err(error), effects);
             return;
         };
-        let Some(decision) = Decision::read(&outcome, &interrupt) else {
-            let error = ConversationError::InvalidParams(
-                "the outcome must be ACP's: {\"outcome\":\"selected\",\"optionId\":…} with one of the question's \
-                 options, or {\"outcome\":\"cancelled\"}"
-                    .to_owned(),
-            );
-            self.answer(reply, request.as_ref(), Err(error), effects);
-            return;
+        let decision = match Decision::read(&outcome, &interrupt) {
+            Ok(decision) => decision,
+            Err(why) => {
+                let error = ConversationError::InvalidParams(why);
+                self.answer(reply, request.as_ref(), Err(error), effects);
+                return;
+            }
         };
         if !interrupt.orphaned || decision == Decision::Refused {
             if !interrupt.orphaned {
@@ -402,33 +401,52 @@ enum Decision {
 }
 
 impl Decision {
-    /// Reads ACP's outcome; nothing when it does not fit the question.
-    fn read(outcome: &RawJson, interrupt: &Interrupt) -> Option<Self> {
-        let value: Value = outcome.read().ok()?;
+    /// Reads ACP's outcome; what is wrong with one that does not fit the question.
+    fn read(outcome: &RawJson, interrupt: &Interrupt) -> Result<Self, String> {
+        let value: Value = outcome.read().unwrap_or_default();
+        let word = |name: &str| value.get(name).and_then(Value::as_str);
         if interrupt.kind == InterruptKind::Elicitation {
-            return match value.get("action").or_else(|| value.get("outcome"))?.as_str()? {
-                "accept" => Some(Self::Granted),
-                "decline" | "cancel" | "cancelled" => Some(Self::Refused),
-                _ => None,
+            return match word("action").or_else(|| word("outcome")) {
+                Some("accept") => Ok(Self::Granted),
+                Some("decline" | "cancel" | "cancelled") => Ok(Self::Refused),
+                _ => Err(
+                    "the outcome must be ACP's of an elicitation: {\"action\":\"accept\",\"content\":…}, \
+                     {\"action\":\"decline\"} or {\"action\":\"cancel\"}"
+                        .to_owned(),
+                ),
             };
         }
-        match value.get("outcome")?.as_str()? {
-            "cancelled" => Some(Self::Refused),
-            "selected" => {
-                let chosen = value.get("optionId")?.as_str()?;
-                let options: Vec<Value> = interrupt.options.as_ref()?.read().ok()?;
-                let option = options
-                    .iter()
-                    .find(|option| option.get("optionId").and_then(Value::as_str) == Some(chosen))?;
-                let kind = option.get("kind").and_then(Value::as_str).unwrap_or_default();
-                Some(if kind.starts_with("reject") {
-                    Self::Refused
-                } else {
-                    Self::Granted
-                })
-            }
-            _ => None,
+        match (word("outcome"), word("optionId")) {
+            (Some("cancelled"), _) => Ok(Self::Refused),
+            (Some("selected"), Some(chosen)) => Self::chosen(chosen, interrupt),
+            _ => Err(
+                "the outcome must be ACP's: {\"outcome\":\"selected\",\"optionId\":…} with one of the question's \
+                 options, or {\"outcome\":\"cancelled\"}"
+                    .to_owned(),
+            ),
         }
+    }
+
+    fn chosen(chosen: &str, interrupt: &Interrupt) -> Result<Self, String> {
+        let options = interrupt.options.as_ref().and_then(|options| options.read().ok());
+        let options: Vec<Value> = options.unwrap_or_default();
+        let id = |option: &Value| option.get("optionId").and_then(Value::as_str).map(str::to_owned);
+        let Some(option) = options
+            .iter()
+            .find(|option| id(option).as_deref() == Some(chosen))
+        else {
+            let ids: Vec<String> = options.iter().filter_map(id).collect();
+            return Err(match ids.is_empty() {
+                true => format!("there is no option \"{chosen}\": the question can only be cancelled"),
+                false => format!("there is no option \"{chosen}\"; one of: {}", ids.join(", ")),
+            });
+        };
+        let kind = option.get("kind").and_then(Value::as_str).unwrap_or_default();
+        Ok(if kind.starts_with("reject") {
+            Self::Refused
+        } else {
+            Self::Granted
+        })
     }
 }
 

@@ -12,9 +12,10 @@ use bridge_protocol::conversation::{MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, UpstreamId};
 use uuid::Uuid;
 
-use super::super::super::climbing::{check_folder, store_error};
+use super::super::super::climbing::store_error;
 use super::super::super::destination::{Destination, Tree};
 use super::super::super::error::ConversationError;
+use super::super::super::folder::check_folder;
 use super::super::super::moving::{self, move_error};
 use super::super::super::services::Services;
 use super::super::super::trees::{Part, State, TreeMove};
