@@ -1,7 +1,7 @@
 //! What the daemon stands on, looked at when somebody asks: store, disks, agents, transcripts, and what was left behind.
 //!
-//! It changes nothing: an agent that it has started is ended again unless somebody else has come to use it. It must not know a
-//! socket, and what belongs to the program that asks (folders' rights, the lock, another daemon) is that program's to look at.
+//! It changes nothing that is whole: an agent that it has started is ended again unless somebody else has come to use it, and only a
+//! journal that is damaged is written anew, before the database is damaged too. It must not know a socket, and what belongs to the program that asks (folders' rights, the lock, another daemon) is that program's to look at.
 
 mod agents;
 mod disks;
@@ -72,6 +72,7 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
         .fact("conversations", status.conversations)
         .fact("journalBytes", status.journal_bytes);
     let mut found = vec![store];
+    found.extend(journal(services));
     for path in set_aside(&services.data) {
         let what =
             "a part of the store that was damaged is kept here; what could be read of it is in use again";
@@ -82,6 +83,34 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
         );
     }
     found
+}
+
+/// What is wrong with the journal, and what became of that.
+fn journal(services: &Services) -> Option<Diagnostic> {
+    let damage = match services.store.check_journal() {
+        Ok(None) => return None,
+        Ok(Some(damage)) => damage,
+        Err(error) => {
+            let what = format!(
+                "the journal cannot be read to its end, or mended: {}",
+                chain_text(&error)
+            );
+            let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
+            return Some(found.about(services.data.to_string_lossy()).next(
+                "save a copy of the data folder, then look for room, permissions and the health of the disk, and ask again",
+            ));
+        }
+    };
+    let bytes = damage.damaged.iter().map(|region| region.bytes).sum();
+    let what = format!(
+        "{} of the journal could not be read any more; it was written anew from the database, which has all that it said",
+        size(bytes)
+    );
+    let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
+        .about(damage.kept.to_string_lossy())
+        .fact("damagedBytes", bytes)
+        .next("something has changed a file of the daemon's, or the disk is failing: see to that; the damaged file is kept there");
+    Some(found)
 }
 
 fn set_aside(data: &Path) -> Vec<std::path::PathBuf> {

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -18,11 +19,12 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Entry, Held, LineageValue, Mark, RequestKey};
+use super::compact;
 use super::error::StoreError;
-use super::journal::{self, Journal};
+use super::journal::{self, BadRegion, Journal, Verified};
 use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
 use super::mend;
-use super::open::Places;
+use super::open::{self, Places};
 use super::packed;
 use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::shared::Shared;
@@ -74,9 +76,24 @@ pub(super) enum Job {
     },
     /// A reader found that the trees have failed.
     Probe,
+    /// A reader found that the journal is damaged.
+    Renew {
+        answer: oneshot::Sender<Result<Option<JournalDamage>, StoreError>>,
+    },
     Shutdown {
         answer: oneshot::Sender<Result<(), StoreError>>,
     },
+}
+
+/// What could not be read any more of a journal that was written anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalDamage {
+    /// The parts that are no good lines.
+    pub damaged: Vec<BadRegion>,
+    /// Changes that no good line has.
+    pub missing: u64,
+    /// Where the damaged file is kept.
+    pub kept: PathBuf,
 }
 
 /// Everything that only the thread changes.
@@ -129,7 +146,7 @@ impl Writer {
         if let Err(error) = self.shared.recent_page(None, FIRST_LIST) {
             tracing::warn!(%error, "the newest conversations cannot be read");
         }
-        let mut stop = None;
+        let (mut stop, mut renewal) = (None, None);
         let oldest_kept = now.map_or(0, |now| apply::ascending(now).saturating_sub(MEMORY_MICROSECONDS));
         let mut pruning = now.map(|_| Vec::new());
         while stop.is_none()
@@ -147,6 +164,10 @@ impl Writer {
                         self.shared.is_doubted.store(false, Ordering::Relaxed);
                         self.is_doubtful = true;
                     }
+                    Job::Renew { answer } => {
+                        renewal = Some(answer);
+                        break;
+                    }
                     Job::Shutdown { answer } => {
                         stop = Some(answer);
                         break;
@@ -157,6 +178,10 @@ impl Writer {
                     .flatten();
             }
             self.commit(group);
+            if let Some(answer) = renewal.take() {
+                // Who asked may be gone; it is written anew all the same.
+                drop(answer.send(self.renew()));
+            }
         }
         // Whoever waits in line behind a stop is told so.
         line.close();
@@ -164,6 +189,7 @@ impl Writer {
             match job {
                 Job::Commit { answer, .. } => give(answer, Err(StoreError::Closed)),
                 Job::Probe => {}
+                Job::Renew { answer } => drop(answer.send(Err(StoreError::Closed))),
                 Job::Shutdown { answer } => drop(answer.send(Err(StoreError::Closed))),
             }
         }
@@ -365,6 +391,41 @@ impl Writer {
         trust.mark_open()?;
         self.is_broken = false;
         Ok(())
+    }
+
+    /// Writes a journal of which a part cannot be read any more anew from the trees, which hold all that was acknowledged, and
+    /// keeps the damaged one. Where one that follows is not put in place, nothing has changed; where it cannot be opened then, the
+    /// next change finds the old one without a name, and is refused.
+    fn renew(&mut self) -> Result<Option<JournalDamage>, StoreError> {
+        self.mend()?;
+        let (Some(journal), Some(places)) = (&mut self.journal, &self.places) else {
+            return Ok(None);
+        };
+        journal.settle()?;
+        let position = journal.position();
+        let found = journal::verify(&places.journal, position.end_offset, position.sequence)?;
+        if found == Verified::default() {
+            return Ok(None);
+        }
+        let shared = Arc::clone(&self.shared);
+        let keyspace = shared.keyspace();
+        // The trees are a state of the new journal from the beginning.
+        keyspace.sync()?;
+        let kept = open::keep_aside(&places.journal, open::DAMAGED)?;
+        let (mark, _) = compact::write(&places.journal, &keyspace, &self.mark)?.put_in_place()?;
+        *journal = Journal::open(&places.journal, mark.position.clone())?;
+        self.mark = mark;
+        if let Err(error) = compact::adopt(&keyspace, &self.mark) {
+            self.is_doubtful = true;
+            tracing::warn!(%error, "the database does not know yet that the journal is another one");
+        }
+        self.shared.set_figures(&self.mark, None);
+        tracing::warn!(kept = %kept.display(), "the journal was damaged, and was written anew from the database");
+        Ok(Some(JournalDamage {
+            damaged: found.damaged,
+            missing: found.missing,
+            kept,
+        }))
     }
 
     /// Serves the readers while the trees cannot be replaced.

@@ -125,6 +125,14 @@ pub(super) struct Scanned {
     pub(super) missing: u64,
 }
 
+/// What cannot be read any more of what was synced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verified {
+    pub(super) damaged: Vec<BadRegion>,
+    /// Sequences that no good line has.
+    pub(super) missing: u64,
+}
+
 #[derive(Deserialize)]
 struct Line<'a> {
     seq: u64,
@@ -260,12 +268,43 @@ pub(super) fn scan(
     path: &Path,
     from: &Position,
     base: u64,
+    each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
+) -> Result<Scanned, StoreError> {
+    scan_until(path, from, u64::MAX, base, each)
+}
+
+/// Looks at all lines of a journal that ends here, behind which somebody may be writing.
+pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Verified, StoreError> {
+    let header = read_header(path)?;
+    let (base, begin) = header.map_or((u64::MAX, 0), |(header, begin)| (header.base, begin));
+    let from = Position {
+        generation: Uuid::nil(),
+        sequence: 0,
+        line_offset: begin,
+        end_offset: begin,
+    };
+    let scanned = scan_until(path, &from, end_offset, base, |_, _| Ok(()))?;
+    let mut damaged = scanned.damaged;
+    // Whatever stands there was synced.
+    damaged.extend(scanned.torn);
+    let last = scanned.position.sequence.max(if begin > 0 { base } else { 0 });
+    Ok(Verified {
+        damaged,
+        missing: scanned.missing + sequence.saturating_sub(last),
+    })
+}
+
+fn scan_until(
+    path: &Path,
+    from: &Position,
+    end_offset: u64,
+    base: u64,
     mut each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
 ) -> Result<Scanned, StoreError> {
     let mut file = File::open(path).map_err(StoreError::io("open", path))?;
     file.seek(SeekFrom::Start(from.end_offset))
         .map_err(StoreError::io("read", path))?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut reader = BufReader::with_capacity(1 << 20, file.take(end_offset.saturating_sub(from.end_offset)));
     let mut scanned = Scanned {
         position: from.clone(),
         damaged: Vec::new(),

@@ -39,7 +39,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 pub use commit::{
-    COMMIT_LINE_LIMIT, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
+    COMMIT_LINE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
     UPSTREAM_ID_LIMIT_BYTES,
 };
 pub use error::{Lookup, StoreError};
@@ -57,7 +57,7 @@ pub use value::VALUE_LIMIT_BYTES;
 use apply::Mark;
 use body::Bodies;
 use commit::{Job, Writer};
-use journal::{Journal, Position};
+use journal::{Journal, Position, Verified};
 use keyspace::Keyspace;
 use open::Places;
 use shared::Shared;
@@ -95,6 +95,8 @@ pub struct StoreOptions {
 pub struct Store {
     shared: Arc<Shared>,
     writer: Arc<WriterThread>,
+    /// None in memory.
+    journal: Option<Arc<Path>>,
 }
 
 /// Figures of a store.
@@ -335,6 +337,27 @@ impl Store {
         self.shared.figures()
     }
 
+    /// Reads the whole journal, and has it written anew from the database where a part of it cannot be read any more: what was
+    /// acknowledged is in both, and the next damage would find it in one of them only. Tells what was damaged then.
+    ///
+    /// Blocks while it reads; changes wait only where there is damage.
+    ///
+    /// # Errors
+    /// When the journal can be neither read nor written anew.
+    pub fn check_journal(&self) -> Result<Option<JournalDamage>, StoreError> {
+        let Some(journal) = &self.journal else {
+            return Ok(None);
+        };
+        let figures = self.status();
+        let found = journal::verify(journal, figures.journal_bytes, figures.sequence.0)?;
+        if found == Verified::default() {
+            return Ok(None);
+        }
+        let (answer, answered) = oneshot::channel();
+        self.enter(Job::Renew { answer })?;
+        answered.blocking_recv().map_err(|_| StoreError::Closed)?
+    }
+
     /// Waits until a change finds that the store's files were removed: none can be kept from then on.
     pub async fn removed(&self) {
         self.shared.removed.cancelled().await;
@@ -348,6 +371,7 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(keyspace, bodies, &mark));
+        let place = durable.as_ref().map(|(_, _, places)| Arc::from(&*places.journal));
         let (journal, trust, places) = match durable {
             Some((journal, trust, places)) => (Some(journal), Some(trust), Some(places)),
             None => (None, None, None),
@@ -365,6 +389,7 @@ impl Store {
                 line: Some(line),
                 thread: Mutex::new(Some(thread)),
             }),
+            journal: place,
         })
     }
 

@@ -29,7 +29,7 @@ const LOAD_BYTES: usize = 32 << 20;
 const BROKEN: &str = "store.broken";
 
 /// How a copy of a journal with damaged lines is called, with a number behind it.
-const DAMAGED: &str = "journal.damaged";
+pub(super) const DAMAGED: &str = "journal.damaged";
 
 /// How many of those are kept, the newest. Everything in them is in the journal too: they are of use only to whoever looks
 /// for what broke them, and each is as large as the database.
@@ -411,7 +411,7 @@ pub(super) fn remove_folder(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Keeps the file under a further name.
-fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
+pub(super) fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let aside = free_name(path, name)?;
     fs::copy(path, &aside).map_err(StoreError::io("copy", path))?;
     fs::File::open(&aside)

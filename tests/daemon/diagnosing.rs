@@ -395,3 +395,36 @@ async fn parts_of_the_store_that_were_set_aside_are_named() {
         Severity::Warning
     );
 }
+
+/// What a disk does to the journal is told once, and mended from the database; a database that is lost then is built from it.
+#[tokio::test]
+async fn a_damaged_journal_is_told_and_mended() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let ids = [app.make(&home.project()).await, app.make(&home.project()).await];
+    let journal = home.data().join("journal.jsonl");
+    let mut bytes = fs::read(&journal).unwrap();
+    let line = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    bytes[line + 60] ^= 1;
+    fs::write(&journal, bytes).unwrap();
+
+    let alone = json!({"agents": false});
+    let all = diagnose(&app, alone.clone()).await;
+    let kept = home.data().join("journal.damaged-1");
+    let told = found(&all, DiagnosticKind::Store, &kept.to_string_lossy());
+    assert_eq!(told.severity, Severity::Warning);
+    assert!(told.next_step.as_ref().unwrap().contains("disk"), "{told:?}");
+    let all = diagnose(&app, alone).await;
+    let damaged = |one: &&Diagnostic| one.kind == DiagnosticKind::Store && one.severity > Severity::Ok;
+    assert_eq!(all.iter().filter(damaged).count(), 0, "{all:#?}");
+    found(&all, DiagnosticKind::SetAside, &kept.to_string_lossy());
+
+    daemon.kill();
+    fs::remove_dir_all(home.data().join("store")).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    for id in ids {
+        app.get(id).await;
+    }
+}

@@ -4,7 +4,8 @@ use super::*;
 use crate::store::journal::tests::{FaultyFile, nowhere};
 use crate::store::keyspace::Keyspace;
 use crate::store::open;
-use crate::store::tests::{change, id, record, request};
+use crate::store::tests::{change, id, record, request, wait};
+use crate::store::{Store, StoreOptions};
 
 /// A writer whose trees are in memory and whose journal is a file that can be made to fail.
 fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
@@ -260,4 +261,54 @@ fn requests_past_their_time_are_forgotten_at_a_start() {
         );
     }
     assert!(known(Some(7), "new"));
+}
+
+/// A journal that is damaged behind the daemon's back is told and written anew, so that a database that is lost later is built
+/// again with all that was acknowledged.
+#[test]
+fn a_damaged_journal_is_written_anew_and_serves_a_database_that_is_lost() {
+    type Damage = fn(&mut Vec<u8>);
+    let table: [(&str, Damage); 5] = [
+        ("a line", |bytes| {
+            let begin = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+            bytes[begin + 60] ^= 1;
+        }),
+        ("the header", |bytes| bytes[3] ^= 1),
+        ("the last line", |bytes| {
+            let last = bytes.len() - 3;
+            bytes[last] = b' ';
+        }),
+        ("the end", |bytes| bytes.truncate(bytes.len() - 20)),
+        ("all of it", |bytes| bytes.fill(b'\n')),
+    ];
+    for (what, damage) in table {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = folder.path().join("journal.jsonl");
+        let (store, _) = Store::open(folder.path(), StoreOptions::default()).unwrap();
+        for number in 1..=5 {
+            wait(store.commit(change(record(number, i64::from(number))))).unwrap();
+        }
+        assert_eq!(store.check_journal().unwrap(), None, "{what}");
+        let mut bytes = std::fs::read(&journal).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&journal, &bytes).unwrap();
+
+        let found = store.check_journal().unwrap().unwrap_or_else(|| panic!("{what}"));
+        assert!(!found.damaged.is_empty() || found.missing > 0, "{what}");
+        assert_eq!(std::fs::read(&found.kept).unwrap(), bytes, "{what}");
+        assert_eq!(store.check_journal().unwrap(), None, "{what}: it is whole again");
+        wait(store.commit(change(record(6, 6)))).unwrap();
+        assert_eq!(store.check_journal().unwrap(), None, "{what}: and goes on");
+        drop(store);
+
+        std::fs::remove_dir_all(folder.path().join("store")).unwrap();
+        let (store, report) = Store::open(folder.path(), StoreOptions::default()).unwrap();
+        assert_eq!(report.damaged, [], "{what}");
+        for number in 1..=6 {
+            assert!(
+                store.conversation(id(number)).unwrap().is_some(),
+                "{what}: {number}"
+            );
+        }
+    }
 }
