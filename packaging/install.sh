@@ -10,7 +10,7 @@ Builds both programs and installs them with completions, manual pages, documenta
 
   --prefix DIR  where to [default: ~/.local]
   --from DIR    install programs that are built already, from this folder
-  --service     have the daemon as a service of your session from now on
+  --service     have the daemon run as a service, from now on and from each login on
 END
 }
 
@@ -53,6 +53,19 @@ case "$prefix" in
 esac
 
 prefix="${prefix%/}"
+# A user has one service. Units of the system give way to a user's own.
+if [ -n "$service" ] && [ "$(uname -s)" = Linux ] && command -v systemctl >/dev/null; then
+    other="$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null || true)"
+    case "$other" in
+        "" | /usr/* | /lib/*) ;;
+        *)
+            if [ -e "$other" ] && ! [ "$other" -ef "$prefix/share/systemd/user/sessiond.socket" ]; then
+                real="$(readlink -f "$other")"
+                fail "the service is that of ${real%/share/systemd/user/*}; take that away first: packaging/uninstall.sh --prefix '${real%/share/systemd/user/*}'"
+            fi
+            ;;
+    esac
+fi
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
     command -v cargo >/dev/null || fail "cargo is not there; install Rust first (https://rustup.rs)"
@@ -154,7 +167,8 @@ if [ -n "$service" ]; then
                 "$HOME/.local/share" | "${XDG_DATA_HOME:-$HOME/.local/share}" | /usr/local/share | /usr/share) ;;
                 *) systemctl --user link "$share/systemd/user/sessiond.socket" "$share/systemd/user/sessiond.service" ;;
             esac
-            systemctl --user enable --now sessiond.socket
+            # With the session, and not with the first client: what is to go on at a time needs no client. Of units that are linked each is to be named.
+            systemctl --user enable --now sessiond.socket sessiond.service
             ;;
         Darwin)
             launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true

@@ -40,7 +40,8 @@ pub const TOLD: Told = Told {
                  first descriptor of LISTEN_FDS is taken where LISTEN_PID is this process. It has to be where the daemon would \
                  listen by itself; another is refused.",
                 "NOTIFY_SOCKET is told when the daemon serves (READY=1). The units sessiond.socket and sessiond.service do all \
-                 that: systemctl --user enable --now sessiond.socket.",
+                 that: systemctl --user enable --now sessiond.service starts the daemon with the session, the same of \
+                 sessiond.socket with its first client.",
             ],
         },
     ],

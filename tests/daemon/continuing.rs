@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::home::{Home, kill_now};
-use crate::support::{App, Events, refused};
+use crate::support::{App, DEADLINE, Events, refused};
 use crate::watching::{append_reply, append_turn};
 
 /// The beginning of what is said where the agent has the prompt already.
@@ -112,6 +112,11 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
     daemon.kill();
     cut_before(&transcript, "[[limit 1]]");
     let daemon = home.start();
+    // At its time nobody is connected.
+    let begun = std::time::Instant::now();
+    while !fs::read_to_string(&transcript).unwrap().contains("[[limit 1]]") {
+        assert!(begun.elapsed() < DEADLINE, "it waits for a client");
+    }
     let app = daemon.app().await;
     let mut events = app.events(id).await;
     events

@@ -257,22 +257,26 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
     let systemctl = programs.join("systemctl");
     fs::write(&systemctl, SYSTEMCTL).unwrap();
     fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).unwrap();
-    let run = |name: &str, arguments: &[&str]| {
+    let output = |name: &str, arguments: &[&str]| {
         let mut command = Command::new(Path::new(SOURCE).join("packaging").join(name));
         command.env_clear().env("HOME", &home).current_dir(&home);
         command.env("PATH", format!("{}:{}", programs.display(), service::BARE_PATH));
-        said(name, &command.args(arguments).output().unwrap());
+        command.args(arguments).output().unwrap()
+    };
+    let run = |name: &str, arguments: &[&str]| {
+        said(name, &output(name, arguments));
         let calls = home.join("systemctl.calls");
-        let called = fs::read_to_string(&calls).unwrap();
-        fs::remove_file(calls).unwrap();
+        let called = fs::read_to_string(&calls).unwrap_or_default();
+        let _none = fs::remove_file(calls);
         called
     };
     let prefix = home.join(".local");
+    let asked = "--user show --property FragmentPath --value sessiond.socket\n";
     for _twice in 1..=2 {
         let called = run("install.sh", &["--from", built().to_str().unwrap(), "--service"]);
         assert_eq!(
             called,
-            "--user daemon-reload\n--user enable --now sessiond.socket\n"
+            format!("{asked}--user daemon-reload\n--user enable --now sessiond.socket sessiond.service\n")
         );
         check_installed(&prefix, false);
     }
@@ -286,25 +290,35 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
         sessionctl: prefix.join("bin/sessionctl"),
         home: &home,
     });
-    // Another copy comes and goes, and the service is left alone; systemd is shown units where it would not look.
+    // Another copy comes and goes, and the service is left alone. It cannot be the service too.
     let other = home.join("other");
     let to = ["--prefix", other.to_str().unwrap()];
-    let install = [&to[..], &["--from", built().to_str().unwrap(), "--service"]].concat();
-    let called = run("install.sh", &install);
+    let install = [&to[..], &["--from", built().to_str().unwrap()]].concat();
+    assert_eq!(run("install.sh", &install), "");
+    assert_eq!(run("uninstall.sh", &to), asked);
+    let served = [&install[..], &["--service"]].concat();
+    let refused = output("install.sh", &served);
+    let words = String::from_utf8_lossy(&refused.stderr);
+    let hint = format!("packaging/uninstall.sh --prefix '{}'\n", prefix.display());
+    assert!(!refused.status.success() && words.ends_with(&hint), "{refused:?}");
+    assert_eq!(entries(&other), [].into(), "nothing was installed");
+    fs::remove_file(home.join("systemctl.calls")).unwrap();
+
+    let called = run("uninstall.sh", &[]);
+    let disabled = "--user stop sessiond.socket sessiond.service\n\
+                    --user disable sessiond.socket sessiond.service\n--user daemon-reload\n";
+    assert_eq!(called, format!("{asked}{disabled}"));
+    // Then it can. systemd is shown units where it would not look.
+    let called = run("install.sh", &served);
     let units = other.join("share/systemd/user");
     let links = format!(
         "--user link {0}/sessiond.socket {0}/sessiond.service\n",
         units.display()
     );
     assert!(called.contains(&links), "{called}");
-    let asked = "--user show --property FragmentPath --value sessiond.socket\n";
-    assert_eq!(run("uninstall.sh", &to), asked);
+    run("uninstall.sh", &to);
     fs::remove_dir(other).unwrap();
-
-    let called = run("uninstall.sh", &[]);
-    let disabled = "--user stop sessiond.socket sessiond.service\n\
-                    --user disable sessiond.socket sessiond.service\n--user daemon-reload\n";
-    assert_eq!(called, format!("{asked}{disabled}"));
+    fs::remove_file(home.join("systemctl.enabled")).unwrap();
     only_data_are_left(&home);
 }
 

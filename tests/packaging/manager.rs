@@ -200,12 +200,18 @@ impl Manager {
         only_data_are_left(&self.home);
     }
 
-    /// The service starts with its first client, is brought back, and has what it had; the id of a conversation.
+    /// The service runs before there is a client, starts with the next one when it was stopped, is brought back, and has what it had;
+    /// the id of a conversation.
     fn serves(&self, sessionctl: &Path) -> String {
         let told = |arguments: &[&str]| self.told(sessionctl, &[&["--no-start"], arguments].concat());
         assert_eq!(self.shown("sessiond.socket", "ActiveState"), "active");
         assert_eq!(self.shown("sessiond.socket", "WantedBy"), "sockets.target");
-        assert_eq!(self.shown("sessiond.service", "MainPID"), "0");
+        // The manager of these tests has no session that would start it.
+        let enabled = self.links().join("default.target.wants/sessiond.service");
+        assert!(enabled.is_symlink(), "it starts with the session");
+        assert_eq!(self.shown("sessiond.service", "ActiveState"), "active");
+        let waiting = self.shown("sessiond.service", "MainPID");
+        assert_ne!(waiting, "0", "what is due needs no client");
         let id = told(&["new", "--agent", "loopback", "--title", "served"]);
         assert_eq!(told(&["send", &id, "hello"]), "echo: hello");
         let serving = || {
@@ -215,6 +221,7 @@ impl Manager {
             pid
         };
         let first = serving();
+        assert_eq!(first, waiting);
         assert!(!self.told(sessionctl, &["demo"]).is_empty());
 
         self.told("systemctl", &["--user", "stop", "sessiond.service"]);
@@ -258,9 +265,12 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
         manager.script("install.sh", &install);
     }
     manager.serves(&manager.home.join(".local/bin/sessionctl"));
-    // The one that serves is stopped, and the new one is started by the next client.
+    // The one that serves is stopped, and the new one is started.
+    let served = manager.shown("sessiond.service", "MainPID");
     manager.script("install.sh", &install);
     assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
+    let serving = manager.shown("sessiond.service", "MainPID");
+    assert!(serving != served && serving != "0");
     manager.told(manager.home.join(".local/bin/sessionctl"), &["--no-start", "ls"]);
 
     manager.script("uninstall.sh", &[]);
@@ -288,7 +298,15 @@ fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away(
     let served = serving();
     assert_eq!(Path::new(&served.0), prefix.join("bin/sessiond"));
     let links = files(&manager.links());
-    assert_eq!(links.len(), 3, "{links:?}");
+    assert_eq!(links.len(), 4, "{links:?}");
+
+    // There is one service, and the words are not systemd's.
+    let second = [&to(&other)[..], &from, &["--service"]].concat();
+    let script = Path::new(SOURCE).join("packaging/install.sh");
+    let refused = manager.command(script).args(second).output().unwrap();
+    let words = String::from_utf8_lossy(&refused.stderr);
+    let hint = format!("packaging/uninstall.sh --prefix '{}'\n", prefix.display());
+    assert!(!refused.status.success() && words.ends_with(&hint), "{refused:?}");
 
     // Others come and go, the default prefix among them, and one in which there is nothing.
     manager.script("install.sh", &[&to(&other)[..], &from].concat());
@@ -319,8 +337,6 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
     for (prefix, gone) in [(&own, "share/systemd"), (&other, "share/systemd"), (&other, ".")] {
         let to = ["--prefix", prefix.to_str().unwrap()];
         manager.script("install.sh", &[&to[..], &from].concat());
-        // With the session too, as its `[Install]` allows.
-        manager.told("systemctl", &["--user", "enable", "sessiond.service"]);
         manager.told(
             prefix.join("bin/sessionctl"),
             &["--no-start", "new", "--agent", "loopback"],
@@ -385,7 +401,7 @@ fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
     // Where a machine is an image for containers, it forbids packages to start and stop anything.
     manager.told("rm", &["-f", "/usr/sbin/policy-rc.d"]);
     dpkg(&["--install", package.to_str().unwrap()]);
-    manager.told("systemctl", &["--user", "enable", "--now", "sessiond.socket"]);
+    manager.told("systemctl", &["--user", "enable", "--now", "sessiond.service"]);
     let sessionctl = Path::new("/usr/bin/sessionctl");
     manager.serves(sessionctl);
     // A daemon that no unit has started.

@@ -13,7 +13,7 @@ use crate::shell::{Ids, Said, Shell, ids_of};
 use crate::{meant_by, paper, root};
 
 /// Command lines that are not run here, each with why, and with the test that does what it says where there is one.
-const ELSEWHERE: [(&str, &str, &str); 18] = [
+const ELSEWHERE: [(&str, &str, &str); 19] = [
     (
         "sessionctl keep --forget 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf",
         "the session of that id is a conversation's here, and is refused",
@@ -61,12 +61,12 @@ const ELSEWHERE: [(&str, &str, &str); 18] = [
         "tests/packaging/main.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
     ),
     (
-        "systemctl --user enable --now sessiond.socket",
+        "systemctl --user enable --now sessiond.service",
         "needs the service manager of a user",
         "tests/packaging/manager.rs::systemd_runs_the_service_of_the_package_until_that_is_removed",
     ),
     (
-        "systemctl --user disable --now sessiond.socket",
+        "systemctl --user disable --now sessiond.service sessiond.socket",
         "needs the service manager of a user; that uninstall.sh calls it is shown",
         "tests/packaging/main.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
     ),
@@ -74,6 +74,11 @@ const ELSEWHERE: [(&str, &str, &str); 18] = [
         "systemctl --user import-environment PATH",
         "needs the service manager of a user",
         "",
+    ),
+    (
+        "systemctl --user restart sessiond",
+        "needs the service manager of a user; that what is stopped starts again is shown",
+        "tests/packaging/manager.rs::systemd_runs_the_service_of_the_script_until_that_is_taken_away",
     ),
     (
         "npm install -g @agentclientprotocol/claude-agent-acp",
