@@ -53,15 +53,25 @@ case "$prefix" in
 esac
 
 prefix="${prefix%/}"
-# A user has one service. Units of the system give way to a user's own.
+# A user has one service. Units of the system give way to a user's own, and units that nobody enabled to those that are linked.
 if [ -n "$service" ] && [ "$(uname -s)" = Linux ] && command -v systemctl >/dev/null; then
+    unit=share/systemd/user/sessiond.socket
     other="$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null || true)"
+    # systemd has none for a link that leads nowhere, and makes no other in its place.
+    link="${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/sessiond.socket"
+    [ ! -L "$link" ] || other="$link"
     case "$other" in
         "" | /usr/* | /lib/*) ;;
         *)
-            if [ -e "$other" ] && ! [ "$other" -ef "$prefix/share/systemd/user/sessiond.socket" ]; then
-                real="$(readlink -f "$other")"
-                fail "the service is that of ${real%/share/systemd/user/*}; take that away first: packaging/uninstall.sh --prefix '${real%/share/systemd/user/*}'"
+            # Of one that is gone nothing but the link tells where it was.
+            real="$(readlink -f "$other" || true)"
+            [ -e "$other" ] || real="$(readlink "$other" || true)"
+            if [ -z "$real" ] || [ "$real" = "$prefix/$unit" ] || [ "$other" -ef "$prefix/$unit" ]; then
+                :
+            elif [ "${real%/"$unit"}" = "$real" ]; then
+                fail "there is a unit of your own, $other; take that away first, and what belongs to it"
+            elif [ -L "$other" ] || [ "$(systemctl --user is-enabled sessiond.socket sessiond.service 2>/dev/null | sort -u)" != disabled ]; then
+                fail "the service is that of ${real%/"$unit"}; take that away first: packaging/uninstall.sh --prefix '${real%/"$unit"}'"
             fi
             ;;
     esac

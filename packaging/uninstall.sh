@@ -58,11 +58,13 @@ is_ours() {
 }
 
 reload=
+known=
 case "$(uname -s)" in
     Linux)
         # Of several that are installed, only this one. That of another prefix is told as the link to it.
-        if command -v systemctl >/dev/null &&
-            is_ours "$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null)"; then
+        command -v systemctl >/dev/null &&
+            known="$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null)" || true
+        if [ -n "$known" ] && is_ours "$known"; then
             systemctl --user stop sessiond.socket sessiond.service ||
                 echo "uninstall.sh: the service could not be stopped; see systemctl --user status sessiond" >&2
             # What links it leaves, as those of a unit that is gone, are looked for below.
@@ -94,6 +96,8 @@ fi
 # Links that now lead nowhere, where no manager ran that would have taken them away, or the units were gone before.
 for link in "$units"/*.wants/sessiond.* "$units"/sessiond.*; do
     if [ -L "$link" ] && [ ! -e "$link" ] && is_ours "$link"; then
+        # systemd may know no file of theirs any more, and has them run all the same.
+        [ -n "$known" ] || [ -n "$reload" ] || systemctl --user stop sessiond.socket sessiond.service 2>/dev/null || true
         rm -f "$link"
         # The folder of those that are enabled is systemd's, and goes with the last of them.
         case "$link" in *.wants/*) rmdir "${link%/*}" 2>/dev/null || true ;; esac

@@ -176,6 +176,15 @@ impl Manager {
         self.told(Path::new(SOURCE).join("packaging").join(name), arguments)
     }
 
+    /// What install.sh says where it refuses.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> String {
+        let script = Path::new(SOURCE).join("packaging/install.sh");
+        let output = self.command(script).args(arguments).output().unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
     /// The folder of what the user has linked and enabled.
     fn links(&self) -> PathBuf {
         self.home.join(".config/systemd/user")
@@ -301,12 +310,9 @@ fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away(
     assert_eq!(links.len(), 4, "{links:?}");
 
     // There is one service, and the words are not systemd's.
-    let second = [&to(&other)[..], &from, &["--service"]].concat();
-    let script = Path::new(SOURCE).join("packaging/install.sh");
-    let refused = manager.command(script).args(second).output().unwrap();
-    let words = String::from_utf8_lossy(&refused.stderr);
+    let words = manager.refused(&[&to(&other)[..], &from, &["--service"]].concat());
     let hint = format!("packaging/uninstall.sh --prefix '{}'\n", prefix.display());
-    assert!(!refused.status.success() && words.ends_with(&hint), "{refused:?}");
+    assert!(words.ends_with(&hint), "{words}");
 
     // Others come and go, the default prefix among them, and one in which there is nothing.
     manager.script("install.sh", &[&to(&other)[..], &from].concat());
@@ -332,9 +338,10 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
         return;
     };
     let own = manager.home.join(".local");
-    let other = manager.folder.path().join("other");
+    let [other, third] = ["other", "third"].map(|name| manager.folder.path().join(name));
     let from = ["--from", crate::built().to_str().unwrap(), "--service"];
-    for (prefix, gone) in [(&own, "share/systemd"), (&other, "share/systemd"), (&other, ".")] {
+    let cases = [(&own, "share/systemd"), (&other, "share/systemd"), (&other, ".")];
+    for ((prefix, gone), is_forgotten) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let to = ["--prefix", prefix.to_str().unwrap()];
         manager.script("install.sh", &[&to[..], &from].concat());
         manager.told(
@@ -349,12 +356,68 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
             assert!(manager.links().join(link).is_symlink(), "{link}");
         }
         fs::remove_dir_all(prefix.join(gone).components().collect::<PathBuf>()).unwrap();
+        if is_forgotten {
+            // systemd knows no file of theirs then, and the socket still listens.
+            manager.told("systemctl", &["--user", "daemon-reload"]);
+            assert_eq!(manager.shown("sessiond.socket", "FragmentPath"), "");
+            assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
+        }
+        if prefix == &other {
+            // A third is told how it can be the service, before it installs anything and ends any turn.
+            let pid = manager.shown("sessiond.service", "MainPID");
+            let words = manager.refused(&[&["--prefix", third.to_str().unwrap()][..], &from].concat());
+            let hint = format!("packaging/uninstall.sh --prefix '{}'\n", prefix.display());
+            assert!(
+                words.starts_with("install.sh: ") && words.ends_with(&hint),
+                "{words}"
+            );
+            assert_eq!(manager.shown("sessiond.service", "MainPID"), pid);
+            assert!(!third.exists(), "nothing was installed");
+        }
 
         let said = manager.script("uninstall.sh", &to);
         assert_eq!(said.contains("nothing is installed"), gone == ".", "{said}");
         manager.knows_no_service();
         assert_eq!(entries(&manager.links()), [].into());
     }
+    manager.only_data_are_left();
+}
+
+/// systemd finds the units in the default prefix by itself, also where nobody asked for a service.
+#[test]
+fn a_copy_that_is_no_service_keeps_none_from_being_it_and_units_of_ones_own_do() {
+    let Some(manager) = Manager::start("") else {
+        return;
+    };
+    let other = manager.folder.path().join("other");
+    let from = ["--from", crate::built().to_str().unwrap()];
+    let to = ["--prefix", other.to_str().unwrap()];
+    let service = [&to[..], &from, &["--service"]].concat();
+    manager.script("install.sh", &from);
+    manager.told("systemctl", &["--user", "daemon-reload"]);
+    assert_eq!(manager.shown("sessiond.socket", "LoadState"), "loaded");
+    manager.script("install.sh", &service);
+    let pid = manager.shown("sessiond.service", "MainPID");
+    let program = manager.told("readlink", &[&format!("/proc/{pid}/exe")]);
+    assert_eq!(Path::new(&program), other.join("bin/sessiond"));
+    manager.script("uninstall.sh", &to);
+    assert_eq!(manager.shown("sessiond.service", "ActiveState"), "inactive");
+    assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "inactive");
+    manager.script("uninstall.sh", &[]);
+
+    fs::create_dir_all(manager.links()).unwrap();
+    let own = manager.links().join("sessiond.socket");
+    fs::write(&own, "[Socket]\nListenStream=%t/own.sock\n").unwrap();
+    manager.told("systemctl", &["--user", "daemon-reload"]);
+    let words = manager.refused(&service);
+    assert!(
+        words.contains(own.to_str().unwrap()) && !words.contains("uninstall.sh"),
+        "{words}"
+    );
+    assert_eq!(entries(&other), [].into(), "nothing was installed");
+    fs::remove_file(own).unwrap();
+    manager.told("systemctl", &["--user", "daemon-reload"]);
+    manager.knows_no_service();
     manager.only_data_are_left();
 }
 
