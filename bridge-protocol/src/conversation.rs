@@ -262,10 +262,10 @@ pub enum OnLimit {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum TranscriptsOnDelete {
-    /// They stay.
+    /// They stay, and so do the daemon's own copies: `transcript/keep` names those, `transcript/forget` deletes them.
     #[default]
     Keep,
-    /// They go too.
+    /// They go too, with what lies beside them and the daemon's own copies.
     Delete,
 }
 

@@ -426,7 +426,7 @@ pub(super) struct Remove {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// Also delete the agent's transcripts
+    /// Also delete the transcripts: the agent's, with what lies beside them, and our copies
     #[arg(long)]
     pub(super) transcripts: bool,
 }

@@ -12,8 +12,7 @@ use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
 use crate::store::{ConversationRecord, StoreError};
 use crate::transcript::locate::{file_name, is_absence, locate, own_folder};
-use crate::transcript::moving::Neighbours;
-use crate::transcript::removing::{Beside, remove_beside};
+use crate::transcript::removing::{Beside, Forks, remove_beside};
 use crate::transcript::{TranscriptError, rollouts};
 
 use super::climbing::acquire;
@@ -22,7 +21,7 @@ use super::keeping;
 use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
-/// where it has one, and what that leaves itself. Files beside it that a fork names, which is another conversation's, stay
+/// where it has one, and what that leaves itself. Files beside it that a fork may need, which is another conversation's, stay
 /// where the agent has left them. What may be another's stays, and so does what came along when another was adopted: those
 /// sessions were made elsewhere, and nobody named them. Our own copies go with what is deleted. Returned is what is still
 /// there.
@@ -257,17 +256,17 @@ impl Deletion {
             }
         }
         // All transcripts first: a fork that goes too borrows nothing any more.
-        let mut neighbours = Neighbours::default();
+        let mut forks = Forks::default();
         for (id, transcript) in gone {
             let beside = transcript.with_extension("");
-            match remove_beside(&transcript, &mut neighbours) {
+            match remove_beside(&transcript, &mut forks) {
                 Ok(Beside::Gone) => {}
                 Ok(Beside::Borrowed) => remaining.push(RemainingTranscript {
                     reason: RemainingReason::Shared,
                     ..failed(
                         &id,
                         Some(&beside),
-                        "what lies beside the transcript stays: a fork of the session names it".to_owned(),
+                        "what lies beside the transcript stays: a fork in that folder may need it".to_owned(),
                     )
                 }),
                 Err(error) => {

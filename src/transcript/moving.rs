@@ -33,10 +33,10 @@ pub use neighbours::{Neighbours, SharedNeighbours};
 pub use settings::plan_settings;
 
 /// What each message of a fork says of where it came from.
-const FORKED: &str = "\"forkedFrom\"";
+pub(super) const FORKED: &str = "\"forkedFrom\"";
 
 /// The folder beside a project's transcripts in which Claude Code keeps what it remembers of the project.
-const MEMORY: &str = "memory";
+pub(super) const MEMORY: &str = "memory";
 
 /// How much of a transcript is looked at to see whether it is a fork, in bytes: its first message stands in it.
 const BEGINNING_BYTES: u64 = 1024 * 1024;

@@ -1,29 +1,83 @@
 //! Removing what lies beside a transcript that is deleted: results of tools, and what subagents said.
 //!
-//! Owns that nothing goes which a fork names that stays, and that no link is followed. Blocks.
+//! Owns that nothing goes which a fork may need. A fork borrows from the session it was made of and from those that one was made
+//! of, by paths and by names that may stand anywhere in it, and names the nearest alone: so one in the folder has all of them
+//! stay. Blocks.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use memchr::memmem::Finder;
 
 use super::TranscriptError;
 use super::locate::is_absence;
-use super::moving::Neighbours;
+use super::moving::{FORKED, MEMORY};
+use super::parts::is_lines;
+
+/// How much of a transcript is looked through at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     /// It is gone, or nothing lay there.
     Gone,
-    /// A fork in the same folder names it.
+    /// A fork in the same folder may need it.
     Borrowed,
 }
 
-/// Removes the folder of a session that lies beside its transcript, be that gone, unless a fork names it.
+/// Which folders have forks in them, each looked at once.
+#[derive(Debug, Default)]
+pub struct Forks {
+    folders: HashMap<PathBuf, bool>,
+}
+
+impl Forks {
+    /// Whether any transcript in this folder but that of the session is a fork.
+    fn are_in(&mut self, project: &Path, transcript: &Path) -> Result<bool, TranscriptError> {
+        if let Some(known) = self.folders.get(project) {
+            return Ok(*known);
+        }
+        let reading = |error| TranscriptError::io("read the folder", project)(error);
+        let mut found = false;
+        for entry in fs::read_dir(project).map_err(reading)? {
+            let path = entry.map_err(reading)?.path();
+            if path != transcript && is_lines(&path) && path.is_file() {
+                found = found || says_forked(&path).map_err(TranscriptError::io("read", &path))?;
+            }
+        }
+        self.folders.insert(project.to_owned(), found);
+        Ok(found)
+    }
+}
+
+/// Whether it is said anywhere in a file that a message came from another session. In what people say the quotes are escaped.
+fn says_forked(path: &Path) -> io::Result<bool> {
+    let finder = Finder::new(FORKED);
+    let mut file = File::open(path)?;
+    let (mut buffer, mut kept) = (vec![0; BUFFER_BYTES], 0);
+    loop {
+        let read = file.read(&mut buffer[kept..])?;
+        let end = kept + read;
+        if finder.find(&buffer[..end]).is_some() {
+            return Ok(true);
+        }
+        if read == 0 {
+            return Ok(false);
+        }
+        // It may begin in what was read and end behind it.
+        kept = end.min(FORKED.len() - 1);
+        buffer.copy_within(end - kept..end, 0);
+    }
+}
+
+/// Removes the folder of a session that lies beside its transcript, be that gone, unless a fork may need it.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when it cannot be looked at or removed, also when it is no folder.
-pub fn remove_beside(transcript: &Path, neighbours: &mut Neighbours) -> Result<Beside, TranscriptError> {
+/// [`TranscriptError::Io`] when it cannot be looked at or removed, also when it is a link or no folder.
+pub fn remove_beside(transcript: &Path, forks: &mut Forks) -> Result<Beside, TranscriptError> {
     let beside = transcript.with_extension("");
     let failed = |error| TranscriptError::io("remove", &beside)(error);
     match beside.symlink_metadata() {
@@ -31,16 +85,15 @@ pub fn remove_beside(transcript: &Path, neighbours: &mut Neighbours) -> Result<B
         Err(error) => return Err(failed(error)),
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
-            let why = "it is no folder, and no link is followed";
+            let why = "it is no folder";
             return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, why)));
         }
     }
-    let (project, session) = (beside.parent(), beside.file_name());
-    let (Some(project), Some(session)) = (project, session.and_then(|session| session.to_str())) else {
-        let why = "it has no name that a session has";
-        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
-    };
-    if neighbours.has_fork(project, transcript, session)? {
+    // An id is the agent's to choose, and this is what it remembers of the project.
+    if beside.file_name().is_some_and(|name| name == MEMORY) {
+        return Ok(Beside::Gone);
+    }
+    if forks.are_in(transcript.parent().unwrap_or(Path::new("/")), transcript)? {
         return Ok(Beside::Borrowed);
     }
     match fs::remove_dir_all(&beside) {
@@ -63,7 +116,7 @@ mod tests {
     }
 
     fn remove(transcript: &Path) -> Result<Beside, TranscriptError> {
-        remove_beside(transcript, &mut Neighbours::default())
+        remove_beside(transcript, &mut Forks::default())
     }
 
     #[test]
@@ -90,15 +143,35 @@ mod tests {
         let held = tempfile::tempdir().unwrap();
         let project = held.path();
         let result = put(&project.join("s1/tool-results/r.txt"), "long");
-        let fork = put(
-            &project.join("s2.jsonl"),
-            "{\"forkedFrom\":{\"sessionId\":\"s1\"}}\n",
+        // A fork of a fork names the nearest, and says so behind what may be long.
+        for long in [0, BUFFER_BYTES - 20, BUFFER_BYTES, 3 * BUFFER_BYTES] {
+            let text = "x".repeat(long);
+            let fork = put(
+                &project.join("s3.jsonl"),
+                &format!("{{\"message\":\"{text}\",\"forkedFrom\":{{\"sessionId\":\"s2\"}}}}\n"),
+            );
+            assert_eq!(
+                remove(&project.join("s1.jsonl")).unwrap(),
+                Beside::Borrowed,
+                "{long}"
+            );
+            assert!(result.exists());
+            fs::remove_file(fork).unwrap();
+        }
+        put(
+            &project.join("s4.jsonl"),
+            "{\"message\":\"what is \\\"forkedFrom\\\"?\"}\n",
         );
-        assert_eq!(remove(&project.join("s1.jsonl")).unwrap(), Beside::Borrowed);
-        assert!(result.exists());
-        fs::remove_file(fork).unwrap();
         assert_eq!(remove(&project.join("s1.jsonl")).unwrap(), Beside::Gone);
         assert!(!result.exists());
+    }
+
+    #[test]
+    fn what_an_agent_remembers_of_the_project_is_no_sessions() {
+        let held = tempfile::tempdir().unwrap();
+        let note = put(&held.path().join("memory/note.md"), "kept");
+        assert_eq!(remove(&held.path().join("memory.jsonl")).unwrap(), Beside::Gone);
+        assert!(note.exists());
     }
 
     #[test]

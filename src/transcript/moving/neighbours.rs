@@ -47,7 +47,7 @@ impl Neighbours {
     }
 
     /// Whether one of them is a fork of this session, which has files of its own.
-    pub(in crate::transcript) fn has_fork(
+    pub(super) fn has_fork(
         &mut self,
         project: &Path,
         transcript: &Path,
