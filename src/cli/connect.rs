@@ -134,13 +134,13 @@ impl Reach {
             match connect(&socket).await {
                 Ok(client) => {
                     let config = lock
+                        .as_ref()
                         .filter(|lock| lock.socket == socket)
-                        .and_then(|lock| lock.config);
+                        .and_then(|lock| lock.config.clone());
                     let daemon = Daemon::new(client, config);
                     if daemon.answers().await {
                         return Ok(Some(daemon));
                     }
-                    return Ok(None);
                 }
                 Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
                 Err(error @ ConnectError::PermissionDenied { .. }) => {

@@ -381,7 +381,7 @@ pub(super) fn forget(
 }
 
 /// Whether a conversation has this session that is not deleted, or may have it.
-fn is_used(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> bool {
+pub(super) fn is_used(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> bool {
     let Ok(owners) = services.store.owners(id, Some(&entry.transcript_root())) else {
         return true;
     };

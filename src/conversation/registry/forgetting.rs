@@ -1,8 +1,8 @@
 //! Copies of sessions that no conversation has: which there are, and deleting them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::keep::{ForgetAnswer, UnclaimedSession};
@@ -27,10 +27,22 @@ pub(super) fn unclaimed(services: &Services) -> Result<(Vec<UnclaimedSession>, u
     let mut sessions = sessions.map_err(|error| failed(&error))?;
     sessions.sort_by_key(|session| Reverse(session.changed_ms));
     let (mut found, mut count) = (Vec::new(), 0);
+    let mut bases: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     for session in sessions.into_iter().filter(|session| !session.is_released) {
         let owners = owners(services, &session.key).map_err(|error| store_error(&error))?;
         if owners.iter().any(|owner| owner.deleted_at.is_none()) {
             continue;
+        }
+        // What others begin in is theirs, for as long as these are kept.
+        if session.is_rollout {
+            let root = &session.key.root;
+            if !bases.contains_key(root) {
+                let read = services.keeper.archive.bases(root);
+                bases.insert(root.clone(), read.map_err(|error| failed(&error))?);
+            }
+            if bases[root].contains(&session.key.upstream_id) {
+                continue;
+            }
         }
         count += 1;
         if found.len() < UNCLAIMED_LIMIT {

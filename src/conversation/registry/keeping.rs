@@ -148,6 +148,10 @@ impl Registry {
         let Some(entry) = self.services.catalog.get(&session.agent) else {
             return;
         };
+        // What was asked for when its conversation was deleted is not copied behind the back of who forgets it.
+        if !keeping::is_used(&self.services, entry, &session.upstream_id) {
+            return;
+        }
         // Before it is kept: a turn that ends meanwhile may not be in it.
         let turns = keeping::acknowledged(&self.services, entry, &session.upstream_id);
         match keep(&self.services, entry, session, depth, turns) {

@@ -56,6 +56,15 @@ impl Archive {
         first
     }
 
+    /// The kept sessions of a root in which the histories of others begin that are kept.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn bases(&self, root: &Path) -> Result<BTreeSet<String>, TranscriptError> {
+        let kept = self.kept_rollouts(root)?;
+        Ok(kept.into_values().filter_map(|one| one.base).collect())
+    }
+
     /// The kept sessions of a root. One that cannot be read is told in the log, and what it continues is not known.
     fn kept_rollouts(&self, root: &Path) -> Result<BTreeMap<String, Kept>, TranscriptError> {
         let mut kept = BTreeMap::new();
