@@ -178,7 +178,8 @@ if [ -n "$service" ]; then
                 *) systemctl --user link "$share/systemd/user/sessiond.socket" "$share/systemd/user/sessiond.service" ;;
             esac
             # With the session, and not with the first client: what is to go on at a time needs no client. Of units that are linked each is to be named.
-            systemctl --user enable --now sessiond.socket sessiond.service
+            systemctl --user enable --now sessiond.socket sessiond.service ||
+                fail "installed in $prefix, and the service does not start; systemctl --user status sessiond says why. When that is mended: systemctl --user restart sessiond.socket sessiond"
             ;;
         Darwin)
             launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true

@@ -270,6 +270,14 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
         return;
     };
     let install = ["--from", crate::built().to_str().unwrap(), "--service"];
+    // A service that cannot start is told, and starts when what is wrong is mended.
+    let config = manager.home.join(".config/sessiond");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("config.toml"), "colour = \"red\"\n").unwrap();
+    let words = manager.refused(&install);
+    assert!(words.contains("the service does not start"), "{words}");
+    fs::remove_dir_all(config).unwrap();
+    manager.told("systemctl", &["--user", "reset-failed"]);
     for _twice in 1..=2 {
         manager.script("install.sh", &install);
     }
