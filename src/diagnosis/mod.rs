@@ -1,7 +1,8 @@
 //! What the daemon stands on, looked at when somebody asks: store, disks, agents, transcripts, and what was left behind.
 //!
-//! It changes nothing that is whole: an agent that it has started is ended again unless somebody else has come to use it, and only a
-//! journal that is damaged is written anew, before the database is damaged too. It must not know a socket, and what belongs to the program that asks (folders' rights, the lock, another daemon) is that program's to look at.
+//! It changes nothing that is whole: an agent that it has started is ended again unless somebody else has come to use it, and only
+//! a journal that is damaged is written anew, for which changes wait. It must not know a socket, and what belongs to the program that
+//! asks (folders' rights, the lock, another daemon) is that program's to look at.
 
 mod agents;
 mod disks;
@@ -92,19 +93,20 @@ fn journal(services: &Services) -> Option<Diagnostic> {
         Ok(Some(damage)) => damage,
         Err(error) => {
             let what = format!(
-                "the journal cannot be read to its end, or mended: {}",
+                "the journal could not be checked, or mended: {}",
                 chain_text(&error)
             );
             let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
             return Some(found.about(services.data.to_string_lossy()).next(
-                "save a copy of the data folder, then look for room, permissions and the health of the disk, and ask again",
+                "look for room, permissions and the health of the disk, and ask again; where that is no help, save a copy of the data folder",
             ));
         }
     };
     let bytes = damage.damaged.iter().map(|region| region.bytes).sum();
     let what = format!(
-        "{} of the journal could not be read any more; it was written anew from the database, which has all that it said",
-        size(bytes)
+        "{} of the journal could not be read any more, {} of it in no other line; it was written anew from the database",
+        size(bytes),
+        count(damage.missing, "change"),
     );
     let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
         .about(damage.kept.to_string_lossy())

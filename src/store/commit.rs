@@ -397,10 +397,14 @@ impl Writer {
     /// keeps the damaged one. Where one that follows is not put in place, nothing has changed; where it cannot be opened then, the
     /// next change finds the old one without a name, and is refused.
     fn renew(&mut self) -> Result<Option<JournalDamage>, StoreError> {
-        self.mend()?;
-        let (Some(journal), Some(places)) = (&mut self.journal, &self.places) else {
+        let (Some(journal), Some(trust), Some(places)) = (&mut self.journal, &mut self.trust, &self.places)
+        else {
             return Ok(None);
         };
+        // What stands in for trees that failed was read from this very journal.
+        if self.is_broken {
+            return Err(StoreError::OutOfService);
+        }
         journal.settle()?;
         let position = journal.position();
         let found = journal::verify(&places.journal, position.end_offset, position.sequence)?;
@@ -411,8 +415,11 @@ impl Writer {
         let keyspace = shared.keyspace();
         // The trees are a state of the new journal from the beginning.
         keyspace.sync()?;
+        trust.mark_open()?;
+        // Written first: where there is no room for it, nothing is kept aside either.
+        let renewed = compact::write(&places.journal, &keyspace, &self.mark)?;
         let kept = open::keep_aside(&places.journal, open::DAMAGED)?;
-        let (mark, _) = compact::write(&places.journal, &keyspace, &self.mark)?.put_in_place()?;
+        let (mark, _) = renewed.put_in_place()?;
         *journal = Journal::open(&places.journal, mark.position.clone())?;
         self.mark = mark;
         if let Err(error) = compact::adopt(&keyspace, &self.mark) {

@@ -285,8 +285,17 @@ pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Veri
     };
     let scanned = scan_until(path, &from, end_offset, base, |_, _| Ok(()))?;
     let mut damaged = scanned.damaged;
-    // Whatever stands there was synced.
+    // Whatever stands there was synced, and what does not stand there any more was too.
     damaged.extend(scanned.torn);
+    let length = std::fs::metadata(path)
+        .map_err(StoreError::io("inspect", path))?
+        .len();
+    if length < end_offset {
+        damaged.push(BadRegion {
+            offset: length,
+            bytes: end_offset - length,
+        });
+    }
     let last = scanned.position.sequence.max(if begin > 0 { base } else { 0 });
     Ok(Verified {
         damaged,

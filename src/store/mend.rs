@@ -38,8 +38,8 @@ pub(super) fn replace(
         live_bytes.saturating_mul(2).max(SMALLEST_DATABASE_BYTES),
     )?;
     let built = open::build(&places.journal, &places.next_database);
-    let mark = match built {
-        Ok(mark) if mark.position == *position => mark,
+    let open::Filled { mark, is_damaged } = match built {
+        Ok(filled) if filled.mark.position == *position => filled,
         outcome => {
             open::remove_folder(&places.next_database)?;
             outcome?;
@@ -49,7 +49,18 @@ pub(super) fn replace(
     let mut keyspace = shared.keyspace_to_replace();
     // Closed before its folder goes: it may still try to write there.
     drop(std::mem::replace(&mut *keyspace, Keyspace::Closed));
-    open::remove_folder(&places.database)?;
+    if is_damaged {
+        // The one that failed may have what the journal has lost.
+        let journal = open::keep_aside(&places.journal, open::DAMAGED)?;
+        let database = open::set_aside(&places.database, open::BROKEN)?;
+        tracing::error!(
+            ?journal,
+            ?database,
+            "the database has failed, and the journal that it is built from is damaged; both are kept"
+        );
+    } else {
+        open::remove_folder(&places.database)?;
+    }
     fs::rename(&places.next_database, &places.database)
         .map_err(StoreError::io("rename", &places.next_database))?;
     sync_folder_of(&places.database)?;
@@ -66,7 +77,7 @@ pub(super) fn replace(
 /// They take as much memory as everything that is stored, until [`replace`] finds room.
 pub(super) fn stand_in(places: &Places, shared: &Shared, position: &Position) -> Result<(), StoreError> {
     let trees = Keyspace::in_memory();
-    if open::fill(&places.journal, &trees)?.position != *position {
+    if open::fill(&places.journal, &trees)?.mark.position != *position {
         return Err(StoreError::OutOfService);
     }
     *shared.keyspace_to_replace() = trees;

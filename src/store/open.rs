@@ -26,7 +26,7 @@ const REPLAY_BATCH: usize = 256;
 const LOAD_BYTES: usize = 32 << 20;
 
 /// What the folder of a database that was not used is named, before its number.
-const BROKEN: &str = "store.broken";
+pub(super) const BROKEN: &str = "store.broken";
 
 /// How a copy of a journal with damaged lines is called, with a number behind it.
 pub(super) const DAMAGED: &str = "journal.damaged";
@@ -225,17 +225,24 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
 }
 
 /// Builds a database from the whole journal, in a folder where there is none, and syncs it.
-pub(super) fn build(journal: &Path, database: &Path) -> Result<Mark, StoreError> {
+pub(super) fn build(journal: &Path, database: &Path) -> Result<Filled, StoreError> {
     let keyspace = Keyspace::open_to_fill(database)?;
-    let mark = fill(journal, &keyspace)?;
-    leave_marked(&keyspace, &mark)?;
+    let filled = fill(journal, &keyspace)?;
+    leave_marked(&keyspace, &filled.mark)?;
     keyspace.sync()?;
     keyspace.close();
-    Ok(mark)
+    Ok(filled)
+}
+
+/// Where trees stand that a journal has filled.
+pub(super) struct Filled {
+    pub(super) mark: Mark,
+    /// Whether the journal has lines that cannot be read any more.
+    pub(super) is_damaged: bool,
 }
 
 /// Brings trees that hold nothing to where the journal ends.
-pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Mark, StoreError> {
+pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Filled, StoreError> {
     let (header, begin) = journal::read_header(journal)?.ok_or_else(|| {
         StoreError::io("read the header of", journal)(std::io::ErrorKind::InvalidData.into())
     })?;
@@ -246,7 +253,10 @@ pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Mark, StoreErr
     };
     replay(journal, keyspace, &mut mark, header.base, &mut report)?;
     mark.position.sequence = mark.position.sequence.max(header.base);
-    Ok(mark)
+    Ok(Filled {
+        mark,
+        is_damaged: !report.damaged.is_empty() || report.missing > 0,
+    })
 }
 
 /// The database and its mark, or why it has to be built anew.
@@ -390,7 +400,7 @@ fn leave_marked(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
 }
 
 /// Renames the folder, if it is there, to the first free name of this kind.
-fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
+pub(super) fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
     if !exists(path)? {
         return Ok(None);
     }
@@ -413,12 +423,15 @@ pub(super) fn remove_folder(path: &Path) -> Result<(), StoreError> {
 /// Keeps the file under a further name.
 pub(super) fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let aside = free_name(path, name)?;
-    fs::copy(path, &aside).map_err(StoreError::io("copy", path))?;
-    fs::File::open(&aside)
-        .and_then(|copy| copy.sync_all())
-        .map_err(StoreError::io("sync", &aside))?;
-    sync_folder_of(&aside)?;
-    Ok(aside)
+    let copied = fs::copy(path, &aside)
+        .and_then(|_| fs::File::open(&aside)?.sync_all())
+        .map_err(StoreError::io("copy", path))
+        .and_then(|()| sync_folder_of(&aside));
+    if copied.is_err() {
+        // Half of it is of use to nobody, and takes room that there may not be.
+        let _left = fs::remove_file(&aside);
+    }
+    copied.map(|()| aside)
 }
 
 /// The name with the number after the highest that is there, so that the numbers tell the order.

@@ -36,7 +36,8 @@ methods! {
         async fn work(&self) -> RpcResult<WorkAnswer>;
 
         /// Looks at what the daemon stands on: store, disks, agents, their transcripts and how long these are kept,
-        /// processes that were left behind. Nothing is changed.
+        /// processes that were left behind. Nothing is changed, but that a journal with damaged lines is written anew from the
+        /// database, for which changes wait.
         ///
         /// - `agents`: Whether agents that do not run are started and asked who they are. Default: true.
         /// - `path`: The caller's own `PATH`: agents that are found there and not on the daemon's are told. Default:

@@ -312,3 +312,28 @@ fn a_damaged_journal_is_written_anew_and_serves_a_database_that_is_lost() {
         }
     }
 }
+
+/// Where the database fails and the journal is damaged too, what the one has and the other has not is not thrown away.
+#[test]
+fn a_database_that_failed_is_kept_where_the_journal_is_damaged() {
+    for is_damaged in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut writer, shared) = writer_on_disk(folder.path());
+        for number in 1..=3 {
+            commit(&mut writer, vec![change(record(number, 1))]);
+        }
+        let journal = folder.path().join("journal.jsonl");
+        let mut bytes = std::fs::read(&journal).unwrap();
+        if is_damaged {
+            let begin = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+            bytes[begin + 60] ^= 1;
+            std::fs::write(&journal, &bytes).unwrap();
+        }
+        writer.take_back(None);
+        assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
+        assert!(shared.conversation(id(4)).unwrap().is_some());
+        let kept = ["store.broken-1", "journal.damaged-1"].map(|name| folder.path().join(name).exists());
+        assert_eq!(kept, [is_damaged, is_damaged]);
+        assert_eq!(shared.conversation(id(1)).unwrap().is_some(), !is_damaged);
+    }
+}
