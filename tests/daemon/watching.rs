@@ -567,7 +567,7 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
 /// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted for a list.
 #[tokio::test]
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
