@@ -304,7 +304,7 @@ pub struct RemainingTranscript {
 pub enum RemainingReason {
     /// It, or the daemon's own copy of it, could not be deleted.
     Failed,
-    /// Another conversation has the session too, or a fork of it names what lies beside its transcript.
+    /// Another conversation has the session too, or a fork in its folder may need what lies beside its transcript.
     Shared,
     /// The agent took it out of its list, and keeps the file.
     Archived,

@@ -6,7 +6,7 @@
 mod moved;
 mod reading;
 
-use crate::store::ConversationRecord;
+use crate::store::{ConversationRecord, TranscriptRoot};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -368,7 +368,8 @@ pub(super) fn forget(
         }
         Format::Codex => {
             let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
-            let removed = archive.remove_rollouts(root, &all, |id| is_used(services, entry, &id.into()));
+            let known = entry.transcript_root();
+            let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
             // Which of them it was is in the error.
             removed
                 .err()
@@ -381,8 +382,8 @@ pub(super) fn forget(
 }
 
 /// Whether a conversation has this session that is not deleted, or may have it.
-pub(super) fn is_used(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> bool {
-    let Ok(owners) = services.store.owners(id, Some(&entry.transcript_root())) else {
+pub(super) fn is_used(services: &Services, root: &TranscriptRoot, id: &UpstreamId) -> bool {
+    let Ok(owners) = services.store.owners(id, Some(root)) else {
         return true;
     };
     owners.into_iter().any(|owner| {

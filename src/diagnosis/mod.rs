@@ -104,7 +104,7 @@ fn journal(services: &Services) -> Option<Diagnostic> {
     };
     let bytes = damage.damaged.iter().map(|region| region.bytes).sum();
     let what = format!(
-        "{} of the journal could not be read any more, {} of it in no other line; it was written anew from the database",
+        "{} of the journal could not be read any more, with {} that no other line has; it was written anew from the database",
         size(bytes),
         count(damage.missing, "change"),
     );

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
+use super::super::keeping::is_used;
 use super::super::services::Services;
 use super::Registry;
 use super::keeping::failed;
@@ -21,10 +22,11 @@ use crate::transcript::keep::{KeptSession, Key};
 /// How many sessions that no conversation has are named at once.
 const UNCLAIMED_LIMIT: usize = 1_000;
 
-/// Those of whom copies are kept though no conversation has them, the newest first, and how many there are. Blocks.
-pub(super) fn unclaimed(services: &Services) -> Result<(Vec<UnclaimedSession>, u64), ConversationError> {
-    let sessions = services.keeper.archive.sessions();
-    let mut sessions = sessions.map_err(|error| failed(&error))?;
+/// Those of these kept sessions that no conversation has, the newest first, and how many there are. Blocks.
+pub(super) fn unclaimed(
+    services: &Services,
+    mut sessions: Vec<KeptSession>,
+) -> Result<(Vec<UnclaimedSession>, u64), ConversationError> {
     sessions.sort_by_key(|session| Reverse(session.changed_ms));
     let (mut found, mut count) = (Vec::new(), 0);
     let mut bases: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
@@ -61,12 +63,16 @@ pub(super) fn unclaimed(services: &Services) -> Result<(Vec<UnclaimedSession>, u
 
 /// The conversations that have or had a session.
 fn owners(services: &Services, key: &Key) -> Result<Vec<ConversationRecord>, StoreError> {
-    let root = TranscriptRoot::new(key.root.to_string_lossy());
     let owners = services
         .store
-        .owners(&UpstreamId::new(key.upstream_id.as_str()), Some(&root))?;
+        .owners(&UpstreamId::new(key.upstream_id.as_str()), Some(&root_of(key)))?;
     let records = owners.into_iter().map(|owner| services.store.conversation(owner));
     records.filter_map(Result::transpose).collect()
+}
+
+/// As the store knows it.
+fn root_of(key: &Key) -> TranscriptRoot {
+    TranscriptRoot::new(key.root.to_string_lossy())
 }
 
 /// The agent that has its transcripts there, the first of several.
@@ -125,12 +131,9 @@ fn named(
 }
 
 fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, ConversationError> {
-    let is_claimed = |key: &Key| -> Result<bool, StoreError> {
-        let owners = owners(services, key)?;
-        Ok(owners.iter().any(|owner| owner.deleted_at.is_none()))
-    };
     let key = &session.key;
-    if is_claimed(key).map_err(|error| store_error(&error))? {
+    let owners = owners(services, key).map_err(|error| store_error(&error))?;
+    if owners.iter().any(|owner| owner.deleted_at.is_none()) {
         return Err(ConversationError::Conflict(format!(
             "a conversation has session {}; its copies go with it: conversation/delete with its transcripts, which is sessionctl \
              rm --transcripts",
@@ -146,14 +149,8 @@ fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, Co
         });
     }
     let ids = BTreeSet::from([key.upstream_id.clone()]);
-    let may_be_claimed = |id: &str| {
-        let key = Key {
-            root: key.root.clone(),
-            upstream_id: id.to_owned(),
-        };
-        is_claimed(&key).unwrap_or(true)
-    };
-    let removed = archive.remove_rollouts(&key.root, &ids, may_be_claimed);
+    let root = root_of(key);
+    let removed = archive.remove_rollouts(&key.root, &ids, |id| is_used(services, &root, &id.into()));
     removed.map_err(|error| failed(&error))?;
     let needed = !archive.held(key).map_err(|error| failed(&error))?.is_empty();
     Ok(ForgetAnswer {

@@ -25,6 +25,7 @@ use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
+use crate::transcript::keep::Total;
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -149,7 +150,7 @@ impl Registry {
             return;
         };
         // What was asked for when its conversation was deleted is not copied behind the back of who forgets it.
-        if !keeping::is_used(&self.services, entry, &session.upstream_id) {
+        if !keeping::is_used(&self.services, &entry.transcript_root(), &session.upstream_id) {
             return;
         }
         // Before it is kept: a turn that ends meanwhile may not be in it.
@@ -296,8 +297,9 @@ impl Registry {
                 }));
             }
             if is_total {
-                let total = archive.total().map_err(|error| failed(&error))?;
-                let (unclaimed, count) = unclaimed(&services)?;
+                let sessions = archive.sessions().map_err(|error| failed(&error))?;
+                let total: Total = sessions.iter().collect();
+                let (unclaimed, count) = unclaimed(&services, sessions)?;
                 answer.total = Some(KeepTotal {
                     sessions: total.sessions,
                     files: total.files,

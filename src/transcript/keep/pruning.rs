@@ -23,6 +23,18 @@ pub struct Total {
     pub bytes: u64,
 }
 
+impl<'a> FromIterator<&'a KeptSession> for Total {
+    fn from_iter<T: IntoIterator<Item = &'a KeptSession>>(sessions: T) -> Self {
+        let mut total = Self::default();
+        for session in sessions {
+            total.sessions += 1;
+            total.files += session.files;
+            total.bytes += session.bytes;
+        }
+        total
+    }
+}
+
 /// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -39,6 +51,8 @@ pub struct KeptSession {
     pub key: Key,
     /// When it was last written to, in milliseconds since the epoch.
     pub changed_ms: i64,
+    /// How many files it has.
+    pub files: u64,
     /// What its copies take on the disk.
     pub bytes: u64,
     /// Whether it is a rollout of Codex, in which the histories of others may begin.
@@ -65,13 +79,7 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::Io`] when the folders cannot be read.
     pub fn total(&self) -> Result<Total, TranscriptError> {
-        let mut total = Total::default();
-        self.walk(|seen| {
-            total.sessions += 1;
-            total.files += seen.files;
-            total.bytes += seen.bytes;
-        })?;
-        Ok(total)
+        Ok(self.sessions()?.iter().collect())
     }
 
     /// All sessions of which something is kept.
@@ -84,6 +92,7 @@ impl Archive {
             sessions.push(KeptSession {
                 key: seen.key,
                 changed_ms: seen.changed_ms,
+                files: seen.files,
                 bytes: seen.bytes,
                 is_rollout: seen.is_rollout,
                 is_released: seen.is_released,
