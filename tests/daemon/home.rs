@@ -20,7 +20,7 @@ const PLAIN: &str = "default_agent = \"loopback\"\n";
 
 /// A folder that everything of one test is under. Its path is short, since a socket's path has to be.
 pub(crate) struct Home {
-    _folder: TempDir,
+    _folder: Option<TempDir>,
     path: PathBuf,
     /// `PATH` of the daemon.
     programs: PathBuf,
@@ -37,13 +37,19 @@ impl Home {
         let path = folder.path().canonicalize().unwrap();
         fs::create_dir_all(path.join("config")).unwrap();
         fs::create_dir_all(path.join("project")).unwrap();
-        let home = Self {
-            _folder: folder,
-            path,
-            programs: "/usr/bin:/bin".into(),
-        };
+        let mut home = Self::at(&path);
+        home._folder = Some(folder);
         home.configure(&format!("{PLAIN}{text}"));
         home
+    }
+
+    /// A home in a folder that the caller fills and removes.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self {
+            _folder: None,
+            path: path.to_owned(),
+            programs: "/usr/bin:/bin".into(),
+        }
     }
 
     /// A home in which no transcript is kept, so that what is deleted is gone.

@@ -35,6 +35,7 @@ mod contract;
 mod conversations;
 mod damage_table;
 mod damaged;
+mod data_folders;
 #[cfg(target_os = "linux")]
 mod deaths;
 mod deleting;

@@ -1,0 +1,275 @@
+//! Data folders as earlier versions wrote them. Today's version opens a copy of each and sees everything that was in it.
+//!
+//! `tests/fixtures/data` holds the folders and says how they were recorded. They are never rewritten.
+
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, Via};
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
+
+use crate::continuing::{continued, go_on};
+use crate::home::Home;
+use crate::support::App;
+
+/// Where the folder of version 1 was when it was recorded. Kept copies and moves name files by absolute paths, so a copy
+/// has to be at the same place.
+const RECORDED_AT: &str = "/tmp/session-bridge-v1";
+
+/// Members that may change when another version opens the folder.
+const MAY_CHANGE: [&str; 3] = ["live", "revision", "updatedAt"];
+
+/// A copy of the recorded home, at the path where it was recorded. One test at a time has it.
+struct Recorded {
+    home: Home,
+    expected: Value,
+    _only_one: File,
+}
+
+impl Recorded {
+    fn open() -> Self {
+        let only_one = File::create(format!("{RECORDED_AT}.lock")).unwrap();
+        flock(&only_one, FlockOperation::LockExclusive).unwrap();
+        remove(Path::new(RECORDED_AT));
+        let expected = fs::read(fixture("expected.json")).unwrap();
+        let expected: Value = serde_json::from_slice(&expected).unwrap();
+        let home = Home::at(Path::new(RECORDED_AT));
+        copy_folder(&fixture("home"), home.path());
+        for folder in expected["folders"].as_array().unwrap() {
+            home.folder_named(folder.as_str().unwrap());
+        }
+        Self {
+            home,
+            expected,
+            _only_one: only_one,
+        }
+    }
+
+    /// The id of the conversation that was recorded under this name.
+    fn id(&self, name: &str) -> ConversationId {
+        let id = &self.expected["conversations"][name]["conversation"]["id"];
+        serde_json::from_value(id.clone()).unwrap()
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            remove(Path::new(RECORDED_AT));
+        }
+    }
+}
+
+fn remove(folder: &Path) {
+    if folder.exists() {
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/data/v1")
+        .join(name)
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    // Whatever the umask of the test is: the daemon refuses folders that others can write to.
+    DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Asserts that everything recorded is still there. Later versions may add members.
+fn assert_has(now: &Value, recorded: &Value, at: &str) {
+    match (now, recorded) {
+        (Value::Object(now), Value::Object(recorded)) => {
+            for (name, value) in recorded
+                .iter()
+                .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
+            {
+                assert_has(
+                    now.get(name).unwrap_or(&Value::Null),
+                    value,
+                    &format!("{at}.{name}"),
+                );
+            }
+        }
+        (Value::Array(now), Value::Array(recorded)) => {
+            assert_eq!(now.len(), recorded.len(), "{at}: {now:#?}");
+            for (index, (now, recorded)) in now.iter().zip(recorded).enumerate() {
+                assert_has(now, recorded, &format!("{at}[{index}]"));
+            }
+        }
+        (Value::String(now), Value::String(recorded)) if now != recorded => {
+            let millisecond = |text: &str| text.parse::<Timestamp>().map(Timestamp::as_millisecond).ok();
+            assert!(millisecond(now).is_some(), "{at}: {now} is not {recorded}");
+            assert_eq!(millisecond(now), millisecond(recorded), "{at}");
+        }
+        _ => assert_eq!(now, recorded, "{at}"),
+    }
+}
+
+/// Every page of a list.
+async fn all_pages(app: &App, method: &str, id: &Value, list: &str) -> Value {
+    let (mut all, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let mut params = json!({"conversationId": id});
+        if !cursor.is_null() {
+            params["cursor"] = cursor;
+        }
+        let mut page = app.call(method, params).await.unwrap();
+        all.append(page[list].as_array_mut().unwrap());
+        cursor = page["nextCursor"].take();
+        if cursor.is_null() {
+            return Value::Array(all);
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_in_a_data_folder_of_version_1_is_still_there() {
+    let recorded = Recorded::open();
+    let daemon = recorded.home.start();
+    let app = daemon.app().await;
+    for (name, expected) in recorded.expected["conversations"].as_object().unwrap() {
+        let id = &expected["conversation"]["id"];
+        let of_id = json!({"conversationId": id});
+        let got = app.call("conversation/get", of_id.clone()).await.unwrap();
+        assert_has(&got["conversation"], &expected["conversation"], name);
+        let chain = app.call("conversation/chain", of_id).await.unwrap();
+        assert_has(&chain["links"], &expected["links"], &format!("{name}: links"));
+        let entries = all_pages(&app, "conversation/lineage", id, "entries").await;
+        assert_has(&entries, &expected["entries"], &format!("{name}: lineage"));
+        let of_id = json!({"conversationId": id, "limit": 100});
+        let checkpoints = app.call("conversation/checkpoints", of_id).await.unwrap();
+        assert_has(
+            &checkpoints["checkpoints"],
+            &expected["checkpoints"],
+            &format!("{name}: checkpoints"),
+        );
+        let messages = all_pages(&app, "conversation/history", id, "messages").await;
+        assert_has(&messages, &expected["messages"], &format!("{name}: history"));
+        for entry in expected["entries"].as_array().unwrap() {
+            let upstream = json!({"conversationId": entry["upstreamId"]});
+            let found = app.call("conversation/get", upstream).await.unwrap();
+            assert_eq!(found["conversation"]["id"], *id, "{name}: {entry}");
+        }
+    }
+    let listed = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(
+        listed["conversations"].as_array().unwrap().len(),
+        recorded.expected["conversations"].as_object().unwrap().len()
+    );
+    let deleted = json!({"conversationId": recorded.expected["deleted"]});
+    let refusal = app.call("conversation/get", deleted).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::NotFound);
+    assert!(refusal.detail("deletedAt").is_string(), "{refusal:?}");
+}
+
+#[tokio::test]
+async fn conversations_of_version_1_continue() {
+    let recorded = Recorded::open();
+    let daemon = recorded.home.start();
+    let app = daemon.app().await;
+
+    let remembered = app.remembered(recorded.id("many-links")).await;
+    assert_eq!(remembered.len(), 18);
+    assert_eq!(remembered[0], "The first prompt of many");
+
+    let turn = app.send(recorded.id("kept"), "Are you still there?").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Archive, Fidelity::Full));
+    assert_eq!(
+        app.remembered(recorded.id("kept")).await,
+        ["Keep this", "And this", "Are you still there?"]
+    );
+
+    for (name, prompts) in [
+        ("moved", ["Before the move", "After the move"]),
+        ("tree-moved", ["In the old folder", "In the new folder"]),
+        ("half-moved", ["In the folder before", "And a second turn"]),
+        ("forked", ["Alpha", "On the branch"]),
+    ] {
+        assert_eq!(app.remembered(recorded.id(name)).await, prompts, "{name}");
+    }
+
+    let edited = recorded.id("edited");
+    assert_eq!(app.remembered(edited).await[2], "Gamma, edited");
+    let undo = json!({"conversationId": edited});
+    app.call("conversation/undo", undo).await.unwrap();
+    assert_eq!(app.remembered(edited).await[..3], ["Alpha", "Beta", "Gamma"]);
+}
+
+#[tokio::test]
+async fn what_was_pending_in_version_1_is_taken_up_again() {
+    let recorded = Recorded::open();
+    let daemon = recorded.home.start();
+    let app = daemon.app().await;
+
+    let id = recorded.id("question");
+    let question = &app.get(id).await.interrupts[0];
+    assert!(question.orphaned);
+    let mut events = app.events(id).await;
+    let allow = json!({
+        "conversationId": id,
+        "interruptId": question.id,
+        "outcome": {"outcome": "selected", "optionId": "allow_once"},
+    });
+    let answer = app.call("conversation/respond", allow).await.unwrap();
+    assert!(answer["turnId"].is_string(), "{answer}");
+    events.until("turnEnded").await;
+    assert_eq!(app.get(id).await.interrupts, []);
+
+    let id = recorded.id("queued");
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    for _ in 0..3 {
+        continued(&mut events).await;
+    }
+    let remembered = app.remembered(id).await;
+    let [.., first, second] = &remembered[..] else {
+        panic!("{remembered:?}")
+    };
+    assert_eq!(first, "The first that waits");
+    assert!(second.starts_with("The second that waits") && second.len() > 16_000);
+
+    for name in ["limited", "scheduled"] {
+        let id = recorded.id(name);
+        go_on(&app, id, json!({"at": "reset", "cancel": true})).await;
+        assert_eq!(app.get(id).await.continuation, None, "{name}");
+    }
+    let id = recorded.id("limited");
+    assert_eq!(app.get(id).await.state, ConversationState::Limited);
+    assert_eq!(app.remembered(id).await[0], "Before the limit");
+}
+
+#[tokio::test]
+async fn a_bundle_of_version_1_is_imported() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let bundle = home.path().join("edited.bundle");
+    fs::copy(fixture("edited.bundle"), &bundle).unwrap();
+    let params = json!({"path": bundle, "cwd": home.project()});
+    let answer = app.call("conversation/import", params).await.unwrap();
+    let id: ConversationId = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
+    assert_eq!(answer["conversation"]["title"], "Edited, undone, edited again");
+    assert_eq!(app.chain(id).await.len(), 3);
+    assert_eq!(
+        app.remembered(id).await,
+        ["Alpha", "Beta", "Gamma, edited", "Delta"]
+    );
+}
