@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::home::Home;
+use super::home::Home;
 
 fn found(output: &std::process::Output) -> Vec<Value> {
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();

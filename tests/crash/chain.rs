@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::ledger::{Ledger, text};
+use super::client::Client;
+use super::ledger::{Ledger, text};
 
 /// The most links of a chain.
 pub(crate) const CHAIN_LIMIT: usize = 16;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::home::PATIENCE;
+use super::home::PATIENCE;
 use crate::signs;
 
 /// One connection.

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, Gone};
-use crate::ledger::text;
-use crate::worker::Worker;
+use super::client::{Client, Gone};
+use super::ledger::text;
+use super::worker::Worker;
 
 /// A line that no agent wrote.
 pub(crate) const GARBAGE: &str = "{\"torn\":";

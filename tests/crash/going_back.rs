@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, Gone};
-use crate::ledger::{Changing, Past, text};
-use crate::worker::Worker;
+use super::client::{Client, Gone};
+use super::ledger::{Changing, Past, text};
+use super::worker::Worker;
 
 /// The folders that conversations move between, below the first. Agents keep the transcripts of the last two in one folder,
 /// since both have one name there.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::files::GARBAGE;
-use crate::home::Home;
-use crate::ledger::text;
-use crate::worker::Worker;
+use super::client::Client;
+use super::files::GARBAGE;
+use super::home::Home;
+use super::ledger::text;
+use super::worker::Worker;
 
 /// Fails where a move, a fork or an edit has left a transcript twice, in a place where it is not looked for, or in parts.
 pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Line};
-use crate::home::{Daemon, Home, ends_within, signal, through_shell};
+use super::client::{Client, Line};
+use super::home::{Daemon, Home, ends_within, signal, through_shell};
 use crate::signs::Watched;
 
 /// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a daemon that

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::home::{Daemon, Home};
+use super::client::Client;
+use super::home::{Daemon, Home};
 
 /// A namespace in which the data folder of a home is a disk in memory, as long as this lives.
 struct Disk {
@@ -114,17 +114,17 @@ fn recalled(client: &mut Client, id: &str) -> String {
     let mut words = String::new();
     loop {
         match client.read().unwrap() {
-            crate::client::Line::Event(event) => {
+            super::client::Line::Event(event) => {
                 let update = &event["event"]["update"];
                 if update["sessionUpdate"] == "agent_message_chunk" {
                     words.push_str(update["content"]["text"].as_str().unwrap());
                 }
             }
-            crate::client::Line::Answer(id, answer) if id == request => {
+            super::client::Line::Answer(id, answer) if id == request => {
                 assert_eq!(answer.unwrap()["stopReason"], "end_turn");
                 return words;
             }
-            crate::client::Line::Answer(..) => {}
+            super::client::Line::Answer(..) => {}
         }
     }
 }

@@ -9,14 +9,14 @@ use std::thread::JoinHandle;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::client::Client;
-use crate::going_back::FOLDERS;
-use crate::home::{Daemon, Home, PATIENCE, signal};
-use crate::places::verify_places;
-use crate::random::Random;
+use super::client::Client;
+use super::going_back::FOLDERS;
+use super::home::{Daemon, Home, PATIENCE, signal};
+use super::places::verify_places;
+use super::random::Random;
+use super::verify::Ending;
+use super::worker::{Figures, Worker};
 use crate::signs::Watched;
-use crate::verify::Ending;
-use crate::worker::{Figures, Worker};
 
 /// How many clients work at a time.
 const CLIENTS: usize = 4;

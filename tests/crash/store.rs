@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::home::{Daemon, Home};
+use super::client::Client;
+use super::home::{Daemon, Home};
 
 /// A conversation as everything that can be asked of it without changing it.
 #[derive(Debug, PartialEq)]

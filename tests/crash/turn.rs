@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, Gone, Line};
-use crate::ledger::text;
-use crate::worker::Worker;
+use super::client::{Answer, Client, Gone, Line};
+use super::ledger::text;
+use super::worker::Worker;
 
 /// What a request beside the prompt was.
 #[derive(Debug)]

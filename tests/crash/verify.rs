@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::chain::{verify_chain, verify_upstream};
-use crate::client::{Client, Gone, Line};
+use super::chain::{verify_chain, verify_upstream};
+use super::client::{Client, Gone, Line};
+use super::ledger::{Ledger, text};
+use super::worker::Worker;
 use crate::in_order::fewest_missing;
-use crate::ledger::{Ledger, text};
-use crate::worker::Worker;
 
 /// How many of the calls that were answered are repeated for each conversation.
 const REPEATED: usize = 6;

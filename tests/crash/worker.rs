@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, Gone, Line};
-use crate::files::Tree;
-use crate::ledger::{Answered, Ledger, Unanswered};
-use crate::random::Random;
-use crate::rounds::Clock;
+use super::client::{Answer, Client, Gone, Line};
+use super::files::Tree;
+use super::ledger::{Answered, Ledger, Unanswered};
+use super::random::Random;
+use super::rounds::Clock;
 
 /// How many conversations a client works on; older ones are only looked at.
 const ACTIVE: usize = 3;

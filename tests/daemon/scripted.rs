@@ -47,7 +47,7 @@ pub(crate) const NEXT_SESSION: &str = "next-session";
 pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
     let program = std::env::current_exe().unwrap();
     // The harness of the tests writes to standard output, so the agent's own goes elsewhere.
-    let command = r#"exec "$0" -q --exact scripted::agent_process --nocapture 3>&1 >/dev/null"#;
+    let command = r#"exec "$0" -q --exact daemon::scripted::agent_process --nocapture 3>&1 >/dev/null"#;
     let capabilities = capabilities.map_or_else(String::new, |capabilities| {
         format!("{CAPABILITIES} = '{capabilities}'\n")
     });

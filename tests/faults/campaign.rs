@@ -5,10 +5,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::figures::Figures;
-use crate::kinds::Fault;
-use crate::random::Random;
-use crate::round::Round;
+use super::figures::Figures;
+use super::kinds::Fault;
+use super::round::Round;
+use crate::crash::random::Random;
 
 /// How many rounds run at a time.
 const LANES: usize = 8;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::kinds::Fault;
+use super::kinds::Fault;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::client::Client;
-use crate::effects::Effects;
-use crate::ledger::text;
-use crate::promises::{Follows, Promise};
-use crate::round::{Asked, Round, Sent};
-use crate::verify::history;
+use super::effects::Effects;
+use super::promises::{Follows, Promise};
+use super::round::{Asked, Round, Sent};
+use super::verify::history;
+use crate::crash::client::Client;
+use crate::crash::ledger::text;
 
 /// How long limits last, in seconds. Their ends are told in whole seconds, rounded up.
 const LIMITS: [&str; 3] = ["0.01", "0.01", "0.4"];

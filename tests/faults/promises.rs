@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::ledger::text;
+use crate::crash::ledger::text;
 
 /// What one conversation goes on with by itself, as it was told.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::kinds::{Fault, Kind, note};
-use crate::random::Random;
+use super::kinds::{Fault, Kind, note};
+use crate::crash::random::Random;
 
 /// The home that the proxy works in; says that this process is one.
 const HOME: &str = "FAULT_PROXY_HOME";
@@ -44,7 +44,7 @@ const fn milliseconds(milliseconds: i64) -> Timespec {
 /// The configuration of an agent `proxied` in this home.
 pub(crate) fn configured(home: &Path, seed: u64) -> String {
     let program = std::env::current_exe().unwrap();
-    let command = r#"exec "$0" -q --exact proxy::agent_process --nocapture 2>&1 >/dev/null"#;
+    let command = r#"exec "$0" -q --exact faults::proxy::agent_process --nocapture 2>&1 >/dev/null"#;
     format!(
         "[agents.proxied]\ncommand = \"/bin/sh\"\nkind = \"loopback\"\nargs = [\"-c\", '{command}', '{}']\n\
          [agents.proxied.env]\n{HOME} = '{}'\n{SEED} = '{seed}'\n",

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, Gone, Line};
-use crate::effects::Effects;
-use crate::figures::Figures;
-use crate::home::{Daemon, Home};
-use crate::kinds::{Fault, note, noted};
-use crate::ledger::{Answered, Ledger, text};
-use crate::promises::Promise;
-use crate::proxy;
-use crate::random::Random;
+use super::effects::Effects;
+use super::figures::Figures;
+use super::kinds::{Fault, note, noted};
+use super::promises::Promise;
+use super::proxy;
+use crate::crash::client::{Answer, Client, Gone, Line};
+use crate::crash::home::{Daemon, Home};
+use crate::crash::ledger::{Answered, Ledger, text};
+use crate::crash::random::Random;
 
 /// After how long a silence a turn is cancelled.
 const QUIET: Duration = Duration::from_millis(400);

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::effects::Effects;
-use crate::round::{Asked, Round, Sent};
+use super::effects::Effects;
+use super::round::{Asked, Round, Sent};
 
 /// How many conversations are worked on; the older ones are looked at in the end.
 const ACTIVE: usize = 3;

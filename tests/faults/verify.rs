@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::chain::{CHAIN_LIMIT, verify_chain, verify_upstream};
-use crate::client::Client;
+use super::round::Round;
+use crate::crash::chain::{CHAIN_LIMIT, verify_chain, verify_upstream};
+use crate::crash::client::Client;
+use crate::crash::ledger::{Ledger, text};
 use crate::in_order::fewest_missing;
-use crate::ledger::{Ledger, text};
-use crate::round::Round;
 
 /// The beginning of what is said where the agent has the prompt already.
 const GO_ON: &str = "Your last turn was cut short.";

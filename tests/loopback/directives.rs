@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use session_bridge::transcript::reading;
 
-use crate::place::{Place, code, pairs};
+use super::place::{Place, code, pairs};
 
 #[test]
 fn a_prompt_is_echoed_kept_and_recalled() {

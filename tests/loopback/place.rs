@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use session_bridge::transcript::locate;
 
-use crate::client::Agent;
+use super::client::Agent;
 
 /// A data folder and a working directory of its own.
 pub(crate) struct Place {

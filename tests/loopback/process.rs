@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use session_bridge::transcript::reading;
 
-use crate::client::Agent;
-use crate::place::{Place, code};
+use super::client::Agent;
+use super::place::{Place, code};
 
 #[test]
 fn what_it_can_do_is_told_in_types_of_the_protocol() {

@@ -6,8 +6,8 @@ use std::io::Write;
 use serde_json::{Value, json};
 use session_bridge::transcript::{copy, reading};
 
-use crate::client::{Agent, Reply};
-use crate::place::{Place, code, pairs};
+use super::client::{Agent, Reply};
+use super::place::{Place, code, pairs};
 
 #[test]
 fn a_forgotten_session_is_refused_everywhere_and_its_copy_works() {

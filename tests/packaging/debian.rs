@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{Programs, check_installed, command, entries, has, only_data_are_left, said, service, signs};
+use super::{Programs, check_installed, command, entries, has, only_data_are_left, said, service};
+use crate::signs;
 
 /// A root with nothing in it, and a user who has nothing but a home.
 struct Machine {

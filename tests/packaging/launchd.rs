@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::{SOURCE, built, files, has, said};
+use super::{SOURCE, built, files, has, said};
 
 /// In place of the system's programs: what each says.
 const PLAYED: [(&str, &str); 3] = [

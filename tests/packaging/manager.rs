@@ -12,7 +12,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{Programs, SOURCE, debian, entries, files, has, only_data_are_left, said, service, signs};
+use super::{Programs, SOURCE, debian, entries, files, has, only_data_are_left, said, service};
+use crate::signs;
 
 /// Makes the group, and takes it away when all within have ended.
 const AROUND: &str = r#"
@@ -269,7 +270,7 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
     let Some(manager) = Manager::start("") else {
         return;
     };
-    let install = ["--from", crate::built().to_str().unwrap(), "--service"];
+    let install = ["--from", super::built().to_str().unwrap(), "--service"];
     // A service that cannot start is told, and starts when what is wrong is mended.
     let config = manager.home.join(".config/sessiond");
     fs::create_dir_all(&config).unwrap();
@@ -302,7 +303,7 @@ fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away(
     };
     let [prefix, other, none] =
         ["5 % & more of it", "other", "none"].map(|name| manager.folder.path().join(name));
-    let from = ["--from", crate::built().to_str().unwrap()];
+    let from = ["--from", super::built().to_str().unwrap()];
     let to = |prefix| ["--prefix", Path::to_str(prefix).unwrap()];
     for _twice in 1..=2 {
         manager.script("install.sh", &[&to(&prefix)[..], &from, &["--service"]].concat());
@@ -347,7 +348,7 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
     };
     let own = manager.home.join(".local");
     let [other, third] = ["other", "third"].map(|name| manager.folder.path().join(name));
-    let from = ["--from", crate::built().to_str().unwrap(), "--service"];
+    let from = ["--from", super::built().to_str().unwrap(), "--service"];
     let cases = [(&own, "share/systemd"), (&other, "share/systemd"), (&other, ".")];
     for ((prefix, gone), is_forgotten) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let to = ["--prefix", prefix.to_str().unwrap()];
@@ -398,7 +399,7 @@ fn a_copy_that_is_no_service_keeps_none_from_being_it_and_units_of_ones_own_do()
         return;
     };
     let other = manager.folder.path().join("other");
-    let from = ["--from", crate::built().to_str().unwrap()];
+    let from = ["--from", super::built().to_str().unwrap()];
     let to = ["--prefix", other.to_str().unwrap()];
     let service = [&to[..], &from, &["--service"]].concat();
     manager.script("install.sh", &from);

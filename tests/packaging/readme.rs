@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{SOURCE, said};
+use super::{SOURCE, said};
 
 /// What Debian has by names of its own.
 const RENAMED: [(&str, &str); 3] = [

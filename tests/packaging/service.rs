@@ -14,7 +14,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{said, signs};
+use super::said;
+use crate::signs;
 
 /// Where a manager finds programs; nothing that a user has installed is there.
 pub(crate) const BARE_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -281,7 +282,7 @@ pub(crate) fn serves(installed: &Installed<'_>) {
         fs::remove_file(runtime.join(ours)).unwrap();
     }
     assert_eq!(
-        crate::files(&runtime),
+        super::files(&runtime),
         [].into(),
         "left in the folder for what runs"
     );

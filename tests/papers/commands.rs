@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 #[cfg(target_os = "linux")]
 use tempfile::TempDir;
 
-use crate::readme::{Block, Paper};
-use crate::shell::{Ids, Said, Shell, ids_of};
+use super::readme::{Block, Paper};
+use super::shell::{Ids, Said, Shell, ids_of};
 #[cfg(target_os = "linux")]
-use crate::{meant_by, paper, root};
+use super::{meant_by, paper, root};
 
 /// Command lines that are not run here, each with why, and with the test that does what it says where there is one.
 const ELSEWHERE: [(&str, &str, &str); 19] = [
@@ -22,7 +22,7 @@ const ELSEWHERE: [(&str, &str, &str); 19] = [
     (
         "cargo run --release --bin sessionctl -- demo",
         "builds for minutes; .ci/run runs it as it stands here",
-        "tests/packaging/main.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
+        "tests/packaging/mod.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
     ),
     ("cargo test --workspace", "would run this test again", ""),
     (
@@ -33,12 +33,12 @@ const ELSEWHERE: [(&str, &str, &str); 19] = [
     (
         "cargo install --path .",
         "builds for minutes, of the same programs that the tests have; the script installs them too",
-        "tests/packaging/main.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
+        "tests/packaging/mod.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
     ),
     (
         "packaging/install.sh",
         "builds for minutes, unless it is given what was built",
-        "tests/packaging/main.rs::from_source_the_script_installs_twice_what_works_and_takes_away_only_that",
+        "tests/packaging/mod.rs::from_source_the_script_installs_twice_what_works_and_takes_away_only_that",
     ),
     (
         "packaging/install.sh --service",
@@ -48,7 +48,7 @@ const ELSEWHERE: [(&str, &str, &str); 19] = [
     (
         "packaging/uninstall.sh",
         "removes what whoever runs the test has installed",
-        "tests/packaging/main.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
+        "tests/packaging/mod.rs::the_script_installs_twice_what_works_and_takes_away_only_that",
     ),
     (
         "packaging/deb.sh target",
@@ -58,7 +58,7 @@ const ELSEWHERE: [(&str, &str, &str); 19] = [
     (
         "systemctl --user status sessiond",
         "needs the service manager of a user; what the units say is done without",
-        "tests/packaging/main.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
+        "tests/packaging/mod.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
     ),
     (
         "systemctl --user enable --now sessiond.service",
@@ -68,7 +68,7 @@ const ELSEWHERE: [(&str, &str, &str); 19] = [
     (
         "systemctl --user disable --now sessiond.service sessiond.socket",
         "needs the service manager of a user; that uninstall.sh calls it is shown",
-        "tests/packaging/main.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
+        "tests/packaging/mod.rs::the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone",
     ),
     (
         "systemctl --user import-environment PATH",

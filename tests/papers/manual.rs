@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::{paper, run};
+use super::{paper, run};
 
 /// The variables that a program's help tells: the names in the block of them.
 fn of_help(program: &str) -> BTreeSet<String> {

@@ -97,7 +97,7 @@ fn dead_links(text: &str) -> Vec<&str> {
 
 #[test]
 fn each_link_within_the_readme_leads_somewhere() {
-    let readme = crate::paper("README.md");
+    let readme = super::paper("README.md");
     assert_eq!(dead_links(&readme), [""; 0]);
     assert!(readme.contains("](#"));
 }

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::commands::is_elsewhere;
-use crate::readme::Paper;
-use crate::{paper, root, run};
+use super::commands::is_elsewhere;
+use super::readme::Paper;
+use super::{paper, root, run};
 
 /// Options in sentences that belong to other people's programs.
 const OPTIONS_OF_OTHERS: [&str; 1] = ["--resume"];
@@ -63,7 +63,7 @@ impl Programs {
             help(root().join("packaging/install.sh").to_str().unwrap(), &["--help"]),
             help_of_all.clone(),
         ];
-        let commands = crate::commands(&help_of_all);
+        let commands = super::commands(&help_of_all);
         texts.extend(
             commands
                 .iter()

@@ -10,9 +10,9 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::event::Event;
 use serde_json::Value;
 
-use crate::readme::Paper;
-use crate::shell::Ids;
-use crate::{Daemon, paper, run};
+use super::readme::Paper;
+use super::shell::Ids;
+use super::{Daemon, paper, run};
 
 /// How long an answer may take before the test fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -5,9 +5,9 @@ use std::fs;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
-use crate::bridge::Bridge;
-use crate::carrying::{LONG, PARALLEL, with_names};
-use crate::sdk::Told;
+use super::bridge::Bridge;
+use super::carrying::{LONG, PARALLEL, with_names};
+use super::sdk::Told;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 

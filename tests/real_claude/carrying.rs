@@ -6,8 +6,8 @@ use std::path::Path;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason};
 
-use crate::bridge::Bridge;
-use crate::limits::forget;
+use super::bridge::Bridge;
+use super::limits::forget;
 use crate::passing::without_ids;
 use crate::reading::said;
 use crate::support::claude::Account;

@@ -10,7 +10,7 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};

@@ -8,14 +8,14 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ErrorKind};
 
-use crate::bridge::Bridge;
-use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
-use crate::limits::echoed;
+use super::bridge::Bridge;
+use super::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use super::limits::echoed;
+use super::survival::{bash, is_filler, kill_children};
 use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
 use crate::support::signs::Watched;
-use crate::survival::{bash, is_filler, kill_children};
 
 const BROKEN_OFF: &str = "cut short [[slow 300 0.1]]";
 

@@ -2,7 +2,7 @@
 
 use bridge_protocol::diagnosis::Severity;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::told::signed_in;
 

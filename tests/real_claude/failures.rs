@@ -5,7 +5,7 @@ use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::FailureKind;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::processes::assert_gone;
 use crate::refused::{Case, failed, told_each_for_itself};
 use crate::support::claude::Account;

@@ -10,11 +10,11 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::rpc::TranscriptRpcClient;
 use serde_json::{Value, json};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::carrying::PARALLEL;
+use super::sdk::Told;
 use crate::bridge_of::WAIT_LIMIT;
-use crate::carrying::PARALLEL;
 use crate::reading::said;
-use crate::sdk::Told;
 use crate::support::claude::Account;
 use crate::support::model_server::{model, user};
 

@@ -4,7 +4,7 @@ use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::StopReason;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::permitted::asked_and_done;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};

@@ -9,7 +9,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Via};
 use bridge_protocol::rpc::TranscriptRpcClient;
 use session_bridge::transcript::repair::INTERRUPTED;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 

@@ -6,7 +6,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::Via;
 use serde_json::{Value, json};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::support::claude::Account;
 
 const SYSTEM_PROMPT: &str = "Answer in Latin.";

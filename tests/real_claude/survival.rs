@@ -5,7 +5,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};

@@ -11,9 +11,9 @@ use bridge_protocol::history::{Message, MessageKind, Role};
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::sdk::{self, Told};
 use crate::reading::{forks_of_forks, said, uuid_of};
-use crate::sdk::{self, Told};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 

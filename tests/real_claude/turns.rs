@@ -10,7 +10,7 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::StopReason;
 use serde_json::Value;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 

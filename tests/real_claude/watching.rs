@@ -6,7 +6,7 @@ use bridge_protocol::history::Checkpoint;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::reading::prompts;
 use crate::support::claude::Account;
 

@@ -17,12 +17,12 @@ use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::carrying::PARALLEL;
+use super::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
+use super::sdk;
 use crate::bridge_of::{PNG, with_picture};
-use crate::carrying::PARALLEL;
-use crate::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::reading::said;
-use crate::sdk;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, user};
 use crate::support::prefix::Prefix;

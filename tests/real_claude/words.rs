@@ -6,9 +6,9 @@ use std::fs;
 use bridge_protocol::history::Checkpoint;
 use serde_json::{Value, json};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::sdk::Told;
 use crate::reading::said;
-use crate::sdk::Told;
 use crate::support::claude::Account;
 use crate::support::model_server::user;
 

@@ -10,7 +10,7 @@ use bridge_protocol::link::{Fidelity, Via};
 use serde_json::json;
 use session_bridge::transcript::locate::{located, own_folder};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::model_server::user;
 

@@ -6,11 +6,11 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::history::MessageKind;
 use bridge_protocol::link::Fidelity;
 
-use crate::bridge::Bridge;
-use crate::going_back::asked_before;
+use super::bridge::Bridge;
+use super::going_back::asked_before;
+use super::transcripts::{WITH_TOOL, asked, conversed, echoed, only_output};
 use crate::support::model_server::{What, user};
 use crate::support::prefix::Prefix;
-use crate::transcripts::{WITH_TOOL, asked, conversed, echoed, only_output};
 
 const LAST: &str = "at the end";
 

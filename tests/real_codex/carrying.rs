@@ -6,10 +6,10 @@ use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::Fidelity;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
 use crate::passing::without_ids;
 use crate::support::model_server::user;
-use crate::transcripts::{WITH_TOOL, asked, conversed, only_output};
 
 /// A fork in place, and one side by side of it: histories that begin in two and three files.
 #[test]

@@ -9,9 +9,9 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::transcripts::conversed;
 use crate::support::model_server::{Said, model, user};
-use crate::transcripts::conversed;
 
 /// What becomes of a reply whose record is changed, in a session of two turns.
 #[derive(Clone, Copy, PartialEq, Eq)]

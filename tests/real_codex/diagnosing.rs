@@ -3,7 +3,7 @@
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::diagnosis::Severity;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::told::signed_in;
 
 /// A provider of one's own counts as one.

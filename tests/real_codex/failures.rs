@@ -5,11 +5,11 @@ use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::FailureKind;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::transcripts::{asked, echoed};
 use crate::processes::assert_gone;
 use crate::refused::{Case, failed, told_each_for_itself};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
-use crate::transcripts::{asked, echoed};
 
 /// Codex tells nearly all of them as an ordinary end of the turn.
 const CASES: [Case; 9] = [

@@ -5,8 +5,8 @@ use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
-use crate::bridge::Bridge;
-use crate::going_on::{GO_ON, went_on};
+use super::bridge::Bridge;
+use super::going_on::{GO_ON, went_on};
 use crate::support::model_server::{model, user};
 
 /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.

@@ -7,9 +7,9 @@ use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::rpc::TranscriptRpcClient;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
 use crate::support::model_server::user;
-use crate::transcripts::{WITH_TOOL, asked, conversed, only_output};
 
 /// Of a fork, whose history begins in the file of its source.
 #[test]

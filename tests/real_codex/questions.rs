@@ -7,11 +7,11 @@ use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::survival::{cut_short_in, kill_server};
+use super::transcripts::asked;
 use crate::permitted::asked_and_done;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
-use crate::survival::{cut_short_in, kill_server};
-use crate::transcripts::asked;
 
 /// The tool call of a turn that makes a file, which the agent asks about.
 const MAKES_A_FILE: &str = r#"[[tool exec_command {"cmd":"echo made > made.txt; cat made.txt","sandbox_permissions":"require_escalated","justification":"make a file"}]] [[text told]]"#;

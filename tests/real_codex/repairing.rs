@@ -7,7 +7,7 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, LinkReason};
 use bridge_protocol::rpc::TranscriptRpcClient;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::support::model_server::{model, user};
 
 /// A reply's record is torn in the middle, and the last line breaks off. The session was open, and is closed before.

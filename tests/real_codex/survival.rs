@@ -8,12 +8,12 @@ use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use serde_json::json;
 
-use crate::bridge::Bridge;
-use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use super::bridge::Bridge;
+use super::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use super::transcripts::{BROKEN_OFF, asked, echoed, only_output};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;
-use crate::transcripts::{BROKEN_OFF, asked, echoed, only_output};
 
 #[test]
 #[ignore = "installs the real adapter"]
@@ -177,7 +177,7 @@ fn conversed(bridge: &Bridge) -> (ConversationId, String) {
 
 /// What a model would be sent before its next prompt.
 fn asked_next(bridge: &Bridge, id: ConversationId) -> Vec<Said> {
-    only_output(crate::transcripts::conversed(&bridge.history(id)))
+    only_output(super::transcripts::conversed(&bridge.history(id)))
 }
 
 /// A prompt with a tool that does not end by itself, and shows again and again that it runs.

@@ -12,7 +12,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::reading::{forks_of_forks, said};
 use crate::support::model_server::{Said, What, model, tool_use, user};
 

@@ -4,9 +4,9 @@ use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::StopReason;
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::transcripts::WITH_TOOL;
 use crate::reading::prompts;
-use crate::transcripts::WITH_TOOL;
 
 /// No turn is told before its end: what was told last holds the whole reply.
 #[test]

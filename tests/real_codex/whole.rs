@@ -12,11 +12,11 @@ use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::rpc::TranscriptRpcClient;
 use bridge_protocol::turn::StopReason;
 
-use crate::bridge::Bridge;
-use crate::going_back::{asked_before, branches_behind_each, edits_of_each, goes_on, goes_through};
+use super::bridge::Bridge;
+use super::going_back::{asked_before, branches_behind_each, edits_of_each, goes_on, goes_through};
+use super::transcripts::BROKEN_OFF;
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
 use crate::support::prefix::Prefix;
-use crate::transcripts::BROKEN_OFF;
 
 /// Before the compaction, and behind it: of what was compacted Codex sends the prompts alone.
 const PARALLEL: [&str; 2] = [

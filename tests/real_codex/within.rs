@@ -6,10 +6,10 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, RemainingReason, RemainingTranscript, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
+use super::transcripts::{WITH_TOOL, asked, echoed};
 use crate::passing::without_ids;
 use crate::support::model_server::{Said, user};
-use crate::transcripts::{WITH_TOOL, asked, echoed};
 
 const ON_THE_BRANCH: &str = r#"[[tool exec_command {"cmd":"echo again"}]] [[text greeted again]]"#;
 

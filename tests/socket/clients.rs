@@ -13,7 +13,7 @@ use jsonrpsee::rpc_params;
 use serde_json::{Value, json};
 use session_bridge::server::SocketLimits;
 
-use crate::support::{DEADLINE, request, start, within};
+use super::support::{DEADLINE, request, start, within};
 
 #[tokio::test]
 async fn the_rust_client_calls_and_subscribes() {
@@ -94,7 +94,12 @@ async fn a_connection_of_another_user_is_closed_without_an_answer() {
     fs::set_permissions(&server.path, Permissions::from_mode(0o666)).unwrap();
     let run_as = |uid: u32| {
         let mut command = Command::new(&program);
-        command.args(["--exact", "clients::a_foreign_client", "--ignored", "--nocapture"]);
+        command.args([
+            "--exact",
+            "socket::clients::a_foreign_client",
+            "--ignored",
+            "--nocapture",
+        ]);
         command
             .env(FOREIGN_SOCKET, &server.path)
             .uid(uid)

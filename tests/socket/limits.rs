@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use session_bridge::server::{OutboxLimits, PushError, SocketLimits};
 use tokio::net::UnixStream;
 
-use crate::support::{start, within};
+use super::support::{start, within};
 
 #[tokio::test]
 async fn requests_over_the_limit_in_flight_are_told_busy() {

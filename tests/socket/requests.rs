@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use session_bridge::server::SocketLimits;
 
-use crate::support::{request, start};
+use super::support::{request, start};
 
 #[tokio::test]
 async fn pipelined_requests_are_admitted_in_the_order_in_which_they_arrive() {

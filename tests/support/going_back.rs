@@ -8,7 +8,7 @@ use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::reading::said;
 use crate::support::model_server::{What, model, user};
 use crate::support::prefix::Prefix;

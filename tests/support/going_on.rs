@@ -4,7 +4,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-use crate::bridge::Bridge;
+use super::bridge::Bridge;
 use crate::bridge_of::Pending;
 
 /// What is said where the agent has the prompt already.

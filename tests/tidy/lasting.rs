@@ -1,7 +1,7 @@
 //! What is to outlast a loss of power is written in one place, whose tests see in which order.
 
-use crate::code::{code_of, split_tests};
-use crate::{check, named, root};
+use super::code::{code_of, split_tests};
+use super::{check, named, root};
 
 /// The place.
 const DURABLE: &str = "src/transcript/durable.rs";

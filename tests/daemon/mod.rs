@@ -22,19 +22,19 @@ mod bad_transcripts;
 #[cfg(target_os = "linux")]
 mod broken_agents;
 mod cancel;
-mod carrying;
+pub(crate) mod carrying;
 mod checking;
-mod codex;
+pub(crate) mod codex;
 mod codex_bundles;
 mod codex_ladder;
 mod codex_past;
-mod codex_rollouts;
-mod codex_watching;
-mod continuing;
-mod contract;
+pub(crate) mod codex_rollouts;
+pub(crate) mod codex_watching;
+pub(crate) mod continuing;
+pub(crate) mod contract;
 mod conversations;
 mod damage_table;
-mod damaged;
+pub(crate) mod damaged;
 mod data_folders;
 #[cfg(target_os = "linux")]
 mod deaths;
@@ -47,16 +47,16 @@ mod forgetting;
 mod fork_places;
 mod forks;
 #[cfg(target_os = "linux")]
-mod gate;
+pub(crate) mod gate;
 mod gone;
 #[cfg(target_os = "linux")]
 mod hangs;
 mod history;
-mod home;
+pub(crate) mod home;
 mod in_line;
 mod inherited;
 mod interrupts;
-mod keeping;
+pub(crate) mod keeping;
 #[cfg(target_os = "linux")]
 mod killed_imports;
 #[cfg(target_os = "linux")]
@@ -70,8 +70,8 @@ mod lent;
 mod limits;
 mod loading;
 mod many_moves;
-mod moved_trees;
-mod moving;
+pub(crate) mod moved_trees;
+pub(crate) mod moving;
 mod outside;
 mod passing;
 mod portable;
@@ -80,20 +80,17 @@ mod repairing;
 mod repeats;
 #[cfg(target_os = "linux")]
 mod said_once;
-mod scene;
-mod scripted;
+pub(crate) mod scene;
+pub(crate) mod scripted;
 mod settings;
-#[cfg(target_os = "linux")]
-#[path = "../support/signs.rs"]
-mod signs;
 mod starting;
 mod stopping;
-mod support;
+pub(crate) mod support;
 mod told_exports;
 mod transcripts;
 mod trusting;
 mod undone_trees;
 mod uninstalled;
 mod uprooted;
-mod watching;
+pub(crate) mod watching;
 mod wrong_state;

@@ -24,9 +24,6 @@ mod manager;
 mod readme;
 #[cfg(target_os = "linux")]
 mod service;
-#[cfg(target_os = "linux")]
-#[path = "../support/signs.rs"]
-mod signs;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,18 +2,13 @@
 //! through the daemon, as an app uses it. The proof is what the model was sent.
 //!
 //! They install the adapter by npm (about 400 MB, once), so they are run on demand:
-//! `cargo test --test real_claude -- --ignored`. Without npm each says why it is skipped.
+//! `cargo test --test real real_claude:: -- --ignored`. Without npm each says why it is skipped.
 
 // The exemption for tests covers test functions only, not what they call.
 #![allow(clippy::expect_used)]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod branches;
 mod bridge;
-#[path = "../support/bridge.rs"]
-mod bridge_of;
 #[cfg(target_os = "linux")]
 mod carrying;
 mod compacted;
@@ -32,26 +27,12 @@ mod going_on;
 mod limits;
 #[cfg(target_os = "linux")]
 mod moving;
-#[path = "../support/passing.rs"]
-mod passing;
-#[path = "../support/permitted.rs"]
-mod permitted;
-#[cfg(target_os = "linux")]
-#[path = "../support/processes.rs"]
-mod processes;
 mod questions;
-#[path = "../support/reading.rs"]
-mod reading;
-#[cfg(target_os = "linux")]
-#[path = "../support/refused.rs"]
-mod refused;
 mod repairing;
 mod sdk;
 mod settings;
 #[cfg(target_os = "linux")]
 mod survival;
-#[path = "../support/told.rs"]
-mod told;
 mod transcripts;
 mod turns;
 mod watching;

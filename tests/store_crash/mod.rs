@@ -10,9 +10,7 @@
 )]
 
 #[cfg(target_os = "linux")]
-#[path = "support/signs.rs"]
-mod signs;
-
+use crate::signs;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -164,7 +162,13 @@ fn child() {
 /// acknowledged.
 fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads", "1"])
+        .args([
+            "--exact",
+            "store_crash::child",
+            "--nocapture",
+            "--test-threads",
+            "1",
+        ])
         .env(FOLDER_VARIABLE, folder)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -16,29 +16,12 @@
 )]
 
 mod campaign;
-#[path = "../crash/chain.rs"]
-mod chain;
-#[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
-#[path = "../crash/client.rs"]
-mod client;
 mod effects;
 mod figures;
 mod going_on;
-#[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
-#[path = "../crash/home.rs"]
-mod home;
-#[path = "../support/in_order.rs"]
-mod in_order;
 mod kinds;
-#[allow(dead_code, reason = "the rounds of kill -9 use more of it")]
-#[path = "../crash/ledger.rs"]
-mod ledger;
 mod promises;
 mod proxy;
-#[path = "../crash/random.rs"]
-mod random;
 mod round;
-#[path = "../support/signs.rs"]
-mod signs;
 mod steps;
 mod verify;

@@ -7,6 +7,8 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod damage;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,13 +6,8 @@
     reason = "calls read better with their parameters in place"
 )]
 
-#[path = "loopback/client.rs"]
 mod client;
-#[path = "loopback/directives.rs"]
 mod directives;
-#[path = "loopback/place.rs"]
 mod place;
-#[path = "loopback/process.rs"]
 mod process;
-#[path = "loopback/sessions.rs"]
 mod sessions;

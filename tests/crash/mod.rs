@@ -11,21 +11,17 @@
     reason = "a test may fail by panicking, its helpers too, and tells the seed with which it can be repeated"
 )]
 
-mod chain;
-mod client;
+pub(crate) mod chain;
+pub(crate) mod client;
 mod files;
 mod going_back;
-mod home;
-#[path = "../support/in_order.rs"]
-mod in_order;
-mod ledger;
+pub(crate) mod home;
+pub(crate) mod ledger;
 mod places;
 mod processes;
-mod random;
+pub(crate) mod random;
 mod room;
 mod rounds;
-#[path = "../support/signs.rs"]
-mod signs;
 mod store;
 mod turn;
 mod verify;

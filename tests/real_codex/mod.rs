@@ -2,20 +2,13 @@
 //! the daemon, as an app uses it. The proof is what the model was sent.
 //!
 //! They install the adapter by npm (about 500 MB, once), so they are run on demand:
-//! `cargo test --test real_codex -- --ignored`. Without npm each says why it is skipped.
+//! `cargo test --test real real_codex:: -- --ignored`. Without npm each says why it is skipped.
 
 // The exemption for tests covers test functions only, not what they call.
 #![allow(clippy::expect_used)]
-// Of what it shares with the tests of Claude's adapter it uses a part.
-#![allow(dead_code)]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod branches;
 mod bridge;
-#[path = "../support/bridge.rs"]
-mod bridge_of;
 mod carrying;
 mod compacted;
 mod damage;
@@ -28,27 +21,12 @@ mod going_back;
 mod going_on;
 mod limits;
 mod moving;
-#[path = "../support/passing.rs"]
-mod passing;
-#[path = "../support/permitted.rs"]
-mod permitted;
 mod pictures;
 #[cfg(target_os = "linux")]
-#[path = "../support/processes.rs"]
-mod processes;
-#[cfg(target_os = "linux")]
 mod questions;
-
-#[path = "../support/reading.rs"]
-mod reading;
-#[cfg(target_os = "linux")]
-#[path = "../support/refused.rs"]
-mod refused;
 #[cfg(target_os = "linux")]
 mod repairing;
 mod survival;
-#[path = "../support/told.rs"]
-mod told;
 mod transcripts;
 mod watching;
 mod whole;

@@ -1,0 +1,27 @@
+//! All tests that drive the real programs, in one test program: one link in place of one for each folder.
+//!
+//! Run one folder with `cargo test --test outside daemon::`, and one file with `cargo test --test outside daemon::edits::`.
+
+mod cli;
+mod corpus;
+mod crash;
+mod daemon;
+mod faults;
+#[cfg(target_os = "linux")]
+#[path = "support/in_order.rs"]
+mod in_order;
+mod loopback;
+mod packaging;
+mod papers;
+#[cfg(target_os = "linux")]
+#[path = "support/signs.rs"]
+mod signs;
+mod socket;
+mod store_crash;
+mod tidy;
+
+// The tests in `daemon` name their helpers from the root.
+use daemon::{
+    carrying, codex, codex_rollouts, codex_watching, continuing, contract, damaged, gate, home, keeping,
+    moved_trees, moving, scene, scripted, support, watching,
+};

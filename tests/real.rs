@@ -1,0 +1,23 @@
+//! The tests that run the real adapters of Claude and Codex against a scripted model server, in one test program.
+//!
+//! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test --test real -- --ignored`.
+
+#[path = "support/bridge.rs"]
+mod bridge_of;
+#[path = "support/passing.rs"]
+mod passing;
+#[path = "support/permitted.rs"]
+mod permitted;
+#[cfg(target_os = "linux")]
+#[path = "support/processes.rs"]
+mod processes;
+#[path = "support/reading.rs"]
+mod reading;
+mod real_claude;
+mod real_codex;
+#[cfg(target_os = "linux")]
+#[path = "support/refused.rs"]
+mod refused;
+mod support;
+#[path = "support/told.rs"]
+mod told;
