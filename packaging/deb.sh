@@ -59,10 +59,11 @@ for unit in sessiond.service sessiond.socket; do
     sed "s|@bindir@|/usr/bin|g" "$source/packaging/systemd/$unit" >"$root/usr/lib/systemd/user/$unit"
 done
 doc="$root/usr/share/doc/session-bridge"
-install -d "$doc/packaging/clients"
+install -d "$doc/packaging/clients" "$doc/packaging/docs"
 install -m 644 "$source/LICENSE" "$doc/copyright"
-# By the names that the README has for them.
+# In the same folders as in the source tree, so that links in the documentation work.
 install -m 644 "$source/packaging/openrpc.json" "$doc/packaging/openrpc.json"
+install -m 644 "$source"/packaging/docs/* "$doc/packaging/docs/"
 install -m 644 "$source"/packaging/clients/* "$doc/packaging/clients/"
 gzip -9nc "$source/CHANGELOG.md" >"$doc/changelog.gz"
 gzip -9nc "$source/README.md" >"$doc/README.md.gz"

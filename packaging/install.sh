@@ -131,10 +131,11 @@ login_shell() {
     esac
     printf '%s' "$shell"
 }
-# What people and programs read, by the names that the README has for it.
+# Documentation, in the same folders as in the source tree, so that links in it work.
 doc="$share/doc/session-bridge"
-mkdir -p "$doc/packaging/clients"
-for file in "$source"/README.md "$source"/CHANGELOG.md "$source"/LICENSE "$source"/packaging/openrpc.json "$source"/packaging/clients/*; do
+mkdir -p "$doc/packaging/clients" "$doc/packaging/docs"
+for file in "$source"/README.md "$source"/CHANGELOG.md "$source"/LICENSE "$source"/packaging/openrpc.json \
+    "$source"/packaging/docs/* "$source"/packaging/clients/*; do
     place="$doc/${file#"$source/"}"
     install -m 644 "$file" "$place"
     echo "$place" >>"$installed.new"

@@ -151,6 +151,7 @@ fn check_installed(prefix: &Path, compressed: bool) {
         &format!("share/man/man1/sessiond.1{end}"),
         &format!("share/man/man1/sessionctl.1{end}"),
         &format!("share/man/man1/sessionctl-fork.1{end}"),
+        "share/doc/session-bridge/packaging/docs/guide.md",
         "share/doc/session-bridge/packaging/openrpc.json",
         "share/doc/session-bridge/packaging/clients/chat.mjs",
         "share/doc/session-bridge/packaging/clients/chat.py",

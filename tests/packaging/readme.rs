@@ -1,4 +1,4 @@
-//! What the README names, as those find it who have only what was installed.
+//! What the README and the pages of the documentation refer to, checked where only the package is installed.
 
 use std::fs;
 use std::path::Path;
@@ -36,6 +36,22 @@ pub(crate) fn leads_to_what_is_there(doc: &Path, is_debian: bool) {
         |path| is_in(doc, &name(path)),
     );
     assert!(lost.is_empty(), "{} leads nowhere with {lost:?}", file.display());
+    for page in fs::read_dir(doc.join("packaging/docs")).unwrap() {
+        let page = page.unwrap().path();
+        let text = fs::read_to_string(&page).unwrap();
+        let missing: Vec<&str> = links(&text)
+            .filter(|link| !page.parent().unwrap().join(link).exists())
+            .collect();
+        assert!(missing.is_empty(), "{} links to {missing:?}", page.display());
+    }
+}
+
+/// The files that a text links to, without their `#anchors`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', '#']).next())
+        .filter(|link| !link.is_empty() && !link.contains("://"))
 }
 
 /// Paragraphs and items of lists, each with the blocks behind it.
@@ -73,12 +89,7 @@ fn lost(text: &str, is_in_source: impl Fn(&str) -> bool, is_there: impl Fn(&str)
         let named = named
             .map(|word| word.split('*').next().unwrap().trim_end_matches('.'))
             .filter(|path| is_in_source(path));
-        let linked = words
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', '#']).next())
-            .filter(|link| !link.is_empty() && !link.contains("://"));
-        let missing = named.chain(linked).filter(|path| !is_there(path));
+        let missing = named.chain(links(&words)).filter(|path| !is_there(path));
         lost.extend(missing.map(str::to_owned));
         let is_built = passage.contains("`cargo ") || passage.lines().any(|line| line.starts_with("cargo "));
         lost.extend(is_built.then(|| "cargo".to_owned()));

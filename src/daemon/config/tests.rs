@@ -463,9 +463,9 @@ fn what_is_kept_can_be_turned_off_and_bounded() {
 }
 
 #[test]
-fn the_readme_shows_a_whole_configuration_with_the_defaults() {
-    let readme = include_str!("../../../README.md");
-    let shown = readme
+fn the_documentation_shows_a_whole_configuration_with_the_defaults() {
+    let page = include_str!("../../../packaging/docs/configuration.md");
+    let shown = page
         .split("```toml\n")
         .nth(1)
         .and_then(|part| part.split("```").next())
@@ -479,6 +479,6 @@ fn the_readme_shows_a_whole_configuration_with_the_defaults() {
     let limits: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
     assert!(limits.len() >= 7, "{known}");
     for limit in limits {
-        assert!(shown.contains(&format!("{limit} = ")), "the README lacks {limit}");
+        assert!(shown.contains(&format!("{limit} = ")), "the documentation lacks {limit}");
     }
 }
