@@ -479,6 +479,9 @@ fn the_documentation_shows_a_whole_configuration_with_the_defaults() {
     let limits: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
     assert!(limits.len() >= 7, "{known}");
     for limit in limits {
-        assert!(shown.contains(&format!("{limit} = ")), "the documentation lacks {limit}");
+        assert!(
+            shown.contains(&format!("{limit} = ")),
+            "the documentation lacks {limit}"
+        );
     }
 }
