@@ -39,6 +39,7 @@ use crate::transcript::relocate::Relocation;
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
+pub(super) use plan::{FOLDER, PLAN};
 use translation::{Translation, folder_in};
 
 /// A bundle that is to become a conversation of this machine.

@@ -463,7 +463,7 @@ async fn an_import_that_was_killed_is_taken_up_again() {
     fs::create_dir_all(target.parent().unwrap()).unwrap();
     fs::copy(&placed, &target).unwrap();
     fs::create_dir_all(third.data().join("imports/old")).unwrap();
-    fs::write(third.data().join("imports/old/0"), "x").unwrap();
+    fs::write(third.data().join("imports/old/plan.new"), "{").unwrap();
     let daemon = third.start();
     let app = daemon.app().await;
     import(&app, json!({"path": path, "cwd": shared})).await.unwrap();

@@ -81,6 +81,7 @@ mod repeats;
 mod said_once;
 mod scene;
 mod scripted;
+mod set_aside;
 mod settings;
 #[cfg(target_os = "linux")]
 #[path = "../support/signs.rs"]
