@@ -16,7 +16,7 @@ const ASIDE: &str = ".set-aside-";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Its content makes no sense, or its parts do not fit together.
-    #[error("it is damaged: {0}")]
+    #[error("{0}")]
     Damaged(String),
     /// A newer version of the program wrote it.
     #[error(

@@ -30,6 +30,7 @@ mod codex_ladder;
 mod codex_past;
 mod codex_rollouts;
 mod codex_watching;
+mod confined_imports;
 mod continuing;
 mod contract;
 mod conversations;
