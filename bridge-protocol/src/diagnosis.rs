@@ -40,7 +40,8 @@ pub enum DiagnosticKind {
     Folder,
     /// The journal and the database.
     Store,
-    /// A part of the store that was set aside since it was damaged.
+    /// A file or folder of the daemon's own that it cannot read: set aside where it is damaged, left in its place where a newer
+    /// version wrote it.
     SetAside,
     /// Free space on a disk.
     Room,

@@ -398,9 +398,12 @@ pub(super) struct Import {
     /// The bundle that sessionctl export made
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) path: PathBuf,
-    /// The folder to work in, the one that it had unless given
+    /// The folder to run the conversation in
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
+    /// Use the folders that the bundle names; only for bundles of your own
+    #[arg(long, conflicts_with = "cwd")]
+    pub(super) same_folders: bool,
     /// Give the conversation and its sessions new ids, so that it can be here twice
     #[arg(long)]
     pub(super) new_ids: bool,

@@ -19,13 +19,14 @@ use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::error::ConversationError;
 use super::services::chain_text;
 use super::work::{EndedEarly, Progress};
+use crate::transcript::TranscriptError;
 use crate::transcript::codex::rollout_name;
 use crate::transcript::shelf::Format;
-use crate::transcript::{TranscriptError, locate};
 
 /// What the manifest says that the file is.
 pub(super) const FORMAT: &str = "session-bundle";
@@ -44,6 +45,9 @@ const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The longest name of a file below a session's folder, in bytes.
 const NAME_LIMIT_BYTES: usize = 1024;
+
+/// The folders beside a transcript whose files a bundle takes.
+const BESIDE: [&str; 2] = ["subagents/", "tool-results/"];
 
 /// The longest name of a rollout: what file systems take as one name, in bytes.
 const ROLLOUT_NAME_LIMIT_BYTES: usize = 255;
@@ -223,7 +227,10 @@ impl Manifest {
         for session in &self.sessions {
             let place = (&session.agent, &session.upstream_id);
             let id = session.upstream_id.as_str();
-            let transcript = locate::file_name(id).map_err(|error| error.to_string())?;
+            if !is_session_id(id) {
+                return Err(format!("the session id {id:?} is not a UUID in its usual form"));
+            }
+            let transcript = format!("{id}.jsonl");
             let is_source = session.continued && session.form == BundledForm::Codex;
             if !(is_source || known.contains(&place)) || !sessions.insert(place) {
                 return Err(format!(
@@ -277,17 +284,24 @@ impl Manifest {
     }
 }
 
-/// Whether a name is one of a file in the folder beside the transcript, and leads nowhere else.
-fn is_beside(name: &str, id: &str) -> bool {
+/// Whether a bundle takes sessions of this id. Agents give their sessions UUIDs; anything else may be the name of something else
+/// in the folder of a project, as `memory` is.
+pub(super) fn is_session_id(id: &str) -> bool {
+    Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
+}
+
+/// Whether a name is one of a file beside the transcript that a bundle takes, and leads nowhere else.
+pub(super) fn is_beside(name: &str, id: &str) -> bool {
     let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
-    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
-    name.len() <= NAME_LIMIT_BYTES && below.is_some_and(|below| below.split('/').all(is_plain))
+    let in_folder = below.and_then(|below| BESIDE.iter().find_map(|folder| below.strip_prefix(folder)));
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);
+    name.len() <= NAME_LIMIT_BYTES && in_folder.is_some_and(|rest| rest.split('/').all(is_plain))
 }
 
 /// Whether a name is one of a tool's result in the folder of a session, and leads nowhere else.
 fn is_result(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>()[..] {
-        [session, "tool-results", _] => !matches!(session, "" | "." | "..") && is_beside(name, session),
+        [session, "tool-results", _] => is_session_id(session) && is_beside(name, session),
         _ => false,
     }
 }
@@ -366,21 +380,65 @@ mod tests {
 
     #[test]
     fn a_lent_result_is_called_as_one_of_a_session() {
-        let long = format!("s/tool-results/{}", "x".repeat(NAME_LIMIT_BYTES));
+        const ID: &str = "01a1fc15-ffed-4ff1-b050-3a83130f7a03";
         let table = [
-            ("s/tool-results/a.txt", true),
-            ("s/tool-results/../a.txt", false),
-            ("../tool-results/a.txt", false),
-            ("/tool-results/a.txt", false),
-            ("/etc/tool-results/a.txt", false),
-            ("s/tool-results/..", false),
-            ("s/tool-results/", false),
-            ("s/subagents/a.jsonl", false),
-            ("a.txt", false),
-            (&long, false),
+            (format!("{ID}/tool-results/a.txt"), true),
+            (format!("{ID}/tool-results/../a.txt"), false),
+            (format!("{ID}/tool-results/.."), false),
+            (format!("{ID}/tool-results/"), false),
+            (format!("{ID}/tool-results/a\n"), false),
+            (
+                format!("{ID}/tool-results/{}", "x".repeat(NAME_LIMIT_BYTES)),
+                false,
+            ),
+            (format!("{ID}/subagents/a.jsonl"), false),
+            (format!("{ID}/memory/MEMORY.md"), false),
+            ("../tool-results/a.txt".to_owned(), false),
+            ("/tool-results/a.txt".to_owned(), false),
+            ("/etc/tool-results/a.txt".to_owned(), false),
+            ("memory/tool-results/a.txt".to_owned(), false),
+            ("a.txt".to_owned(), false),
         ];
         for (name, expected) in table {
-            assert_eq!(is_result(name), expected, "{name}");
+            assert_eq!(is_result(&name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_uuids_in_their_usual_form_are_ids_of_sessions() {
+        let table = [
+            ("01a1fc15-ffed-4ff1-b050-3a83130f7a03", true),
+            ("01A1FC15-FFED-4FF1-B050-3A83130F7A03", false),
+            ("01a1fc15ffed4ff1b0503a83130f7a03", false),
+            ("{01a1fc15-ffed-4ff1-b050-3a83130f7a03}", false),
+            ("urn:uuid:01a1fc15-ffed-4ff1-b050-3a83130f7a03", false),
+            ("memory", false),
+            ("..", false),
+            (".", false),
+            ("", false),
+        ];
+        for (id, expected) in table {
+            assert_eq!(is_session_id(id), expected, "{id}");
+        }
+    }
+
+    #[test]
+    fn only_subagents_and_results_of_tools_lie_beside_a_transcript() {
+        let table = [
+            ("s/subagents/agent-1.jsonl", true),
+            ("s/subagents/deep/agent-1.jsonl", true),
+            ("s/tool-results/a.txt", true),
+            ("s/subagents", false),
+            ("s/subagents/", false),
+            ("s/subagents-more/a", false),
+            ("s/memory/MEMORY.md", false),
+            ("s/a.txt", false),
+            ("s/subagents/../../memory/MEMORY.md", false),
+            ("s/subagents//a", false),
+            ("t/subagents/a", false),
+        ];
+        for (name, expected) in table {
+            assert_eq!(is_beside(name, "s"), expected, "{name}");
         }
     }
 

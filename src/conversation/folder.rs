@@ -80,7 +80,8 @@ fn without_detours(cwd: &str) -> String {
     kept.to_string_lossy().into_owned()
 }
 
-fn without_parents(path: &Path) -> PathBuf {
+/// A path without `.` and `..`, as its words say it: links are not looked at.
+pub(super) fn without_parents(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {
         if component == Component::ParentDir {

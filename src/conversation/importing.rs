@@ -4,6 +4,7 @@
 //! daemon's own first; what was put in place is taken away again unless the conversation is written down. Blocks; called
 //! from threads that may.
 
+mod folders;
 mod placing;
 mod plan;
 mod rollout;
@@ -25,7 +26,6 @@ use super::bundle::unpack::{manifest, unpack};
 use super::bundle::{BundledForm, BundledSession, Manifest, Trouble};
 use super::climbing::store_error;
 use super::error::ConversationError;
-use super::folder::usable_folder;
 use super::naming::{check_namespace, check_title};
 use super::registry::check_settings;
 use super::services::{Services, now};
@@ -36,18 +36,22 @@ use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
+use folders::{Folders, Placement};
 pub(super) use placing::Placed;
 use placing::place;
 use plan::Staging;
-use translation::{Translation, folder_in};
+pub(super) use plan::{FOLDER, PLAN};
+use translation::Translation;
 
 /// A bundle that is to become a conversation of this machine.
 #[derive(Clone, Debug)]
 pub struct Import {
     /// The absolute path of the bundle.
     pub path: String,
-    /// The conversation's folder; the one that it had when none is given.
+    /// The folder that the conversation runs in from now on.
     pub cwd: Option<String>,
+    /// Whether the folders that the bundle names are used as they are; else there has to be a `cwd`.
+    pub same_folders: bool,
     /// Whether the conversation and its sessions get new ids.
     pub new_ids: bool,
     /// Whether all its settings are taken over, also those that start programs or grant something.
@@ -84,9 +88,10 @@ pub(super) fn import(
     progress: &Progress,
 ) -> Result<Imported, ConversationError> {
     let path = usable_path(&import.path)?;
+    let placement = Placement::of(import)?;
     let manifest = manifest(&path)?;
     check_texts(&manifest)?;
-    let plan = plan(services, &manifest, import)?;
+    let plan = plan(services, &manifest, import, &placement)?;
     if !import.new_ids {
         check_free(services, &manifest, &plan)?;
     }
@@ -183,7 +188,12 @@ fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
     check_settings(&manifest.settings)
 }
 
-fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Plan, ConversationError> {
+fn plan(
+    services: &Services,
+    manifest: &Manifest,
+    import: &Import,
+    placement: &Placement,
+) -> Result<Plan, ConversationError> {
     let mut agents = BTreeMap::new();
     for name in manifest.agent_names() {
         let here = agent_here(services, manifest, name)?;
@@ -199,30 +209,10 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
         }
         agents.insert(name.clone(), here);
     }
-    let there = &manifest.conversation.cwd;
-    let cwd = usable_folder(import.cwd.as_ref().unwrap_or(there)).map_err(|error| match error {
-        ConversationError::InvalidCwd(why) if import.cwd.is_none() => ConversationError::InvalidCwd(format!(
-            "the folder that the conversation ran in cannot be used here: {why}; name another one"
-        )),
-        other => other,
-    })?;
-    let is_folder = |folder: &str| Path::new(folder).is_dir();
-    let of_links = manifest.chain.iter().map(|link| &link.cwd);
-    let of_lineage = manifest.lineage.iter().map(|entry| &entry.cwd);
-    let of_sessions = manifest.sessions.iter().map(|session| &session.cwd);
-    let folders = of_links
-        .chain(of_lineage)
-        .chain(of_sessions)
-        .collect::<BTreeSet<_>>();
-    let folders = folders.into_iter().map(|old| {
-        let stays = import.cwd.is_none() && is_folder(old);
-        let new = if stays {
-            old.clone()
-        } else {
-            folder_in(old, there, &cwd, is_folder)
-        };
-        (old.clone(), new)
-    });
+    let Folders {
+        cwd,
+        sessions: folders,
+    } = placement.folders(manifest)?;
     let held = manifest.lineage.iter().map(|entry| &entry.upstream_id);
     let held = held.chain(manifest.sessions.iter().map(|session| &session.upstream_id));
     let held = held.filter(|id| import.new_ids && !id.is_empty());
@@ -231,7 +221,7 @@ fn plan(services: &Services, manifest: &Manifest, import: &Import) -> Result<Pla
         sessions.any(|session| session.upstream_id == *id && session.form == BundledForm::Codex)
     };
     let translation = Translation {
-        folders: folders.collect(),
+        folders,
         sessions: held
             .map(|id| {
                 // As each agent makes them: those of Codex are in the order of their times.

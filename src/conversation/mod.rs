@@ -38,6 +38,7 @@ pub mod registry;
 mod repairing;
 pub mod reported;
 pub mod services;
+pub mod set_aside;
 pub mod state;
 pub mod transition;
 mod trees;

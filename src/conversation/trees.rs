@@ -4,9 +4,8 @@
 //! [moves](crate::transcript::moving) of their own; this says whether all of them are done, so that a start finds what a kill
 //! has left half way. Blocks.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
@@ -17,10 +16,12 @@ use uuid::Uuid;
 use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::store::ConversationRecord;
-use crate::transcript::durable::{make_folders, sync_file, sync_folder};
+use crate::transcript::aside::{self, Unreadable};
+use crate::transcript::durable::{make_folders, sync_folder};
+use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which they are written down.
-const FOLDER: &str = "trees";
+pub(super) const FOLDER: &str = "trees";
 
 /// Whose move the transcripts are that are no conversation's.
 const WHOSE: &str = "tree";
@@ -158,13 +159,7 @@ impl TreeMove {
         let (id, folder) = (Uuid::new_v4(), data.join(FOLDER));
         make_folders(&folder)?;
         let path = folder.join(id.to_string());
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
-        append(&path, &Note::Begun(Box::new(begun.clone())))?;
-        sync_folder(&folder)?;
+        NoteFile::create(&path, &Note::Begun(Box::new(begun.clone())))?;
         sync_folder(data)?;
         Ok(Self {
             id,
@@ -177,14 +172,14 @@ impl TreeMove {
 
     /// Writes down that all of it has gone, and what that is answered with.
     pub(super) fn finish(&mut self, answer: TreeMoveAnswer) -> io::Result<()> {
-        append(&self.path, &Note::Answer(answer.clone()))?;
+        NoteFile::open(&self.path)?.append(&Note::Answer(answer.clone()))?;
         self.answer = Some(answer);
         self.note(State::Done)
     }
 
     /// Writes down how far it has come.
     pub(super) fn note(&mut self, state: State) -> io::Result<()> {
-        append(&self.path, &Note::State(state))?;
+        NoteFile::open(&self.path)?.append(&Note::State(state))?;
         self.state = state;
         Ok(())
     }
@@ -200,21 +195,25 @@ impl TreeMove {
         }
     }
 
-    /// The move of this id, as far as it is still known.
+    /// The move of this id, as far as it is still known. One that cannot be read is set aside, and is not known any more.
     pub(super) fn read(data: &Path, id: Uuid) -> io::Result<Option<Self>> {
         let path = data.join(FOLDER).join(id.to_string());
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+        let set_aside = |why: &Unreadable| {
+            // What became of it is in the log.
+            let _reported = aside::set_aside(&path, why);
+            Ok(None)
         };
-        let mut notes = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Note>(line).ok());
-        // Nothing was touched before the first line was whole.
+        let notes = match notes::read(&path) {
+            Ok(notes) => notes,
+            Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(ReadError::Io(error)) => return Err(error),
+            Err(ReadError::Unreadable(why)) => return set_aside(&why),
+        };
+        let mut notes = notes.into_iter();
         let Some(Note::Begun(begun)) = notes.next() else {
-            fs::remove_file(&path)?;
-            return Ok(None);
+            return set_aside(&Unreadable::Damaged(
+                "it does not begin with what the move is".to_owned(),
+            ));
         };
         let (mut state, mut answer) = (State::Underway, None);
         for note in notes {
@@ -253,6 +252,11 @@ impl TreeMove {
         Ok(read.collect())
     }
 
+    /// Removes what kills have left of moves that had not begun. To be called while none begins.
+    pub(super) fn sweep(data: &Path) {
+        notes::sweep_unbegun(&data.join(FOLDER));
+    }
+
     /// Since when it is as it is; none when nobody can tell.
     pub(super) fn noted_at(&self) -> Option<std::time::SystemTime> {
         fs::metadata(&self.path)
@@ -282,18 +286,6 @@ pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -
     });
     // Of several the last.
     Ok(took.max_by_key(TreeMove::noted_at).map(|known| known.id))
-}
-
-fn append(path: &Path, note: &Note) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).open(path)?;
-    let mut line = serde_json::to_vec(note).map_err(io::Error::other)?;
-    line.push(b'\n');
-    if !matches!(note, Note::Begun(_)) {
-        // What stands before may be torn.
-        line.insert(0, b'\n');
-    }
-    file.write_all(&line)?;
-    sync_file(&file, path)
 }
 
 #[cfg(test)]
@@ -366,11 +358,15 @@ mod tests {
         // A kill while it is written leaves a torn line.
         let path = made.path.clone();
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{text}{{\"state\":\"und")).unwrap();
+        fs::write(&path, format!("{text}{{\"version\":1,\"crc")).unwrap();
         known(Some(State::Done));
+        // What the first line said nobody knows any more; the file is kept all the same.
         fs::write(&path, &text[..text.find('\n').unwrap() - 1]).unwrap();
         known(None);
         assert!(!path.exists());
+        let aside = aside::all_in(&data.path().join(FOLDER)).unwrap();
+        assert_eq!(aside.len(), 1);
+        known(None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,11 +15,13 @@ use serde::{Deserialize, Serialize};
 use super::services::chain_text;
 use crate::store::Store;
 use crate::transcript::TranscriptError;
+use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::copy::remove_copy;
-use crate::transcript::durable::{NewFile, make_folders, sync_folder};
+use crate::transcript::durable::make_folders;
+use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which notes are.
-const FOLDER: &str = "copies";
+pub(super) const FOLDER: &str = "copies";
 
 /// How many notes are remembered that may be of no use any more: more than copies are made at a time. Those of copies that came
 /// to nothing are among them; what is forgotten the next start clears away.
@@ -74,15 +76,11 @@ impl CopyNotes {
     #[must_use]
     pub fn below(data: &Path) -> Self {
         let folder = data.join(FOLDER);
-        let earlier = match fs::read_dir(&folder) {
-            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!(path = %folder.display(), %error, "which copies were begun cannot be looked at");
-                }
-                Vec::new()
-            }
-        };
+        let mut earlier = aside::entries(&folder).unwrap_or_else(|error| {
+            tracing::warn!(path = %folder.display(), %error, "which copies were begun cannot be looked at");
+            Vec::new()
+        });
+        earlier.retain(|path| !aside::is_aside(path));
         Self {
             folder,
             earlier,
@@ -131,14 +129,24 @@ impl CopyNotes {
             return;
         }
         for path in &self.earlier {
-            let note: Note = match fs::read(path).map(|bytes| serde_json::from_slice(&bytes)) {
-                Ok(Ok(note)) => note,
-                // The copy was not begun before its note was whole.
-                Ok(Err(_)) => {
-                    let _is_told = remove(path);
+            if notes::is_unbegun(path) {
+                // The copy is not begun before its note is whole.
+                let _is_told = remove(path);
+                continue;
+            }
+            let note = match notes::read::<Note>(path) {
+                Ok(mut notes) if notes.len() == 1 => notes.remove(0),
+                Ok(_) => {
+                    let why = Unreadable::Damaged("it says more than one thing".to_owned());
+                    // What became of it is in the log.
+                    let _reported = aside::set_aside(path, &why);
                     continue;
                 }
-                Err(error) => {
+                Err(ReadError::Unreadable(why)) => {
+                    let _reported = aside::set_aside(path, &why);
+                    continue;
+                }
+                Err(ReadError::Io(error)) => {
                     tracing::warn!(path = %path.display(), %error, "the note of a copy cannot be read; what was made of it stays, and the note too");
                     continue;
                 }
@@ -164,10 +172,7 @@ impl CopyNotes {
 
     fn write(&self, path: &Path, note: &Note) -> io::Result<()> {
         make_folders(&self.folder)?;
-        let mut file = NewFile::create(path)?;
-        file.write_all(&serde_json::to_vec(note)?)?;
-        file.sync()?;
-        sync_folder(&self.folder)
+        NoteFile::create(path, note).map(drop)
     }
 }
 
@@ -239,7 +244,8 @@ mod tests {
             ..Change::default()
         };
         store.commit(held).await.unwrap();
-        fs::write(data.join(FOLDER).join("torn"), "{\"upstr").unwrap();
+        fs::write(data.join(FOLDER).join("damaged"), "{\"upstr").unwrap();
+        fs::write(data.join(FOLDER).join("unbegun.new"), "{\"upstr").unwrap();
 
         // Of a store that keeps nothing nobody can tell what is whose.
         let forgetful = Store::ephemeral().unwrap();
@@ -247,7 +253,10 @@ mod tests {
         CopyNotes::below(&data)
             .note(&forgetful, &"unnoted".into(), &mine)
             .unwrap();
-        assert_eq!(names(&data.join(FOLDER)), ["mine", "nobodys", "torn"]);
+        assert_eq!(
+            names(&data.join(FOLDER)),
+            ["damaged", "mine", "nobodys", "unbegun.new"]
+        );
 
         let next = CopyNotes::below(&data);
         // What is begun in the meantime is none of an earlier daemon's.
@@ -263,7 +272,7 @@ mod tests {
         }
         assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
         assert!(stranger.exists() && mine.exists());
-        assert_eq!(names(&data.join(FOLDER)), ["running"]);
+        assert_eq!(names(&data.join(FOLDER)), ["damaged.set-aside-1", "running"]);
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::set_aside;
 use crate::store;
 
 /// What is asked for.
@@ -30,6 +31,7 @@ pub struct Question {
 /// Looks at everything.
 pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosis {
     let mut diagnostics = on_the_disk(services, stored).await;
+    diagnostics.extend(on_the_disk(services, unread).await);
     diagnostics.extend(on_the_disk(services, disks::room).await);
     diagnostics.extend(agents::all(services, question).await);
     diagnostics.extend(on_the_disk(services, agents::all_transcripts).await);
@@ -74,7 +76,7 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
         .fact("journalBytes", status.journal_bytes);
     let mut found = vec![store];
     found.extend(journal(services));
-    for path in set_aside(&services.data) {
+    for path in damaged_stores(&services.data) {
         let what =
             "a part of the store that was damaged is kept here; what could be read of it is in use again";
         found.push(
@@ -84,6 +86,25 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
         );
     }
     found
+}
+
+/// The daemon's own files that are kept although they are of no use as they are.
+fn unread(services: &Services) -> Vec<Diagnostic> {
+    let all = set_aside::all(services).into_iter();
+    let found = all.map(|kept| {
+        let (severity, what, next) = match kept.is_strange {
+            false => (
+                Severity::Warning,
+                format!("this cannot be used: {}; nothing in it was deleted", kept.why),
+                "the log says when and why; save what is needed of it, and remove it when nothing is",
+            ),
+            true => (Severity::Note, kept.why, "move it away if it is still needed"),
+        };
+        Diagnostic::new(DiagnosticKind::SetAside, severity, what)
+            .about(kept.path.to_string_lossy())
+            .next(next)
+    });
+    found.collect()
 }
 
 /// What is wrong with the journal, and what became of that.
@@ -115,7 +136,7 @@ fn journal(services: &Services) -> Option<Diagnostic> {
     Some(found)
 }
 
-fn set_aside(data: &Path) -> Vec<std::path::PathBuf> {
+fn damaged_stores(data: &Path) -> Vec<std::path::PathBuf> {
     store::set_aside_in(data).unwrap_or_else(|error| {
         tracing::warn!(%error, "the data folder cannot be listed");
         Vec::new()

@@ -61,7 +61,7 @@ impl Bodies {
         String::from_utf8(content).map_err(|_| StoreError::DamagedBody { path })
     }
 
-    /// Removes the bodies that are not among these. Returns how many.
+    /// Removes the bodies that are not among these. Returns how many. What the store has not put there stays.
     pub(super) fn sweep(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
         let listed = match fs::read_dir(&self.folder) {
             Ok(listed) => listed,
@@ -71,7 +71,11 @@ impl Bodies {
         let mut removed = 0;
         for file in listed {
             let file = file.map_err(StoreError::io("list", &self.folder))?;
-            if file.file_name().to_str().is_some_and(|name| named.contains(name)) {
+            let name = file.file_name();
+            let is_unnamed = name
+                .to_str()
+                .is_some_and(|name| is_body(name) && !named.contains(name));
+            if !is_unnamed || file.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
             fs::remove_file(file.path()).map_err(StoreError::io("remove", &file.path()))?;
@@ -83,6 +87,12 @@ impl Bodies {
     fn path(&self, body: &BodyRef) -> PathBuf {
         self.folder.join(&body.sha256)
     }
+}
+
+/// Whether a file's name is that of a body, or of one that is being written.
+fn is_body(name: &str) -> bool {
+    let digits = name.strip_suffix(".new").unwrap_or(name);
+    digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// Puts a file in place whole: temporary file beside it, sync, rename, folder sync.
@@ -153,7 +163,13 @@ mod tests {
         );
         let kept = bodies.put(b"kept").unwrap();
         let dropped = bodies.put(b"dropped").unwrap();
-        assert_eq!(bodies.sweep(&HashSet::from([kept.sha256.clone()])).unwrap(), 1);
+        let half = folder.path().join("bodies").join(format!("{}.new", kept.sha256));
+        fs::write(&half, "ke").unwrap();
+        let strangers = ["notes", "stray/notes"].map(|name| folder.path().join("bodies").join(name));
+        fs::create_dir(strangers[1].parent().unwrap()).unwrap();
+        strangers.iter().for_each(|path| fs::write(path, "mine").unwrap());
+        assert_eq!(bodies.sweep(&HashSet::from([kept.sha256.clone()])).unwrap(), 2);
+        assert!(strangers.iter().all(|path| path.exists()) && !half.exists());
         assert!(bodies.get(&kept).is_ok());
         assert!(bodies.get(&dropped).is_err());
     }

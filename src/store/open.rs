@@ -201,8 +201,8 @@ pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
         let (compacted, named) = compact::write(&places.journal, &keyspace, &mark)?.put_in_place()?;
         compact::adopt(&keyspace, &compacted)?;
         report.compacted = Some((before_bytes, compacted.position.end_offset));
-        // A damaged journal that is kept may name bodies that nothing else does any more.
-        if !is_damaged {
+        // A damaged journal that is kept, from this start or an earlier one, may name bodies that nothing else does any more.
+        if numbered(&places.journal, DAMAGED)?.is_empty() {
             report.bodies_removed = compact::sweep(&bodies, &named);
         }
         mark = compacted;

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::aside::Unreadable;
 use super::claude::ReadError;
 
 /// A failure to find, read or copy a transcript.
@@ -19,6 +20,14 @@ pub enum TranscriptError {
         path: PathBuf,
         /// The operating system's answer.
         source: io::Error,
+    },
+    /// A file of the daemon's own holds nothing that this program can read.
+    #[error("{} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// The file, or the folder that it is missing from.
+        path: PathBuf,
+        /// Why.
+        why: Unreadable,
     },
     /// An upstream id that cannot be a file name, such as one that holds a slash.
     #[error("{id:?} cannot be the name of a transcript")]

@@ -4,7 +4,7 @@
 //! copies in it. A copy is a hard link at first, which costs nothing, survives that the agent's file is deleted, and shares
 //! what is appended, but also what is rewritten in place; then a compressed file of its own, to which only what was
 //! appended is added. What is no continuation of the newest copy becomes another copy beside it. A copy counts once the
-//! list names it, so that after a kill there is the old state or the new one. Blocks; knows neither conversations nor when
+//! list names it, so that after a kill there is the old state or the new one. Copies whose list cannot be read are set aside. Blocks; knows neither conversations nor when
 //! something is to be kept.
 
 mod folder;
@@ -34,6 +34,9 @@ pub use unpacking::Unpacked;
 
 /// How many sessions are kept or restored at once: those that share a lock wait for each other.
 const LOCKS: usize = 64;
+
+/// How many hexadecimal digits the name of a root's folder has.
+const ROOT_DIGITS: usize = 16;
 
 /// A session whose files are kept: an id is unique within one root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,7 +224,7 @@ impl Archive {
     /// Where the copies of all sessions of a root are.
     fn folder_of(&self, root: &Path) -> PathBuf {
         let root = digest(root.as_os_str().as_encoded_bytes());
-        self.folder.join(&root[..16])
+        self.folder.join(&root[..ROOT_DIGITS])
     }
 
     fn lock(&self, key: &Key) -> MutexGuard<'_, ()> {

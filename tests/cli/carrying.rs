@@ -53,6 +53,40 @@ fn a_conversation_goes_on_in_another_home() {
     assert_eq!(again["conversation"]["title"], "Carried");
 }
 
+/// A bundle does not choose where it runs: the command asks, and each answer that it suggests works as it stands.
+#[test]
+fn an_import_without_a_folder_asks_for_one() {
+    let (there, here) = (Home::new(), Home::new());
+    let id = there.said(&["new"]);
+    there.said(&["send", &id, "long ago"]);
+    let path = there.said(&["export", &id]);
+    let output = here.run(&["import", &path]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    let commands = told
+        .split("sessionctl ")
+        .skip(1)
+        .map(|rest| rest.lines().next().unwrap());
+    let mut options: Vec<Vec<&str>> = commands.map(|rest| rest.split(' ').collect()).collect();
+    for command in &mut options {
+        let end = command
+            .iter()
+            .position(|word| matches!(*word, "imports" | "uses"))
+            .unwrap();
+        command.truncate(end);
+    }
+    let [into_this_folder, same_folders] = &options[..] else {
+        panic!("{told}")
+    };
+    assert!(into_this_folder.contains(&"--cwd"), "{told}");
+    assert!(same_folders.contains(&"--same-folders"), "{told}");
+    assert_eq!(here.said(into_this_folder), id);
+    let again = here.said(&[&same_folders[..], &["--new-ids"]].concat());
+    assert_ne!(again, id);
+    let output = here.run(&["import", &path, "--same-folders", "--cwd", "."]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
 #[test]
 fn settings_that_were_left_out_are_named_with_what_takes_them() {
     let (there, here) = (Home::new(), Home::new());
@@ -107,7 +141,7 @@ fn what_cannot_be_done_is_said() {
     let output = home.run(&["export", &id, "--format", "bundle", "-o", "-"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("standard output"), "{output:?}");
-    let output = home.run(&["import", "nothing.tar.zst"]);
+    let output = home.run(&["import", "nothing.tar.zst", "--cwd", "."]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("cannot be read"), "{output:?}");
     let bundle = home.said(&["export", &id]);
@@ -116,7 +150,7 @@ fn what_cannot_be_done_is_said() {
         &fs::read(&bundle).unwrap()[..200],
     )
     .unwrap();
-    let output = home.run(&["--json", "import", "torn.tar.zst", "--new-ids"]);
+    let output = home.run(&["--json", "import", "torn.tar.zst", "--new-ids", "--cwd", "."]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json(&text(&output.stderr))["error"]["kind"], "transcriptDamaged");
     let output = home.run(&["import", &bundle, "--new-ids", "--cwd", "/nowhere/at/all"]);

@@ -47,7 +47,7 @@ fn every_command_that_can_take_long_has_a_bar() {
     let of = |method: &str| -> &[&str] {
         match method {
             "conversation/export" => &["export", ID],
-            "conversation/import" => &["import", "x"],
+            "conversation/import" => &["import", "x", "--same-folders"],
             "conversation/adopt" => &["adopt", "up-1"],
             "transcript/check" => &["check", "up-1"],
             "conversation/history" => &["history", ID],

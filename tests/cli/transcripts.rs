@@ -399,7 +399,7 @@ fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
 
     let garbage = home.path().join("garbage");
     fs::write(&garbage, "garbage").unwrap();
-    let told = refused(&home, &["import", garbage.to_str().unwrap()], 1);
+    let told = refused(&home, &["import", garbage.to_str().unwrap(), "--same-folders"], 1);
     assert!(
         told.contains("sessionctl export CONV") && !told.contains("conversation/"),
         "{told}"

@@ -12,9 +12,9 @@ use crate::home::Home;
 use crate::support::refused;
 
 /// An entry of an archive.
-type Entry = (Header, Vec<u8>);
+pub(crate) type Entry = (Header, Vec<u8>);
 
-fn read(bundle: &[u8]) -> Vec<Entry> {
+pub(crate) fn read(bundle: &[u8]) -> Vec<Entry> {
     let mut archive = tar::Archive::new(zstd::Decoder::new(bundle).unwrap());
     let entries = archive.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
@@ -49,7 +49,7 @@ fn entry(name: &str, kind: EntryType, size: u64, content: &[u8]) -> Entry {
 }
 
 /// The bundle with another manifest.
-fn with_manifest(good: &[Entry], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
+pub(crate) fn with_manifest(good: &[Entry], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut entries = good.to_vec();
     let mut manifest: Value = serde_json::from_slice(&entries[0].1).unwrap();
     edit(&mut manifest);
@@ -234,7 +234,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         (
             "a session of somebody else",
             with_manifest(&entries, |manifest| {
-                manifest["sessions"][0]["upstreamId"] = json!("other");
+                manifest["sessions"][0]["upstreamId"] = json!("0a1b2c3d-0000-4000-8000-000000000001");
             }),
             damaged,
             "none of this conversation",
@@ -247,7 +247,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 }
             }),
             damaged,
-            "cannot be the name",
+            "is not a UUID",
         ),
         (
             "a session twice",
@@ -310,7 +310,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         (
             "an entry twice",
             "name",
-            json!(format!("{id}/more")),
+            json!(format!("{id}/tool-results/more")),
             "is named twice",
         ),
         (
@@ -335,15 +335,18 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         "/tmp/escaped".to_owned(),
         "../escaped".to_owned(),
         format!("{id}/../../escaped"),
-        format!("{id}//x"),
-        format!("{id}/./x"),
-        format!("{id}/"),
-        format!("{id}/\u{0}"),
+        format!("{id}/tool-results/../../escaped"),
+        format!("{id}/tool-results//x"),
+        format!("{id}/tool-results/./x"),
+        format!("{id}/tool-results/"),
+        format!("{id}/tool-results"),
+        format!("{id}/tool-results/\u{0}"),
+        format!("{id}/tool-results/\n"),
         format!("{id}.jsonl"),
         format!("{id}x/escaped"),
         "other.jsonl".to_owned(),
         String::new(),
-        format!("{id}/{}", "x".repeat(2_000)),
+        format!("{id}/tool-results/{}", "x".repeat(2_000)),
     ];
     for name in names {
         let bytes = with_manifest(&entries, |manifest| {
@@ -494,7 +497,11 @@ async fn paths_that_cannot_be_used_are_refused() {
         (json!("/nowhere/at/all"), "cannot be read"),
         (json!(project), "is no file"),
     ] {
-        refused(import(&app, json!({"path": path})).await, invalid, words);
+        refused(
+            import(&app, json!({"path": path, "sameFolders": true})).await,
+            invalid,
+            words,
+        );
     }
     let taken = home.path().join("taken");
     fs::write(&taken, "mine").unwrap();

@@ -215,7 +215,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     app.send(id, "two").await;
     let path = bundled(&app, id).await;
     let held = refused(
-        import(&app, json!({"path": path})).await,
+        import(&app, json!({"path": path, "sameFolders": true})).await,
         ErrorKind::Conflict,
         "import it under new ids",
     );
@@ -463,7 +463,7 @@ async fn an_import_that_was_killed_is_taken_up_again() {
     fs::create_dir_all(target.parent().unwrap()).unwrap();
     fs::copy(&placed, &target).unwrap();
     fs::create_dir_all(third.data().join("imports/old")).unwrap();
-    fs::write(third.data().join("imports/old/0"), "x").unwrap();
+    fs::write(third.data().join("imports/old/plan.new"), "{").unwrap();
     let daemon = third.start();
     let app = daemon.app().await;
     import(&app, json!({"path": path, "cwd": shared})).await.unwrap();
@@ -527,9 +527,9 @@ async fn a_folder_or_an_agent_that_is_not_here_is_named() {
     let daemon = here.start();
     let app = daemon.app().await;
     let error = refused(
-        import(&app, json!({"path": plain})).await,
+        import(&app, json!({"path": plain, "sameFolders": true})).await,
         ErrorKind::InvalidCwd,
-        "name another one",
+        "",
     );
     assert!(error.message.contains("/gone"), "{error:?}");
     refused(

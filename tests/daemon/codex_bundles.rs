@@ -82,11 +82,13 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
     let app = daemon.app().await;
     let before = files_below(&home.path().join("codex"));
     refused(
-        import(&app, json!({"path": path})).await,
+        import(&app, json!({"path": path, "sameFolders": true})).await,
         ErrorKind::Conflict,
         "import it under new ids",
     );
-    let second = import(&app, json!({"path": path, "newIds": true})).await.unwrap();
+    let second = import(&app, json!({"path": path, "sameFolders": true, "newIds": true}))
+        .await
+        .unwrap();
     let head = second.head.clone().unwrap();
     assert_ne!(json!(second.id), made["id"]);
     let all = files_below(&home.path().join("codex"));

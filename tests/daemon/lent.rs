@@ -134,7 +134,9 @@ async fn a_fork_that_is_there_with_its_source_is_found_as_it_is() {
     fs::remove_file(home.data().join("journal.jsonl")).unwrap();
     let daemon = home.start();
     let app = daemon.app().await;
-    import(&app, json!({"path": path})).await.unwrap();
+    import(&app, json!({"path": path, "sameFolders": true}))
+        .await
+        .unwrap();
     assert_eq!(named(&home, &app, id).await, before);
     assert!(Path::new(&before).is_file());
     assert_eq!(app.remembered(id).await.len(), 2);

@@ -45,8 +45,11 @@ impl<L: Lab> Bridge<L> {
     ) -> Result<Conversation, BridgeError> {
         let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
         let (client, path, cwd) = (self.client(), text(bundle), text(folder));
-        let answer =
-            self.call(async move { client.import(path, Some(cwd), Some(new_ids), None, None).await });
+        let answer = self.call(async move {
+            client
+                .import(path, Some(cwd), None, Some(new_ids), None, None)
+                .await
+        });
         let answer = answer?;
         assert_eq!(answer.missing, []);
         Ok(answer.conversation)

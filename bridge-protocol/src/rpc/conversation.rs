@@ -414,8 +414,13 @@ methods! {
         /// for them, and the next prompt resumes it. Nothing is put in place before all of the file is checked. Of its
         /// settings only the model is taken over, for somebody else may have made the file: `leftOut` names the others.
         ///
+        /// The bundle says in which folders the conversation and its sessions ran. Give `cwd` or `sameFolders`.
+        ///
         /// - `path`: The bundle: an absolute path.
-        /// - `cwd`: The folder in which the conversation runs: absolute, and there. Default: the one that it had.
+        /// - `cwd`: The folder in which the conversation runs: absolute, and there. Each session runs in it, or below it where
+        ///   the same folder below is there. Default: none, and `sameFolders` has to be true.
+        /// - `sameFolders`: Whether the folders that the bundle names are used as they are; they must be there. Only for a
+        ///   bundle of your own. Default: false.
         /// - `newIds`: Whether the conversation and its sessions get new ids. Default: false, and ids that are held
         ///   here are a conflict.
         /// - `trustSettings`: Whether all of its settings are taken over, and not the model alone. Default: false.
@@ -427,6 +432,7 @@ methods! {
             &self,
             path: String,
             cwd: Option<String>,
+            #[argument(rename = "sameFolders")] same_folders: Option<bool>,
             #[argument(rename = "newIds")] new_ids: Option<bool>,
             #[argument(rename = "trustSettings")] trust_settings: Option<bool>,
             #[argument(rename = "requestId")] request_id: Option<String>,

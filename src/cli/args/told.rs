@@ -244,7 +244,7 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         Told {
             examples: &[
                 "sessionctl import fix-the-build.session-bundle.tar.zst --cwd ~/project",
-                "sessionctl send \"$(sessionctl import FILE)\" 'Go on'",
+                "sessionctl send \"$(sessionctl import FILE --cwd .)\" 'Go on'",
             ],
             ..Told::NOTHING
         },

@@ -8,7 +8,7 @@ use bridge_protocol::history::HistoryGap;
 use bridge_protocol::rpc::ConversationRpcClient;
 
 use super::past::tell_kept;
-use super::{Context, conversation_ref, real_folder, text_of};
+use super::{Context, conversation_ref, real_folder, text_of, this_folder};
 use crate::cli::args::{Export, ExportAs, Import};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, one_line};
@@ -64,16 +64,20 @@ fn target(format: Option<ExportAs>, output: Option<&Path>) -> Outcome<(ExportFor
 pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
-    let again = |flags: &str| import_again(&path, folder.as_deref(), flags);
+    if folder.is_none() && !options.same_folders {
+        return Err(without_folder(&path, &options));
+    }
+    let again = |flags: &[&str]| import_again(&path, folder.as_deref(), flags);
     let (as_new, trusted) = if options.trust_settings {
-        (again("--new-ids --trust-settings"), String::new())
+        (again(&["--new-ids", "--trust-settings"]), String::new())
     } else {
-        (again("--new-ids"), again("--new-ids --trust-settings"))
+        (again(&["--new-ids"]), again(&["--new-ids", "--trust-settings"]))
     };
     let daemon = context.connect().await?;
     let call = daemon.import(
         path,
         folder,
+        Some(options.same_folders),
         Some(options.new_ids),
         Some(options.trust_settings),
         None,
@@ -133,14 +137,35 @@ fn tell(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
         .note(&format!("{mark} session {session}: {}", one_line(detail)))
 }
 
-/// The command that imports the same bundle with these flags: its ids are held here by then.
-fn import_again(path: &str, folder: Option<&str>, flags: &str) -> String {
-    let folder = folder.map(|folder| format!(" --cwd {}", quoted(folder)));
-    let command = format!(
-        "sessionctl import {}{} {flags}",
-        quoted(path),
-        folder.unwrap_or_default()
+/// Nothing says where the conversation is to run: a bundle does not choose that.
+fn without_folder(path: &str, options: &Import) -> Problem {
+    let mut flags = Vec::new();
+    flags.extend(options.new_ids.then_some("--new-ids"));
+    flags.extend(options.trust_settings.then_some("--trust-settings"));
+    let same = import_again(path, None, &flags);
+    let problem = Problem::new(
+        Exit::Usage,
+        "cannot import without a folder for the conversation: give --cwd DIR or --same-folders",
     );
+    problem.hint(match this_folder() {
+        Ok(here) => {
+            let here = import_again(path, Some(&here), &flags);
+            format!("{here} imports it into this folder; {same} uses the folders that the bundle names")
+        }
+        Err(_) => format!("{same} uses the folders that the bundle names"),
+    })
+}
+
+/// The command that imports the same bundle into a folder, or where it was, with these flags.
+fn import_again(path: &str, folder: Option<&str>, flags: &[&str]) -> String {
+    let place = folder.map_or("--same-folders".to_owned(), |folder| {
+        format!("--cwd {}", quoted(folder))
+    });
+    let mut command = format!("sessionctl import {} {place}", quoted(path));
+    for flag in flags {
+        command.push(' ');
+        command.push_str(flag);
+    }
     // A terminal is not to obey what stands in a path.
     if command.chars().any(char::is_control) {
         one_line(&command)
@@ -171,9 +196,11 @@ mod tests {
 
     #[test]
     fn a_command_can_be_pasted_as_it_is_told() {
-        let told = import_again("/a/b.tar.zst", None, "--new-ids");
-        assert_eq!(told, "sessionctl import /a/b.tar.zst --new-ids");
-        let told = import_again("/it's mine/$x", Some("/a b"), "--new-ids");
+        let told = import_again("/a/b.tar.zst", None, &["--new-ids"]);
+        assert_eq!(told, "sessionctl import /a/b.tar.zst --same-folders --new-ids");
+        let told = import_again("/a/b.tar.zst", Some("/a"), &[]);
+        assert_eq!(told, "sessionctl import /a/b.tar.zst --cwd /a");
+        let told = import_again("/it's mine/$x", Some("/a b"), &["--new-ids"]);
         assert_eq!(
             told,
             r"sessionctl import '/it'\''s mine/$x' --cwd '/a b' --new-ids"

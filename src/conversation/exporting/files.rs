@@ -7,7 +7,7 @@ use bridge_protocol::export::MissingSession;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::HeldSession;
-use crate::conversation::bundle::BundledForm;
+use crate::conversation::bundle::{BundledForm, is_beside, is_session_id};
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
@@ -56,6 +56,9 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
             held.agent.as_str()
         ));
     };
+    if !is_session_id(held.upstream_id.as_str()) {
+        return Err("its id is not a UUID, and a bundle takes no other sessions".to_owned());
+    }
     let unread =
         |error: TranscriptError| format!("what is kept of it cannot be read: {}", chain_text(&error));
     let kept = keeping::in_place_of_lost(services, entry, &held.upstream_id).map_err(unread)?;
@@ -69,8 +72,16 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
 
 fn find_claude(library: &Library, root: &Path, held: &HeldSession) -> Result<Found, String> {
     let path = disk::find(library, root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
-    let parts = parts(&path).map_err(|error| chain_text(&error))?;
-    let left_out = parts.left_out.into_iter();
+    let mut parts = parts(&path).map_err(|error| chain_text(&error))?;
+    let transcript = parts.files[0].path.clone();
+    let is_taken =
+        |part: &mut Part| part.path == transcript || is_beside(&part.name, held.upstream_id.as_str());
+    let others: Vec<Part> = parts.files.extract_if(.., |part| !is_taken(part)).collect();
+    let others = others.iter().map(|part| {
+        let path = part.path.display();
+        format!("{path} is left out: a bundle takes only subagents/ and tool-results/")
+    });
+    let left_out = parts.left_out.into_iter().chain(others);
     Ok(Found {
         kept: None,
         missing: left_out.map(|what| held.missing(what)).collect(),

@@ -5,9 +5,9 @@
 //! Blocks.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::{ConversationId, UpstreamId};
@@ -16,14 +16,16 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::transcript::TranscriptError;
+use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::copy::make_folder;
 use crate::transcript::durable;
+use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which bundles are unpacked.
-const FOLDER: &str = "imports";
+pub(in crate::conversation) const FOLDER: &str = "imports";
 
 /// The plan's name there.
-const PLAN: &str = "plan";
+pub(in crate::conversation) const PLAN: &str = "plan";
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -57,7 +59,7 @@ struct PlannedFile {
 #[derive(Debug)]
 pub(super) struct Plan {
     path: PathBuf,
-    file: File,
+    file: NoteFile,
     /// What stands in it: what could not be written there was not begun.
     notes: Vec<Note>,
 }
@@ -69,21 +71,14 @@ impl Plan {
     /// [`TranscriptError::Io`].
     pub(super) fn begin(staging: &Staging, id: ConversationId) -> Result<Self, TranscriptError> {
         let path = staging.folder().join(PLAN);
-        let made = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path);
-        let file = made.map_err(TranscriptError::io("create", &path))?;
-        let mut plan = Self {
+        let begun = Note::Conversation(id);
+        let file = NoteFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
+        sync_folder(&staging.all)?;
+        Ok(Self {
             path,
             file,
-            notes: Vec::new(),
-        };
-        plan.note(Note::Conversation(id))?;
-        sync_folder(staging.folder())?;
-        sync_folder(&staging.all)?;
-        Ok(plan)
+            notes: vec![begun],
+        })
     }
 
     pub(super) fn folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
@@ -118,12 +113,7 @@ impl Plan {
     }
 
     fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
-        let written = serde_json::to_vec(&note).map_err(io::Error::other);
-        let written = written.and_then(|mut line| {
-            line.push(b'\n');
-            self.file.write_all(&line)?;
-            durable::sync_file(&self.file, &self.path)
-        });
+        let written = self.file.append(&note);
         written.map_err(TranscriptError::io("write", &self.path))?;
         self.notes.push(note);
         Ok(())
@@ -155,40 +145,61 @@ pub(in crate::conversation) fn take_back(
                 continue;
             }
         };
-        let path = folder.join(PLAN);
-        match notes(&path) {
-            Ok(notes) if undo(&notes, &is_written, &is_somebodys) => remove(&folder),
-            // What could not be removed may be able to be later.
-            Ok(_) => {}
-            // It was killed before it had put anything in place.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                remove(&folder);
-            }
-            Err(error) => {
-                // Nothing else knows what lies in the agents' folders; the next start may be able to read it.
-                tracing::warn!(path = %path.display(), %error, "the plan of an import cannot be read; what it has put in place stays, and the plan too");
-            }
+        if !aside::is_aside(&folder) {
+            take_back_one(&folder, &is_written, &is_somebodys);
         }
     }
     // What is left in it is kept.
     let _ = fs::remove_dir(&all);
 }
 
-/// The lines of a plan as far as they are whole: what stands behind them was not begun.
-fn notes(path: &Path) -> io::Result<Vec<Note>> {
-    let mut notes = Vec::new();
-    for line in BufReader::new(File::open(path)?).split(b'\n') {
-        match serde_json::from_slice(&line?) {
-            Ok(note) => notes.push(note),
-            Err(_) => break,
+fn take_back_one(
+    folder: &Path,
+    is_written: &impl Fn(ConversationId) -> bool,
+    is_somebodys: &impl Fn(&UpstreamId) -> bool,
+) {
+    let path = folder.join(PLAN);
+    let notes: Vec<Note> = match notes::read(&path) {
+        Ok(notes) => notes,
+        // What is no folder is nothing of an import's.
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return,
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return remove_unbegun(folder);
+        }
+        Err(ReadError::Io(error)) => {
+            // Nothing else knows what lies in the agents' folders; the next start may be able to read it.
+            tracing::warn!(path = %path.display(), %error, "the plan of an import cannot be read; what it has put in place stays, and the plan too");
+            return;
+        }
+        Err(ReadError::Unreadable(why)) => {
+            // What became of it is in the log.
+            let _reported = aside::set_aside(folder, &why);
+            return;
+        }
+    };
+    if !matches!(notes.first(), Some(Note::Conversation(_))) {
+        let why = Unreadable::Damaged("it does not begin with the conversation".to_owned());
+        let _reported = aside::set_aside(folder, &why);
+    } else if undo(&notes, is_written, is_somebodys) {
+        remove(folder);
+    }
+    // What could not be removed may be able to be later.
+}
+
+/// Removes the folder of an import that was killed before it had begun. Nothing is unpacked there yet, and where something is,
+/// the plan was lost that said what became of it.
+fn remove_unbegun(folder: &Path) {
+    match aside::entries(folder) {
+        Ok(entries) if entries.iter().all(|path| notes::is_unbegun(path)) => remove(folder),
+        Ok(_) => {
+            let why = Unreadable::Damaged("no plan says what was put in place".to_owned());
+            // What became of it is in the log.
+            let _reported = aside::set_aside(folder, &why);
+        }
+        Err(error) => {
+            tracing::warn!(path = %folder.display(), %error, "what an import left cannot be looked at");
         }
     }
-    Ok(notes)
 }
 
 /// Whether nothing is left that could be taken back later.
@@ -391,7 +402,9 @@ mod tests {
         fs::create_dir_all(data.join("agent")).unwrap();
         fs::write(data.join("agent/.last.tmp"), "half").unwrap();
         // Torn, as a kill may leave a line.
-        plan.file.write_all(b"{\"temporary\":{\"Unix\":[47,").unwrap();
+        let mut torn = fs::read(&plan.path).unwrap();
+        torn.extend(b"{\"version\":1,\"crc32\":12");
+        fs::write(&plan.path, torn).unwrap();
         // As a kill does: nobody tidies up.
         let _ = std::mem::ManuallyDrop::new(staging);
         id
@@ -494,15 +507,26 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_a_plan_or_with_a_broken_one_is_nothing_to_fail_for() {
+    fn what_had_not_begun_goes_and_what_says_nothing_of_itself_stays() {
         let data = tempfile::tempdir().unwrap();
         take_back(data.path(), |_| false, |_| false);
-        fs::create_dir_all(data.path().join("imports/a")).unwrap();
-        fs::write(data.path().join("imports/a/0"), "unpacked").unwrap();
-        fs::create_dir_all(data.path().join("imports/b")).unwrap();
-        fs::write(data.path().join("imports/b/plan"), "garbage").unwrap();
-        fs::write(data.path().join("imports/c"), "no folder").unwrap();
-        take_back(data.path(), |_| false, |_| false);
-        assert!(!data.path().join("imports").exists());
+        let imports = data.path().join(FOLDER);
+        for (name, text) in [
+            ("unbegun/plan.new", "{"),
+            ("lost/0", "unpacked"),
+            ("broken/plan", "garbage"),
+            ("file", "no folder"),
+        ] {
+            fs::create_dir_all(imports.join(name).parent().unwrap()).unwrap();
+            fs::write(imports.join(name), text).unwrap();
+        }
+        fs::create_dir(imports.join("empty")).unwrap();
+        for _start in 0..2 {
+            take_back(data.path(), |_| false, |_| false);
+            let left = aside::entries(&imports).unwrap();
+            let expected = ["broken.set-aside-1", "file", "lost.set-aside-1"];
+            assert_eq!(left, expected.map(|name| imports.join(name)));
+            assert_eq!(fs::read(left[0].join("plan")).unwrap(), b"garbage");
+        }
     }
 }

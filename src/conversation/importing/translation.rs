@@ -76,18 +76,6 @@ impl Translation {
     }
 }
 
-/// Where the folder `old` of a conversation that ran in `from` is when that runs in `to`: what is below goes along where
-/// it is there, everything else is `to` itself.
-pub(super) fn folder_in(old: &str, from: &str, to: &str, is_folder: impl Fn(&str) -> bool) -> String {
-    let below = old
-        .strip_prefix(from.trim_end_matches('/'))
-        .filter(|rest| rest.starts_with('/'));
-    let moved = below.map(|rest| format!("{}{rest}", to.trim_end_matches('/')));
-    moved
-        .filter(|moved| is_folder(moved))
-        .unwrap_or_else(|| to.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use bridge_protocol::link::{LinkReason, Relation};
@@ -128,21 +116,6 @@ mod tests {
         assert_eq!(Translation::default().link(&link), link);
         for id in ["cp.other.x.u", "no place at all", "cp.claude"] {
             assert_eq!(words.checkpoint(&id.into()).as_str(), id);
-        }
-    }
-
-    #[test]
-    fn folders_below_go_along_where_they_are_there() {
-        let table = [
-            ("/home/u/a", "/srv/b"),
-            ("/home/u/a/src", "/srv/b/src"),
-            ("/home/u/a/gone", "/srv/b"),
-            ("/home/u/ab", "/srv/b"),
-            ("/elsewhere", "/srv/b"),
-        ];
-        for (old, new) in table {
-            let told = folder_in(old, "/home/u/a", "/srv/b", |folder| folder == "/srv/b/src");
-            assert_eq!(told, new, "{old}");
         }
     }
 }

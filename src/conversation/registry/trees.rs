@@ -220,6 +220,9 @@ impl Registry {
         if self.services.store.status().is_ephemeral {
             return;
         }
+        let services = Arc::clone(&self.services);
+        // Where it panics that is in the log, and the next start does it.
+        let _swept = tokio::task::spawn_blocking(move || TreeMove::sweep(&services.data)).await;
         if let Err(error) = self.finish_underway().await {
             tracing::error!(%error, "the next move of a folder, and the next start, try again");
         }

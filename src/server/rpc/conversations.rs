@@ -440,16 +440,24 @@ impl ConversationRpcServer for Handlers {
         &self,
         path: String,
         cwd: Option<String>,
+        same_folders: Option<bool>,
         new_ids: Option<bool>,
         trust_settings: Option<bool>,
         request_id: Option<String>,
     ) -> RpcResult<ImportAnswer> {
+        let same_folders = same_folders == Some(true);
         let new_ids = new_ids == Some(true);
         let trust_settings = trust_settings == Some(true);
-        let request = request("import", request_id, &(&path, &cwd, new_ids, trust_settings))?;
+        let said = (&path, &cwd, new_ids, trust_settings);
+        let request = match same_folders {
+            true => request("import", request_id, &(said, "sameFolders")),
+            // As before there was such a parameter: a call may be repeated across an update.
+            false => request("import", request_id, &said),
+        }?;
         let import = Import {
             path,
             cwd,
+            same_folders,
             new_ids,
             trust_settings,
         };

@@ -411,13 +411,10 @@ fn a_compaction_may_end_after_any_step() {
     }
 }
 
-/// F34: what nothing refers to any more goes at the next start.
-#[test]
-fn a_long_journal_is_compacted_and_unused_bodies_go() {
-    let folder = tempfile::tempdir().unwrap();
-    filled(folder.path());
-    let places = places(folder.path());
-    let (store, _) = open_store(folder.path());
+/// Fills a journal that is to be compacted at the next start, with one body in use and one that is not. Gives what is stored.
+fn filled_to_compact(folder: &Path) -> BTreeMap<String, String> {
+    filled(folder);
+    let (store, _) = open_store(folder);
     let padding = "x".repeat(7_000);
     for number in 0..400 {
         let padded = ConversationRecord {
@@ -432,8 +429,28 @@ fn a_long_journal_is_compacted_and_unused_bodies_go() {
     };
     wait(store.commit(change(body))).unwrap();
     wait(store.commit(change(record(78, 2)))).unwrap();
-    let before = contents(&store);
-    drop(store);
+    contents(&store)
+}
+
+/// What only a damaged journal names that is kept is all that is left of it.
+#[test]
+fn no_body_goes_while_a_damaged_journal_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled_to_compact(folder.path());
+    let damaged = folder.path().join(format!("{DAMAGED}-1"));
+    fs::write(&damaged, "").unwrap();
+    let (store, report) = open_store(folder.path());
+    assert!(report.compacted.is_some());
+    assert_eq!((report.bodies_removed, contents(&store)), (0, before));
+    assert_eq!(fs::read_dir(places(folder.path()).bodies).unwrap().count(), 2);
+}
+
+/// F34: what nothing refers to any more goes at the next start.
+#[test]
+fn a_long_journal_is_compacted_and_unused_bodies_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled_to_compact(folder.path());
+    let places = places(folder.path());
     assert_eq!(fs::read_dir(&places.bodies).unwrap().count(), 2);
 
     let (store, report) = open_store(folder.path());

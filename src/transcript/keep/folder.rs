@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::list::{BUFFER_BYTES, Copy, List, Stamp, VERSION, hex, open, pass};
+use super::list::{BUFFER_BYTES, Copy, List, Stamp, hex, open, pass};
 use super::{HeldFile, Key};
 use crate::transcript::TranscriptError;
+use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::durable::{self, NewFile};
 use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
@@ -36,41 +37,66 @@ pub(super) struct Folder {
 
 impl Folder {
     /// The folder of a session, where there is one.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Unreadable`] when it has copies and no list that says which they are.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, TranscriptError> {
         let place = path.join(LIST);
+        let unreadable = |why| TranscriptError::Unreadable {
+            path: place.clone(),
+            why,
+        };
         let text = match fs::read(&place) {
             Ok(text) => text,
-            Err(error) if super::super::locate::is_absence(&error) => return Ok(None),
+            Err(error) if super::super::locate::is_absence(&error) => {
+                let lost = match aside::entries(path) {
+                    Ok(entries) if entries.iter().any(|entry| is_copy(entry)) => "it is missing",
+                    Ok(_) => return Ok(None),
+                    Err(error) if error.kind() == io::ErrorKind::NotADirectory => "its folder is a file",
+                    Err(error) => return Err(TranscriptError::io("read the folder", path)(error)),
+                };
+                return Err(unreadable(Unreadable::Damaged(lost.to_owned())));
+            }
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                return Err(unreadable(Unreadable::Damaged("it is a folder".to_owned())));
+            }
             Err(error) => return Err(TranscriptError::io("read", &place)(error)),
         };
-        let list: List = serde_json::from_slice(&text)
-            .map_err(io::Error::from)
-            .map_err(TranscriptError::io("read", &place))?;
-        if list.version > VERSION {
-            let newer = io::Error::other("a newer version of the daemon has written it");
-            return Err(TranscriptError::io("use", &place)(newer));
-        }
-        Ok(Some(Self {
+        let list = List::read(&text).map_err(unreadable)?;
+        Ok(Some(Self::with(path, list)))
+    }
+
+    fn with(path: &Path, list: List) -> Self {
+        Self {
             path: path.to_owned(),
             list,
             has_changed: false,
             dropped: Vec::new(),
-        }))
+        }
     }
 
-    /// The same, made where it is missing, and without what a kill has left in it.
+    /// The same, made where it is missing, and without what a kill has left in it. One whose list is damaged is set aside, and the
+    /// session is kept anew.
     pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
-        let folder = match Self::open(path)? {
+        let opened = match Self::open(path) {
+            Err(TranscriptError::Unreadable {
+                why: why @ Unreadable::Damaged(_),
+                ..
+            }) => {
+                aside::set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
+                None
+            }
+            opened => opened?,
+        };
+        let folder = match opened {
             Some(folder) => folder,
             None => {
                 let made = durable::make_folders(path);
                 made.map_err(TranscriptError::io("make the folder", path))?;
-                Self {
-                    path: path.to_owned(),
-                    list: List::new(key),
-                    has_changed: false,
-                    dropped: Vec::new(),
-                }
+                let folder = Self::with(path, List::new(key));
+                // Before any copy, so that copies without a list have lost it.
+                folder.write_list()?;
+                folder
             }
         };
         let swept = folder.sweep();
@@ -78,32 +104,54 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Removes copies that do not count. What else is there the daemon has not put there, and it stays.
     fn sweep(&self) -> io::Result<()> {
         let copies = self.list.files.values().flatten();
         let listed: BTreeSet<&str> = copies.map(|copy| copy.file.as_str()).collect();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let is_known = name
-                .to_str()
-                .is_some_and(|name| name == LIST || listed.contains(name));
-            if !is_known {
-                fs::remove_file(entry.path())?;
+        for path in aside::entries(&self.path)? {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let is_listed = name.is_some_and(|name| listed.contains(name));
+            let is_ours = is_copy(&path) || name == Some(NEW_LIST);
+            if is_ours && !is_listed && !path.symlink_metadata()?.is_dir() {
+                fs::remove_file(&path)?;
             }
         }
         Ok(())
     }
 
+    /// What is in the folder that the daemon has not put there.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(super) fn strangers(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = aside::entries(&self.path)?;
+        found.retain(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let is_ours = is_copy(path) && !path.is_dir();
+            !is_ours && !matches!(name, Some(LIST | NEW_LIST))
+        });
+        Ok(found)
+    }
+
     /// Makes what has changed count, and removes what is not needed any more.
     pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
         if self.list.files.is_empty() {
-            // Nothing came of it.
-            let _still_used = fs::remove_dir(&self.path);
-            return Ok(());
+            return self.discard();
         }
         if !std::mem::take(&mut self.has_changed) {
             return Ok(());
         }
+        self.write_list()?;
+        for file in self.dropped.drain(..) {
+            let path = self.path.join(file);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a copy that is not needed any more could not be removed");
+            }
+        }
+        Ok(())
+    }
+
+    fn write_list(&self) -> Result<(), TranscriptError> {
         let written = || -> io::Result<()> {
             let new = self.path.join(NEW_LIST);
             let mut file = NewFile::anew(&new)?;
@@ -116,14 +164,25 @@ impl Folder {
             }
             Ok(())
         };
-        written().map_err(TranscriptError::io("write", &self.path.join(LIST)))?;
-        for file in self.dropped.drain(..) {
-            let path = self.path.join(file);
-            if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(path = %path.display(), %error, "a copy that is not needed any more could not be removed");
+        written().map_err(TranscriptError::io("write", &self.path.join(LIST)))
+    }
+
+    /// Nothing came of it: the folder goes, unless something is left in it.
+    fn discard(&self) -> Result<(), TranscriptError> {
+        let discarded = || -> io::Result<()> {
+            let list = self.path.join(LIST);
+            if aside::entries(&self.path)? == [list.clone()] {
+                fs::remove_file(&list)?;
+                fs::remove_dir(&self.path)?;
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        discarded().map_err(TranscriptError::io("remove", &self.path))
+    }
+
+    /// Whether it has no copies.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.files.is_empty()
     }
 
     /// Where it is.
@@ -495,9 +554,14 @@ impl Folder {
     }
 
     fn new_file(&mut self, ending: &str) -> String {
-        let file = format!("{}.{ending}", self.list.next);
-        self.list.next += 1;
-        file
+        loop {
+            let file = format!("{}.{ending}", self.list.next);
+            self.list.next += 1;
+            // A folder of that name may be there, which nobody of ours has made.
+            if self.path.join(&file).symlink_metadata().is_err() {
+                return file;
+            }
+        }
     }
 
     fn add(&mut self, name: &str, copy: Copy) {
@@ -529,6 +593,16 @@ impl Folder {
         self.has_changed |= !dropped.is_empty();
         self.dropped.extend(dropped);
     }
+}
+
+/// Whether a path has the name of a copy: a number, and what it is.
+fn is_copy(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let parts = name.and_then(|name| name.split_once('.'));
+    parts.is_some_and(|(number, ending)| {
+        let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+        is_number && matches!(ending, "link" | "zst")
+    })
 }
 
 /// Compresses so many bytes into a file, as a frame of its own, and syncs it. Gives the file's length.

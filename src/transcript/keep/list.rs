@@ -10,18 +10,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Key;
+use crate::transcript::aside::Unreadable;
 
 /// How much is read and written at once, in bytes.
 pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 
-/// The version of the list that this program writes.
-pub(super) const VERSION: u32 = 1;
+/// The version of the list that this program writes, and the newest that it reads.
+const VERSION: u64 = 1;
 
 /// What is kept of one session.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct List {
-    pub(super) version: u32,
+    version: u64,
     /// For people who look into the folder.
     pub(super) root: String,
     pub(super) upstream_id: String,
@@ -45,6 +46,24 @@ pub(super) struct List {
 }
 
 impl List {
+    /// Reads a list of this or an earlier version.
+    pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u64,
+        }
+        let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
+        // The form of a newer one is not known.
+        let Version { version } = serde_json::from_slice(text).map_err(damaged)?;
+        if version > VERSION {
+            return Err(Unreadable::Newer {
+                version,
+                newest: VERSION,
+            });
+        }
+        serde_json::from_slice(text).map_err(damaged)
+    }
+
     pub(super) fn new(key: &Key) -> Self {
         Self {
             version: VERSION,

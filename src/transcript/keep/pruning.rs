@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::folder::Folder;
-use super::{Archive, Key};
+use super::{Archive, Key, ROOT_DIGITS};
 use crate::transcript::TranscriptError;
+use crate::transcript::aside;
 use crate::transcript::locate::is_absence;
 
 /// How a folder is called that is being removed.
@@ -140,42 +141,79 @@ impl Archive {
         Ok(pruned)
     }
 
-    /// Looks at the folder of each session. One that cannot be read is told in the log and left.
+    /// The folders of sessions whose copies cannot be used, each with why, and what the daemon has not put among the copies.
+    ///
+    /// # Errors
+    /// As [`Archive::total`].
+    pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
+        let (mut unreadable, mut strangers) = (Vec::new(), Vec::new());
+        self.each(|place, opened| match opened {
+            Ok(Some(folder)) => strangers.extend(folder.strangers().unwrap_or_default()),
+            Ok(None) => {}
+            Err(error) => unreadable.push((place.to_owned(), error.to_string())),
+        })?;
+        for root in self.roots()? {
+            let aside = aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
+            let why = "its list of copies could not be read";
+            unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+        }
+        Ok((unreadable, strangers))
+    }
+
+    /// Looks at the folder of each session that has copies. One that cannot be read is reported in the log and left.
     fn walk(&self, mut see: impl FnMut(Seen)) -> Result<(), TranscriptError> {
-        for root in folders(&self.folder)? {
-            let is_gone = |name: &str| name.starts_with(GONE);
-            if root
-                .file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(is_gone)
-            {
-                // Somebody was killed, or is at it.
-                let _left = fs::remove_dir_all(&root);
-                continue;
+        self.each(|place, opened| match opened {
+            Ok(Some(folder)) if !folder.is_empty() => {
+                let held = folder.held();
+                see(Seen {
+                    key: folder.key(),
+                    changed_ms: folder.changed_ms(),
+                    files: held.len() as u64,
+                    bytes: held.iter().map(|file| file.bytes).sum(),
+                    has_links: folder.has_links(),
+                    is_rollout: folder.is_rollout(),
+                    is_released: folder.is_released(),
+                    place: place.to_owned(),
+                });
             }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(folder = %place.display(), %error, "the kept copies of a session cannot be read; they stay");
+            }
+        })
+    }
+
+    /// Opens the folder of each session.
+    fn each(
+        &self,
+        mut look: impl FnMut(&Path, Result<Option<Folder>, TranscriptError>),
+    ) -> Result<(), TranscriptError> {
+        for root in self.roots()? {
             for place in folders(&root)? {
-                match Folder::open(&place) {
-                    Ok(Some(folder)) => {
-                        let held = folder.held();
-                        see(Seen {
-                            key: folder.key(),
-                            changed_ms: folder.changed_ms(),
-                            files: held.len() as u64,
-                            bytes: held.iter().map(|file| file.bytes).sum(),
-                            has_links: folder.has_links(),
-                            is_rollout: folder.is_rollout(),
-                            is_released: folder.is_released(),
-                            place,
-                        });
-                    }
-                    Ok(None) => {}
-                    Err(error) => {
-                        tracing::warn!(folder = %place.display(), %error, "what is kept of a session cannot be read");
-                    }
+                if !aside::is_aside(&place) {
+                    look(&place, Folder::open(&place));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The folder of each root. What was about to be removed is.
+    fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
+        let mut roots = folders(&self.folder)?;
+        roots.retain(|root| {
+            let name = root
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            let going = name.strip_prefix(GONE).map(uuid::Uuid::try_parse);
+            if matches!(going, Some(Ok(_))) {
+                // Somebody was killed, or is at it.
+                let _left = fs::remove_dir_all(root);
+            }
+            name.len() == ROOT_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit())
+        });
+        Ok(roots)
     }
 }
 

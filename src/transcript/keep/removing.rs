@@ -9,6 +9,7 @@ use super::pruning::folders;
 use super::restoring::base_of;
 use super::{Archive, Key};
 use crate::transcript::TranscriptError;
+use crate::transcript::aside;
 
 /// What is known of a kept session here.
 struct Kept {
@@ -68,7 +69,8 @@ impl Archive {
     /// The kept sessions of a root. One that cannot be read is told in the log, and what it continues is not known.
     fn kept_rollouts(&self, root: &Path) -> Result<BTreeMap<String, Kept>, TranscriptError> {
         let mut kept = BTreeMap::new();
-        for place in folders(&self.folder_of(root))? {
+        let places = folders(&self.folder_of(root))?.into_iter();
+        for place in places.filter(|place| !aside::is_aside(place)) {
             let look = || -> Result<Option<(String, Kept)>, TranscriptError> {
                 let Some(folder) = Folder::open(&place)? else {
                     return Ok(None);

@@ -1,12 +1,12 @@
 //! What a move is about to do, on disk before it does it, so that whoever finds it half done can end it.
 //!
 //! Owns the folder of each move: its journal, and the files that it took from their places. Until the end of a move is
-//! noted, all of it can be taken back. Blocks.
+//! noted, all of it can be taken back. A move whose journal cannot be read is set aside with those files. Blocks.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,16 +14,18 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::TranscriptError;
+use super::super::aside::{self, Unreadable};
 use super::super::copy::{make_folder, rename_if_free};
 use super::super::durable::{self, missing_folders};
+use super::super::notes::{self, NoteFile, ReadError};
 use super::comparing::is_same;
 use super::{Content, Kind, Step, settings};
 
 /// The folder below the daemon's own in which moves keep what they need.
-const FOLDER: &str = "moves";
+pub const FOLDER: &str = "moves";
 
 /// The journal's name there.
-const JOURNAL: &str = "journal";
+pub const JOURNAL: &str = "journal";
 
 /// The folder beside it for the files that were taken from their places.
 const KEPT: &str = "kept";
@@ -81,7 +83,7 @@ impl Written {
 #[derive(Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
-    file: File,
+    file: NoteFile,
     notes: Vec<Note>,
 }
 
@@ -96,18 +98,6 @@ impl Journal {
         let all = data.join(FOLDER);
         let folder = all.join(name);
         make_folder(&folder.join(KEPT))?;
-        let path = folder.join(JOURNAL);
-        let made = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path);
-        let file = made.map_err(TranscriptError::io("create", &path))?;
-        let mut journal = Self {
-            folder,
-            file,
-            notes: Vec::new(),
-        };
         let mut folders = Vec::new();
         for step in &steps {
             let target = step.to.parent().unwrap_or(Path::new("/"));
@@ -122,27 +112,26 @@ impl Journal {
             folder.join(format!(".{}.tmp", Uuid::new_v4()))
         });
         let temporary = temporary.collect();
-        journal.note(Note::Begun {
+        let begun = Note::Begun {
             subject,
             steps,
             temporary,
             folders,
-        })?;
-        sync_folder(&journal.folder)?;
+        };
+        let path = folder.join(JOURNAL);
+        let file = NoteFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
         sync_folder(&all)?;
         sync_folder(data)?;
-        Ok(journal)
+        Ok(Self {
+            folder,
+            file,
+            notes: vec![begun],
+        })
     }
 
     pub(super) fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
-        let written = serde_json::to_vec(&note).map_err(io::Error::other);
-        let path = self.folder.join(JOURNAL);
-        let written = written.and_then(|mut line| {
-            line.push(b'\n');
-            self.file.write_all(&line)?;
-            durable::sync_file(&self.file, &path)
-        });
-        written.map_err(TranscriptError::io("write", &path))?;
+        let written = self.file.append(&note);
+        written.map_err(TranscriptError::io("write", &self.folder.join(JOURNAL)))?;
         self.notes.push(note);
         Ok(())
     }
@@ -173,7 +162,7 @@ impl Journal {
     pub(super) fn take_back(&self) -> bool {
         let is_done = put_all_back(&self.folder, &self.notes);
         if is_done {
-            remove(&self.folder);
+            remove_taken_back(&self.folder);
             // That of other moves stays.
             let _ = self.folder.parent().map(fs::remove_dir);
         }
@@ -245,10 +234,10 @@ pub fn newest(data: &Path, whose: &str) -> Option<Finished> {
 pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptError> {
     let folder = data.join(FOLDER).join(name);
     let path = folder.join(JOURNAL);
-    let notes = match notes(&path) {
+    let notes = match read(&path) {
         Ok(notes) => notes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(TranscriptError::io("read", &path)(error)),
+        Err(error) if is_absence(&error) => return Ok(None),
+        Err(error) => return Err(TranscriptError::io("read", &path)(error.into())),
     };
     if !matches!(notes.last(), Some(Note::Done)) {
         return Ok(None);
@@ -268,13 +257,13 @@ pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptE
 #[must_use]
 pub fn take_back(data: &Path, name: &str) -> bool {
     let folder = data.join(FOLDER).join(name);
-    let notes = match notes(&folder.join(JOURNAL)) {
+    let notes = match read(&folder.join(JOURNAL)) {
         Ok(notes) => notes,
-        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+        Err(error) => return is_absence(&error),
     };
     let is_back = !matches!(notes.last(), Some(Note::Done)) && put_all_back(&folder, &notes);
     if is_back {
-        remove(&folder);
+        remove_taken_back(&folder);
     }
     is_back
 }
@@ -285,11 +274,11 @@ pub fn take_back(data: &Path, name: &str) -> bool {
 /// [`TranscriptError::Io`].
 pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
     let path = data.join(FOLDER).join(name).join(JOURNAL);
-    let noted = match notes(&path) {
+    let noted = match read(&path) {
         Ok(notes) if matches!(notes.last(), Some(Note::Done)) => Ok(()),
         Ok(_) => note_done(&path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+        Err(error) if is_absence(&error) => Ok(()),
+        Err(error) => Err(error.into()),
     };
     noted.map_err(TranscriptError::io("write", &path))
 }
@@ -307,43 +296,59 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
         }
     };
     for folder in entries.flatten().map(|entry| entry.path()) {
-        let path = folder.join(JOURNAL);
-        let notes = match notes(&path) {
-            Ok(notes) => notes,
-            // It was killed before it had begun.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the journal of a move cannot be read; what it has done stays, and the journal too");
-                continue;
-            }
-        };
-        match (notes.first(), notes.last()) {
-            (Some(Note::Begun { .. }), Some(Note::Done)) => {
-                if is_old(&path) {
-                    remove(&folder);
-                }
-            }
-            (Some(Note::Begun { subject, .. }), _) => match is_written(subject) {
-                Some(true) => {
-                    tracing::info!(subject, "a move that was cut short behind its end is done");
-                    if let Err(error) = note_done(&path) {
-                        tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
-                    }
-                }
-                Some(false) => {
-                    tracing::info!(subject, "a move that was cut short is taken back");
-                    if put_all_back(&folder, &notes) {
-                        remove(&folder);
-                    }
-                }
-                None => tracing::warn!(subject, "nobody knows whether a move that was cut short is done"),
-            },
-            // Nothing was touched before the first line was whole.
-            _ => remove(&folder),
+        if !aside::is_aside(&folder) {
+            settle_one(&folder, &is_written);
         }
     }
     // One that is not empty is kept.
     let _ = fs::remove_dir(&all);
+}
+
+fn settle_one(folder: &Path, is_written: impl Fn(&str) -> Option<bool>) {
+    let path = folder.join(JOURNAL);
+    let notes = match read(&path) {
+        Ok(notes) => notes,
+        // It was killed before it had begun, and had taken nothing.
+        Err(error) if is_absence(&error) => return remove_taken_back(folder),
+        Err(ReadError::Io(error)) => {
+            tracing::warn!(path = %path.display(), %error, "the journal of a move cannot be read; what it has done stays, and the journal too");
+            return;
+        }
+        Err(ReadError::Unreadable(why)) => {
+            // What became of it is in the log.
+            let _reported = aside::set_aside(folder, &why);
+            return;
+        }
+    };
+    match (notes.first(), notes.last()) {
+        (Some(Note::Begun { .. }), Some(Note::Done)) => {
+            if is_old(&path) {
+                remove(folder);
+            }
+        }
+        (Some(Note::Begun { subject, .. }), _) => match is_written(subject) {
+            Some(true) => {
+                tracing::info!(subject, "a move that was cut short after its end is done");
+                if let Err(error) = note_done(&path) {
+                    tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
+                }
+            }
+            Some(false) => {
+                tracing::info!(subject, "a move that was cut short is taken back");
+                if put_all_back(folder, &notes) {
+                    remove_taken_back(folder);
+                }
+            }
+            None => tracing::warn!(
+                subject,
+                "it is not known whether a move that was cut short is done"
+            ),
+        },
+        _ => {
+            let why = Unreadable::Damaged("it does not begin with what the move is".to_owned());
+            let _reported = aside::set_aside(folder, &why);
+        }
+    }
 }
 
 fn is_old(journal: &Path) -> bool {
@@ -353,24 +358,15 @@ fn is_old(journal: &Path) -> bool {
 }
 
 fn note_done(path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).open(path)?;
-    let mut line = serde_json::to_vec(&Note::Done).map_err(io::Error::other)?;
-    // What stands before may be torn.
-    line.insert(0, b'\n');
-    line.push(b'\n');
-    file.write_all(&line)?;
-    durable::sync_file(&file, path)
+    NoteFile::open(path)?.append(&Note::Done)
 }
 
-/// The lines of a journal that are whole. What stands behind one that is not was not begun, but for its end.
-fn notes(path: &Path) -> io::Result<Vec<Note>> {
-    let mut notes = Vec::new();
-    for line in BufReader::new(File::open(path)?).split(b'\n') {
-        if let Ok(note) = serde_json::from_slice(&line?) {
-            notes.push(note);
-        }
-    }
-    Ok(notes)
+fn read(journal: &Path) -> Result<Vec<Note>, ReadError> {
+    notes::read(journal)
+}
+
+fn is_absence(error: &ReadError) -> bool {
+    matches!(error, ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 fn written(notes: &[Note]) -> &[Option<Written>] {
@@ -552,6 +548,27 @@ fn kept(folder: &Path, number: usize) -> PathBuf {
 
 pub(super) fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
     durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
+}
+
+/// Removes the folder of a move that was taken back, or had not begun. Where anything is left in it that is not the move's own
+/// bookkeeping, it is set aside: files that the move took, for one.
+fn remove_taken_back(folder: &Path) {
+    let is_bookkeeping = |path: &PathBuf| match path.file_name().and_then(|name| name.to_str()) {
+        Some(JOURNAL) => true,
+        Some(KEPT) => aside::entries(path).is_ok_and(|kept| kept.is_empty()),
+        _ => notes::is_unbegun(path),
+    };
+    match aside::entries(folder) {
+        Ok(entries) if entries.iter().all(is_bookkeeping) => remove(folder),
+        Ok(_) => {
+            let why = Unreadable::Damaged("no journal says where the files in it belong".to_owned());
+            // What became of it is in the log.
+            let _reported = aside::set_aside(folder, &why);
+        }
+        Err(error) => {
+            tracing::warn!(path = %folder.display(), %error, "what a move left cannot be looked at");
+        }
+    }
 }
 
 fn remove(folder: &Path) {

@@ -1,0 +1,157 @@
+//! The folders that an imported conversation and its sessions run in.
+//!
+//! Owns that a bundle chooses none of them: somebody else may have made it. Everything runs in the folder that the caller names,
+//! or below that, unless the caller says that the folders of the bundle are meant. Looks at the disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Import;
+use crate::conversation::bundle::Manifest;
+use crate::conversation::error::ConversationError;
+use crate::conversation::folder::{usable_folder, without_parents};
+
+/// Where a caller wants a conversation to run.
+pub(super) enum Placement {
+    /// In this folder and below it.
+    Below(String),
+    /// Where it ran before.
+    Same,
+}
+
+/// The folders of a bundle as they are here.
+pub(super) struct Folders {
+    /// That of the conversation.
+    pub(super) cwd: String,
+    /// Those that the bundle names, and what each is here. One that is not among them stays as it is: something ran there once, and
+    /// nothing of it comes along.
+    pub(super) sessions: BTreeMap<String, String>,
+}
+
+impl Placement {
+    /// What a call asks for.
+    ///
+    /// # Errors
+    /// [`ConversationError::InvalidParams`] when it names no folder, or asks for two things at once.
+    pub(super) fn of(import: &Import) -> Result<Self, ConversationError> {
+        match (&import.cwd, import.same_folders) {
+            (Some(cwd), false) => Ok(Self::Below(usable_folder(cwd)?)),
+            (None, true) => Ok(Self::Same),
+            (Some(_), true) => Err(ConversationError::InvalidParams(
+                "give cwd or sameFolders, not both".to_owned(),
+            )),
+            (None, false) => Err(ConversationError::InvalidParams(
+                "missing the folder that the conversation is to run in: give cwd, or sameFolders: true to use the folders that \
+                 the bundle names"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Where the conversation of a bundle and its sessions run.
+    ///
+    /// # Errors
+    /// [`ConversationError::InvalidCwd`] for a folder of the bundle that is meant and cannot be used.
+    pub(super) fn folders(&self, manifest: &Manifest) -> Result<Folders, ConversationError> {
+        let there = &manifest.conversation.cwd;
+        match self {
+            Self::Below(cwd) => {
+                let of_links = manifest.chain.iter().map(|link| &link.cwd);
+                let of_lineage = manifest.lineage.iter().map(|entry| &entry.cwd);
+                let of_sessions = manifest.sessions.iter().map(|session| &session.cwd);
+                let all: BTreeSet<&String> = of_links.chain(of_lineage).chain(of_sessions).collect();
+                let sessions = all.into_iter();
+                Ok(Folders {
+                    sessions: sessions
+                        .map(|old| (old.clone(), below(old, there, cwd)))
+                        .collect(),
+                    cwd: cwd.clone(),
+                })
+            }
+            Self::Same => {
+                let head = manifest.chain.last().map(|head| &head.cwd);
+                let own = manifest.sessions.iter().filter(|session| !session.continued);
+                let used = head.into_iter().chain(own.map(|session| &session.cwd));
+                let sessions = used.map(|old| Ok((old.clone(), same(old)?)));
+                Ok(Folders {
+                    cwd: same(there)?,
+                    sessions: sessions.collect::<Result<_, ConversationError>>()?,
+                })
+            }
+        }
+    }
+}
+
+/// A folder of the bundle that is used as it is.
+fn same(folder: &str) -> Result<String, ConversationError> {
+    usable_folder(folder).map_err(|error| match error {
+        ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
+            "the bundle names a folder that cannot be used here: {why}; give cwd to use another one"
+        )),
+        other => other,
+    })
+}
+
+/// Where the folder `old` of a conversation that ran in `from` is when that runs in `to`: the same folder below `to`, if it ran
+/// below `from` and there is one; else `to` itself. No `..` and no link leads out of `to`.
+fn below(old: &str, from: &str, to: &str) -> String {
+    let (old, from) = (without_parents(Path::new(old)), without_parents(Path::new(from)));
+    let rest = old.strip_prefix(&from).ok().filter(|_| from.is_absolute());
+    let found = rest.map(|rest| Path::new(to).join(rest)).filter(|found| {
+        let real =
+            |path: &Path| -> Option<PathBuf> { fs::canonicalize(path).ok().filter(|path| path.is_dir()) };
+        let both = real(found).zip(real(Path::new(to)));
+        both.is_some_and(|(found, to)| found.starts_with(to))
+    });
+    let found = found.and_then(|found| found.into_os_string().into_string().ok());
+    found.map_or_else(|| to.to_owned(), |found| found.trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn folders_below_go_along_where_they_are_there_and_nothing_leads_out() {
+        let held = tempfile::tempdir().unwrap();
+        let base = held.path().canonicalize().unwrap();
+        let to = base.join("to");
+        fs::create_dir_all(to.join("src/deep")).unwrap();
+        fs::create_dir_all(base.join("outside")).unwrap();
+        fs::write(to.join("file"), "").unwrap();
+        symlink(base.join("outside"), to.join("out")).unwrap();
+        symlink(to.join("src"), to.join("in")).unwrap();
+        let to = to.to_str().unwrap();
+        let table = [
+            ("/home/u/a", ""),
+            ("/home/u/a/", ""),
+            ("/home/u/a/src", "/src"),
+            ("/home/u/a/./src//deep/", "/src/deep"),
+            ("/home/u/a/x/../src", "/src"),
+            ("/home/u/a/in", "/in"),
+            ("/home/u/a/gone", ""),
+            ("/home/u/a/file", ""),
+            ("/home/u/ab", ""),
+            ("/elsewhere", ""),
+            ("/home/u/a/../outside", ""),
+            ("/home/u/a/src/../../outside", ""),
+            ("/home/u/a/out", ""),
+            ("/home/u/a/out/..", ""),
+            ("../outside", ""),
+            ("outside", ""),
+            ("", ""),
+        ];
+        for (old, expected) in table {
+            assert_eq!(below(old, "/home/u/a", to), format!("{to}{expected}"), "{old}");
+        }
+        for from in ["", "a", "/home/u/b", ".."] {
+            assert_eq!(below("/home/u/a/src", from, to), to, "{from}");
+        }
+        let parent = format!("{to}/../outside");
+        assert_eq!(below(&parent, to, to), to);
+        assert_eq!(below("/src", "/", to), format!("{to}/src"));
+    }
+}

@@ -1,0 +1,163 @@
+//! Files of the daemon's own that it cannot read: they are set aside and reported, and nothing is deleted.
+//!
+//! Owns what becomes of such a file or folder. A damaged one is renamed: its place is free again, nothing reads it a second
+//! time, and people find it by its name. One that a newer version wrote stays where that version looks for it. Blocks.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::durable;
+
+/// What stands between the name of a file that was set aside and its number.
+const ASIDE: &str = ".set-aside-";
+
+/// Why a file of the daemon's own cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Its content makes no sense, or its parts do not fit together.
+    #[error("{0}")]
+    Damaged(String),
+    /// A newer version of the program wrote it.
+    #[error(
+        "a newer version of sessiond wrote it, in format {version}; this version reads formats up to {newest}"
+    )]
+    Newer {
+        /// The format that it is in.
+        version: u64,
+        /// The newest format that this program reads.
+        newest: u64,
+    },
+}
+
+/// Sets a file or folder aside, and reports that in the log. Gives the path that it has now.
+///
+/// # Errors
+/// What the system answers when it cannot be renamed; it stays where it is then.
+pub(crate) fn set_aside(path: &Path, why: &Unreadable) -> io::Result<PathBuf> {
+    if matches!(why, Unreadable::Newer { .. }) {
+        tracing::error!(path = %path.display(), %why, "a file cannot be used; it is left for the version that wrote it");
+        return Ok(path.to_owned());
+    }
+    let renamed = rename_aside(path);
+    match &renamed {
+        Ok(aside) => tracing::error!(
+            path = %path.display(), aside = %aside.display(), %why,
+            "a file cannot be read; it was set aside, and nothing in it was deleted"
+        ),
+        Err(error) => tracing::error!(
+            path = %path.display(), %why, %error,
+            "a file cannot be read, and could not be set aside; it stays where it is"
+        ),
+    }
+    renamed
+}
+
+fn rename_aside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut number = 1_u64;
+    let aside = loop {
+        let aside = path.with_file_name(format!("{name}{ASIDE}{number}"));
+        match aside.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break aside,
+            Ok(_) => number += 1,
+            Err(error) => return Err(error),
+        }
+    };
+    // Nobody else writes into the daemon's own folders, so that the name is still free.
+    durable::rename(path, &aside)?;
+    if let Some(folder) = aside.parent() {
+        durable::sync_folder(folder)?;
+    }
+    Ok(aside)
+}
+
+/// Whether this is the path of something that was set aside.
+pub(crate) fn is_aside(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let number = name
+        .and_then(|name| name.rsplit_once(ASIDE))
+        .map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// What was set aside in a folder, in the order of the names; nothing where there is no such folder.
+///
+/// # Errors
+/// What the system answers when the folder cannot be listed.
+pub(crate) fn all_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = entries(folder)?;
+    found.retain(|path| is_aside(path));
+    Ok(found)
+}
+
+/// The entries of a folder, in the order of their names; none where there is no such folder.
+///
+/// # Errors
+/// What the system answers when the folder cannot be listed.
+pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damaged() -> Unreadable {
+        Unreadable::Damaged("garbage".to_owned())
+    }
+
+    #[test]
+    fn each_has_a_name_of_its_own_and_all_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        for text in ["one", "two"] {
+            fs::write(&path, text).unwrap();
+            let aside = set_aside(&path, &damaged()).unwrap();
+            assert!(!path.exists() && is_aside(&aside));
+            assert_eq!(fs::read_to_string(aside).unwrap(), text);
+        }
+        fs::create_dir(&path).unwrap();
+        set_aside(&path, &damaged()).unwrap();
+        fs::write(folder.path().join("other"), "").unwrap();
+        let found = all_in(folder.path()).unwrap();
+        let expected = [1, 2, 3].map(|number| folder.path().join(format!("journal.set-aside-{number}")));
+        assert_eq!(found, expected);
+        assert_eq!(all_in(&path).unwrap(), [] as [PathBuf; 0]);
+    }
+
+    #[test]
+    fn what_a_newer_version_wrote_stays_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        fs::write(&path, "text").unwrap();
+        let newer = Unreadable::Newer {
+            version: 2,
+            newest: 1,
+        };
+        assert_eq!(set_aside(&path, &newer).unwrap(), path);
+        assert!(path.exists() && !is_aside(&path));
+    }
+
+    #[test]
+    fn only_a_number_makes_a_name_one_of_those() {
+        for (name, expected) in [
+            ("a.set-aside-1", true),
+            ("a.set-aside-12", true),
+            ("a.set-aside-", false),
+            ("a.set-aside-x", false),
+            ("set-aside-1", false),
+            ("a", false),
+        ] {
+            assert_eq!(is_aside(Path::new(name)), expected, "{name}");
+        }
+    }
+}

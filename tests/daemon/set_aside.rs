@@ -1,0 +1,347 @@
+//! Files of the daemon's own that it cannot read: they are kept and reported, and nothing in them is deleted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::keeping::keep;
+use crate::moved_trees::{STRAY, move_tree, stray, undo_tree};
+use crate::moving::{agents_files, move_to};
+use crate::support::{App, refused};
+
+/// The format version of a daemon that does not exist yet.
+const NEWER: u64 = 99;
+
+/// What `daemon/diagnose` says was set aside below a folder.
+async fn reported(app: &App, folder: &Path) -> Vec<PathBuf> {
+    let answer = app
+        .call("daemon/diagnose", json!({"agents": false}))
+        .await
+        .unwrap();
+    let diagnosis: Diagnosis = serde_json::from_value(answer).unwrap();
+    let aside = diagnosis.diagnostics.into_iter();
+    let aside = aside.filter(|one| one.kind == DiagnosticKind::SetAside);
+    let aside = aside.inspect(|one| assert_eq!(one.severity, Severity::Warning));
+    let mut paths: Vec<PathBuf> = aside.filter_map(|one| one.subject).map(PathBuf::from).collect();
+    paths.retain(|path| path.starts_with(folder));
+    assert!(paths.iter().all(|path| path.exists()), "{paths:?}");
+    paths
+}
+
+/// The content of every file below a folder.
+fn contents(folder: &Path) -> Vec<Vec<u8>> {
+    files_below(folder)
+        .iter()
+        .map(|path| fs::read(path).unwrap())
+        .collect()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+/// A conversation whose transcript was copied, and the folder of the copy.
+async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let answer = keep(app, json!({"conversationId": id})).await.unwrap();
+    let folder = Path::new(&answer.kept[0].path).parent().unwrap().to_owned();
+    (id, folder)
+}
+
+/// Without its list nobody knows which copy is of which file; with half of one neither.
+#[tokio::test]
+async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
+    for damage in ["missing", "garbage", "empty", "cut off"] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let (id, folder) = kept(&home, &app).await;
+        let list = folder.join("kept.json");
+        let text = fs::read(&list).unwrap();
+        match damage {
+            "missing" => fs::remove_file(&list).unwrap(),
+            "garbage" => fs::write(&list, "garbage").unwrap(),
+            "empty" => fs::write(&list, "").unwrap(),
+            _ => fs::write(&list, &text[..text.len() / 2]).unwrap(),
+        }
+        let before = contents(&folder);
+        app.send(id, "second").await;
+        app.close(id).await;
+        let answer = keep(&app, json!({"conversationId": id})).await.unwrap();
+        assert_eq!(answer.kept.len(), 1, "{damage}");
+        let all = contents(&home.data().join("kept"));
+        assert!(before.iter().all(|file| all.contains(file)), "{damage}");
+        assert_eq!(
+            reported(&app, &home.data().join("kept")).await.len(),
+            1,
+            "{damage}"
+        );
+        // What is kept anew is all of it.
+        fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
+        assert_eq!(app.remembered(id).await, ["first", "second"], "{damage}");
+    }
+}
+
+/// The newer version finds its list where it left it, with the copies that it names.
+#[tokio::test]
+async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, folder) = kept(&home, &app).await;
+    let list = folder.join("kept.json");
+    let mut text: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+    text["version"] = json!(NEWER);
+    // No form that this version knows.
+    text["files"] = json!("elsewhere");
+    fs::write(&list, text.to_string()).unwrap();
+    let before = contents(&folder);
+    app.send(id, "second").await;
+    app.close(id).await;
+    let error = keep(&app, json!({"conversationId": id})).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TranscriptDamaged);
+    assert!(error.message.contains(&NEWER.to_string()), "{error:?}");
+    assert_eq!(contents(&folder), before);
+    assert_eq!(reported(&app, &home.data().join("kept")).await, [folder]);
+}
+
+/// What the daemon did not put there is not its to remove, and stands in nobody's way.
+#[tokio::test]
+async fn strangers_among_the_copies_stay_and_keeping_goes_on() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, folder) = kept(&home, &app).await;
+    fs::create_dir(folder.join("stray")).unwrap();
+    fs::write(folder.join("stray/notes"), "mine").unwrap();
+    fs::write(folder.join("notes"), "mine too").unwrap();
+    app.send(id, "second").await;
+    app.close(id).await;
+    let answer = keep(&app, json!({"conversationId": id})).await.unwrap();
+    assert_eq!(answer.kept.len(), 1);
+    assert_eq!(fs::read_to_string(folder.join("stray/notes")).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(folder.join("notes")).unwrap(), "mine too");
+    fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
+    assert_eq!(app.remembered(id).await, ["first", "second"]);
+}
+
+/// A finished move: its folder, which holds the transcript as it was.
+async fn moved(home: &Home) -> (ConversationId, PathBuf) {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    move_to(&app, id, &home.folder_named("other")).await.unwrap();
+    app.close(id).await;
+    let journals = files_below(&home.data().join("moves"));
+    let journal = journals.iter().find(|path| path.ends_with("journal")).unwrap();
+    (id, journal.parent().unwrap().to_owned())
+}
+
+/// One bit is enough, wherever it stands.
+#[tokio::test]
+async fn a_move_whose_journal_is_damaged_keeps_the_originals() {
+    for place in [0, 1, 2] {
+        let home = Home::new();
+        let (id, folder) = moved(&home).await;
+        let journal = folder.join("journal");
+        let text = fs::read_to_string(&journal).unwrap();
+        let first = text.find('\n').unwrap();
+        flip(&journal, [0, first / 2, first][place]);
+        let before = contents(&folder);
+        assert!(before.len() > 1, "a journal and an original");
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let moves = home.data().join("moves");
+        assert_eq!(contents(&moves), before, "{place}");
+        let aside = reported(&app, &moves).await;
+        assert_eq!(aside.len(), 1, "{place}");
+        assert!(aside[0] != folder && !folder.exists(), "{place}");
+        assert_eq!(app.remembered(id).await, ["one"]);
+        // It stays what it is.
+        drop(app);
+        drop(daemon);
+        let daemon = home.start();
+        let app = daemon.app().await;
+        assert_eq!(reported(&app, &moves).await, aside, "{place}");
+        assert_eq!(contents(&moves), before, "{place}");
+    }
+}
+
+/// Without a journal the originals are all that is known of it.
+#[tokio::test]
+async fn a_move_whose_journal_is_missing_keeps_the_originals() {
+    let home = Home::new();
+    let (_, folder) = moved(&home).await;
+    fs::remove_file(folder.join("journal")).unwrap();
+    let before = contents(&folder);
+    assert!(!before.is_empty());
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let moves = home.data().join("moves");
+    assert_eq!(contents(&moves), before);
+    assert_eq!(reported(&app, &moves).await.len(), 1);
+}
+
+/// The lines of a file as a newer version might write them.
+fn newer(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| format!("{}\n", json!({"version": NEWER, "said": line})))
+        .collect()
+}
+
+/// The lines of a file as the version before this one wrote them, which had none.
+fn without_version(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let lines = lines.map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let note = line.get("note").unwrap_or(&line);
+        format!("{note}\n")
+    });
+    lines.collect()
+}
+
+#[tokio::test]
+async fn a_move_of_a_newer_version_stays_where_it_looks_for_it() {
+    let home = Home::new();
+    let (_, folder) = moved(&home).await;
+    let journal = folder.join("journal");
+    fs::write(&journal, newer(&fs::read_to_string(&journal).unwrap())).unwrap();
+    let before = contents(&folder);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(contents(&folder), before);
+    assert_eq!(reported(&app, &home.data().join("moves")).await, [folder]);
+}
+
+#[tokio::test]
+async fn a_move_of_the_version_before_is_undone_to_the_byte() {
+    let home = Home::new();
+    let (id, folder) = moved(&home).await;
+    let journal = folder.join("journal");
+    let original = fs::read_to_string(folder.join("kept/0")).unwrap();
+    fs::write(&journal, without_version(&fs::read_to_string(&journal).unwrap())).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(reported(&app, &home.data()).await, [] as [PathBuf; 0]);
+    app.call("conversation/undo", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(app.get(id).await.cwd, home.project());
+    let now: Vec<String> = agents_files(&home).into_values().collect();
+    assert_eq!(now, [original]);
+}
+
+/// A move of a folder, and the file that says what went where.
+async fn moved_tree(home: &Home) -> (String, PathBuf) {
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    app.begun(&old, &["one"]).await;
+    stray(home, STRAY, &old, &old);
+    let id = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+    let path = home.data().join("trees").join(&id);
+    (id, path)
+}
+
+#[tokio::test]
+async fn a_move_of_a_folder_that_cannot_be_read_is_not_forgotten() {
+    let home = Home::new();
+    let (id, path) = moved_tree(&home).await;
+    flip(&path, 10);
+    let before = fs::read(&path).unwrap();
+    let there = agents_files(&home);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let trees = home.data().join("trees");
+    assert_eq!(contents(&trees), [before]);
+    assert_eq!(reported(&app, &trees).await.len(), 1);
+    // Neither is it carried on, back or forth.
+    refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
+    assert_eq!(agents_files(&home), there);
+}
+
+#[tokio::test]
+async fn a_move_of_a_folder_is_read_in_its_own_version_only() {
+    let home = Home::new();
+    let (id, path) = moved_tree(&home).await;
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, newer(&text)).unwrap();
+    {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let trees = home.data().join("trees");
+        assert_eq!(reported(&app, &trees).await, [path.clone()]);
+        refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
+        assert_eq!(fs::read_to_string(&path).unwrap(), newer(&text));
+    }
+    // The version before this one.
+    fs::write(&path, without_version(&text)).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 2);
+}
+
+/// What an import had put in place is known from its plan alone.
+#[tokio::test]
+async fn the_plan_of_an_import_that_cannot_be_read_stays_with_what_was_unpacked() {
+    let home = Home::new();
+    let imports = home.data().join("imports");
+    let left = home.folder_named("agent") + "/.left.tmp";
+    fs::write(&left, "half").unwrap();
+    let plan = |name: &str, text: String| {
+        let folder = imports.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("plan"), text).unwrap();
+        fs::write(folder.join("0"), "unpacked").unwrap();
+        folder
+    };
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = std::ffi::OsStr::new(&left).as_bytes();
+    let conversation = json!({"conversation": ConversationId::mint()}).to_string();
+    let temporary = json!({"temporary": {"Unix": bytes}}).to_string();
+    plan(
+        "damaged",
+        format!("{conversation}\n{}\n{temporary}\n", &temporary[1..]),
+    );
+    plan("garbage", "garbage\n".to_owned());
+    let later = plan("newer", newer("plan"));
+    let before = contents(&imports);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(fs::read_to_string(&left).unwrap(), "half");
+    let mut after = contents(&imports);
+    let mut expected = before.clone();
+    (after.sort(), expected.sort());
+    assert_eq!(after, expected);
+    let aside = reported(&app, &imports).await;
+    assert_eq!(aside.len(), 3, "{aside:?}");
+    assert!(aside.contains(&later), "{aside:?}");
+}
+
+/// The note of a copy is the only thing that says that the copy may be nobody's.
+#[tokio::test]
+async fn the_note_of_a_copy_that_cannot_be_read_stays() {
+    let home = Home::new();
+    let copies = home.data().join("copies");
+    fs::create_dir_all(&copies).unwrap();
+    fs::write(copies.join("damaged"), "{\"upstr\u{1}").unwrap();
+    let later = copies.join("newer");
+    fs::write(&later, newer("note")).unwrap();
+    let before = contents(&copies);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(contents(&copies), before);
+    let aside = reported(&app, &copies).await;
+    assert_eq!(aside.len(), 2, "{aside:?}");
+    assert!(aside.contains(&later), "{aside:?}");
+}
