@@ -33,6 +33,7 @@ mod codex_watching;
 mod continuing;
 mod contract;
 mod conversations;
+mod copied_files;
 mod damage_table;
 mod damaged;
 #[cfg(target_os = "linux")]
