@@ -43,6 +43,8 @@ mod diagnosing;
 mod discovery;
 mod edits;
 mod events;
+#[cfg(target_os = "linux")]
+mod flooding;
 mod forgetting;
 mod fork_places;
 mod forks;
@@ -72,6 +74,8 @@ mod loading;
 mod many_moves;
 mod moved_trees;
 mod moving;
+#[cfg(target_os = "linux")]
+mod nested_daemons;
 mod outside;
 mod passing;
 mod portable;
