@@ -43,6 +43,7 @@ mod diagnosing;
 mod discovery;
 mod edits;
 mod events;
+mod failure_captures;
 #[cfg(target_os = "linux")]
 mod flooding;
 mod forgetting;
