@@ -14,6 +14,9 @@ mod tests;
 /// The name of the folders under the platform's own ones.
 const FOLDER: &str = "sessiond";
 
+/// The name of the lock file in the data folder. A process that holds its lock is a daemon.
+pub const LOCK_FILE_NAME: &str = "sessiond.lock";
+
 /// The environment variable that names one folder for everything.
 pub const HOME_VARIABLE: &str = "SESSIOND_HOME";
 
@@ -134,7 +137,7 @@ impl Paths {
     /// The lock file, which says who runs and on which socket.
     #[must_use]
     pub fn lock_file(&self) -> PathBuf {
-        self.data.join("sessiond.lock")
+        self.data.join(LOCK_FILE_NAME)
     }
 
     /// The file that a daemon in the background writes its log to.

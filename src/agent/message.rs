@@ -296,6 +296,8 @@ pub enum CallError {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -335,5 +337,18 @@ mod tests {
         };
         assert_eq!(told(&long), Some(long.clone()));
         assert_eq!(told(&format!("{long}é")), Some(format!("{long}…")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_errors_words_are_too_strange(text in "[\u{130}\u{1e9e}\u{e9}a \n]{0,40}|\\PC{0,40}", times in 1usize..100) {
+            let text = text.repeat(times);
+            let raw = serde_json::json!({"code": 1, "message": "No", "data": {"details": text}}).to_string();
+            let told = AgentError::from_raw(&raw).details().unwrap_or_default();
+            prop_assert!(told.chars().count() <= MAX_DETAILS_CHARACTERS + 1);
+            // What is no object is its own message.
+            let strange = AgentError::from_raw(&format!("x{text}")).to_string();
+            prop_assert!(!strange.is_empty());
+        }
     }
 }

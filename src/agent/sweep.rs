@@ -3,8 +3,8 @@
 //! On Linux they are found by the mark in their environment, by the recorded pid where its start time and the boot
 //! are the recorded ones, and by descending from any of those, which finds a process that has scrubbed its
 //! environment. They get SIGTERM, then SIGKILL, until a scan finds none. No process is signalled whose start time is
-//! not the one that was scanned, none of another user, and never this one. Elsewhere nothing is swept: there the
-//! group kill of [`super::process`] is all there is.
+//! not the one that was scanned, none of another user, never this one, and no other daemon, nor what is below that.
+//! Elsewhere nothing is swept: there the group kill of [`super::process`] is all there is.
 //!
 //! Everything here blocks and belongs into `spawn_blocking`. It owns no process and must not know agents, pipes or
 //! tasks.

@@ -48,6 +48,8 @@ fn check_length(what: &str, text: &str, limit_bytes: usize) -> Result<(), Conver
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -75,5 +77,16 @@ mod tests {
         let cut = shortened_title(odd.clone());
         assert_eq!(cut.len(), TITLE_LIMIT_BYTES - 1);
         assert!(odd.starts_with(&cut));
+    }
+
+    proptest! {
+        #[test]
+        fn no_title_is_too_strange(text in "[\u{130}\u{1e9e}\u{1f600}a]{0,40}|\\PC{0,40}", times in 1usize..200) {
+            let text = text.repeat(times);
+            let title = shortened_title(text.clone());
+            prop_assert!(text.starts_with(&title));
+            prop_assert!(title == text || title.len() + 4 > TITLE_LIMIT_BYTES);
+            prop_assert_eq!(check_title(&title), Ok(()));
+        }
     }
 }

@@ -21,9 +21,6 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// The lock file's name in the data folder.
-pub const LOCK_FILE_NAME: &str = "sessiond.lock";
-
 /// How often the lock is tried again while only readers, who hold it for an instant, stand in the way.
 const ATTEMPTS: usize = 10_000;
 

@@ -1,8 +1,9 @@
 //! Copies of transcripts under new ids.
 //!
 //! Owns how a copy comes to be: streamed into a temporary file, synced, given its name only if that is free,
-//! the folder synced. Of a record that carries the old id the one token that holds it is replaced in an exact copy; every other
-//! byte stays. The source is only read. Blocks; knows nothing of why a copy is made.
+//! the folder synced. An exact copy has the files beside its source, too. Only two things differ in its records: the one token
+//! that holds the old id, and the paths of results that were put into files, which lead to the copy's own. The source is only
+//! read. Blocks; knows nothing of why a copy is made.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,11 +18,13 @@ use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
 use super::meter::Metered;
+use super::side_files::Beside;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Copies a whole transcript into `folder`, which is made when it is missing. A torn last line is left out.
+/// Copies a whole transcript into `folder`, which is made when it is missing, with the files beside it and those of other sessions
+/// that its records name. A torn last line is left out.
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
@@ -29,13 +32,23 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
     let old_id = session_of(source);
     make_folder(folder)?;
-    create_in(folder, new_id, |writer| {
-        let copied = each_line(source, |line, text| {
-            let session = session_id_place(text, old_id).map(|place| (place, json_text(new_id)));
-            write_with(writer, line.bytes, session.into_iter().collect())
+    let mut files = Beside::new(source, folder, new_id).called(unfinished_files(new_id));
+    let made = create_in(folder, new_id, |writer| {
+        let copied = files.own(old_id);
+        let copied = copied.and_then(|()| {
+            each_line(source, |line, text| {
+                let session = session_id_place(text, old_id).map(|place| (place, json_text(new_id)));
+                let named = files.record(line.bytes)?.into_iter();
+                let named = named.map(|(place, text)| (place, text.into_bytes()));
+                write_with(writer, line.bytes, session.into_iter().chain(named).collect())
+            })
         });
+        // Before the transcript has a name, so that none ever names files that are not there.
+        let copied = copied.and_then(|()| files.settle());
         copied.map_err(TranscriptError::io("copy", source))
-    })
+    })?;
+    files.keep();
+    Ok(made)
 }
 
 /// Writes a new transcript beside `source`: `fill` writes its content.

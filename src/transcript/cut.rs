@@ -13,7 +13,6 @@
 //! hash, so that no table of them is held. The source is only read, and what was noted of it must still be so: else the cut
 //! fails. Blocks; knows nothing of why a transcript is cut.
 
-mod beside;
 mod members;
 mod source;
 
@@ -32,7 +31,7 @@ use super::claude::{Index, Join, Selection};
 use super::copy::{self, session_of};
 use super::fields::{Fields, lenient_text};
 use super::lines::{text_of_same_length, trimmed};
-pub(super) use beside::Beside;
+use super::side_files::Beside;
 use members::{Member, Members, Name};
 use source::{Found, HELD_LINE_BYTES, Source};
 

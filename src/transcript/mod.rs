@@ -2,7 +2,7 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
-//! work on bytes and values that are handed to them. `locate`, `parts`, `durable`, `aside`, `notes`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
+//! work on bytes and values that are handed to them. `locate`, `parts`, `durable`, `aside`, `notes`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
 //! `opened`, `shelf`, `keep`, `moving`, `removing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
@@ -37,6 +37,7 @@ pub mod repair;
 pub mod rollouts;
 mod scan;
 pub mod shelf;
+mod side_files;
 pub mod summary;
 #[cfg(test)]
 mod tests;

@@ -265,6 +265,8 @@ fn relocate_within(
 mod tests {
     use std::io::BufReader;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn relocation() -> Relocation {
@@ -378,5 +380,22 @@ mod tests {
         let passed = relocate_within(32, reader, &mut written, |line| relocation.line(line), |_| Ok(()));
         assert_eq!(passed.unwrap(), 2);
         assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_or_text_is_too_strange(
+            text in "(<persisted-output>|saved to: |/home/u/a|/s1/tool-results/x.txt|\\n|[\u{130}\u{1e9e}\u{e9}/]|\\PC){0,12}",
+        ) {
+            let record = serde_json::json!({"cwd": text, "sessionId": "s1", "forkedFrom": {"sessionId": text},
+                "message": {"content": [{"type": "tool_result", "content": text}]}, "toolUseResult": {"persistedOutputPath": text}});
+            for line in [record.to_string(), format!("\u{feff}{record}\r"), text.clone()] {
+                let moved = relocation().line(line.as_bytes()).into_owned();
+                let is_record = |line: &[u8]| Fields::parse(&String::from_utf8_lossy(trimmed(line))).is_some();
+                prop_assert_eq!(is_record(&moved), is_record(line.as_bytes()));
+            }
+            prop_assert!(result_name(&text).is_none_or(|name| text.ends_with(name)));
+            prop_assert!(persisted_path(&text).is_none_or(|path| text.contains(path)));
+        }
     }
 }

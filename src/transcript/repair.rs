@@ -22,10 +22,10 @@ use super::TranscriptError;
 use super::check::{hash_of, unanswered};
 use super::claude::{BehindCalls, Index, Join, Selection};
 use super::copy::{create_in, each_line, json_text, make_folder, session_of, value_place, write_with};
-use super::cut::Beside;
 use super::fields::Fields;
 use super::lines::RawLine;
 use super::reading;
+use super::side_files::Beside;
 
 /// What the agent tells the model in place of a tool's result that it has not recorded.
 pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \

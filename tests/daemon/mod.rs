@@ -34,6 +34,7 @@ pub(crate) mod continuing;
 pub(crate) mod contract;
 mod confined_imports;
 mod conversations;
+mod copied_files;
 mod damage_table;
 pub(crate) mod damaged;
 mod data_folders;
@@ -44,6 +45,9 @@ mod diagnosing;
 mod discovery;
 mod edits;
 mod events;
+mod failure_captures;
+#[cfg(target_os = "linux")]
+mod flooding;
 mod forgetting;
 mod fork_places;
 mod forks;
@@ -73,6 +77,8 @@ mod loading;
 mod many_moves;
 pub(crate) mod moved_trees;
 pub(crate) mod moving;
+#[cfg(target_os = "linux")]
+mod nested_daemons;
 mod outside;
 mod passing;
 mod portable;

@@ -27,12 +27,11 @@ pub(super) fn find_with(
     now: &Zoned,
     zone: impl Fn(&str) -> Option<TimeZone>,
 ) -> Option<Timestamp> {
-    let lower = text.to_lowercase();
-    // Lower-casing must not move anything, or the zone's name could not be found in the original.
-    let original = if lower.len() == text.len() { text } else { &lower };
+    // In ASCII alone, which moves no byte: a place in one of the two is the same place in the other.
+    let lower = text.to_ascii_lowercase();
     let told = BEFORE_A_TIME.iter().find_map(|words| {
         let start = lower.find(words)? + words.len();
-        clock_time(&lower[start..], &original[start..], now, &zone)
+        clock_time(&lower[start..], &text[start..], now, &zone)
     });
     told.or_else(|| epoch_seconds(&lower)).or_else(|| {
         BEFORE_A_DURATION.iter().find_map(|words| {
@@ -197,6 +196,7 @@ fn duration(text: &str) -> Option<Span> {
 #[cfg(test)]
 mod tests {
     use jiff::civil::date;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -255,6 +255,18 @@ mod tests {
             ("resets ", None),
             ("try again later", None),
             ("try again in 99999999999999999999 days", None),
+            // Letters whose lower case is longer or shorter, also where both together are as long.
+            ("\u{130} limit: resets 3am (UTC)", Some("2026-11-21T03:00:00Z")),
+            (
+                "\u{1e9e} limit: resets 3am (Europe/Berlin)",
+                Some("2026-11-21T02:00:00Z"),
+            ),
+            (
+                "\u{1e9e}\u{130}\u{1e9e}\u{130} resets 3am (UTC)",
+                Some("2026-11-21T03:00:00Z"),
+            ),
+            ("\u{1e9e}resets \u{e9}\u{130}", None),
+            ("resets 3\u{e9}m (\u{130})", None),
         ];
         for (text, expected) in table {
             let found = find_with(text, &now(), zone).map(|at| at.to_string());
@@ -268,5 +280,14 @@ mod tests {
         let now = now().with_time_zone(zone);
         let found = find("try again at 6:13 PM.", &now).map(|at| at.to_string());
         assert_eq!(found.as_deref(), Some("2026-11-20T23:13:00Z"));
+    }
+
+    proptest! {
+        /// Words of the agents in any order, between letters of any alphabet: what stands before them changes nothing.
+        #[test]
+        fn no_text_is_too_strange(text in "(resets |RESETS AT |try again at |try again in |retry after |limit reached\\||[\u{130}\u{1e9e}\u{212a}\u{df}\u{e9}]|jan |Feb|at |[0-9]{1,3}|am|PM|[:.,() ]|UTC|days|\\PC){0,14}") {
+            let found = find(&text, &now());
+            prop_assert_eq!(find(&format!("\u{130}\u{1e9e}{text}"), &now()), found);
+        }
     }
 }

@@ -2,6 +2,7 @@ mod captures;
 
 use jiff::civil::date;
 use jiff::tz::TimeZone;
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -494,5 +495,29 @@ fn a_session_that_somebody_else_writes_to_is_told_by_data_or_else_by_words() {
             (InvalidRequest, expected),
             "{data}"
         );
+    }
+}
+
+proptest! {
+    /// An agent's words are of any language, wherever they stand.
+    #[test]
+    fn no_words_are_too_strange(text in "(status: |\\(|[45][0-9]{2}|\\)|API Error: |resets |try again in |[\u{130}\u{1e9e}\u{e9}]|[0-9 :]|limit|\\PC){0,12}", times in 1usize..2_000) {
+        let long = text.repeat(times);
+        for agent in [Claude, Codex, Generic] {
+            let mut signs = TurnSigns::default();
+            signs.observe("session/update", &json!({"update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": long}}}));
+            signs.observe("session/update", &json!({"update": {"sessionUpdate": "session_info_update",
+                "_meta": {"codex": {"error": {"additionalDetails": long, "codexErrorInfo": text}}}}}));
+            for error in [
+                json!({"code": -32603, "message": text, "data": {"errorKind": text, "details": text, "codexErrorInfo": text}}),
+                json!({"code": -32603, "message": text, "data": text}),
+            ] {
+                let failure = classify(agent, &Evidence::of_error(&error).with_signs(&signs), &now());
+                prop_assert!(!failure.message.is_empty());
+            }
+            let result = json!({"stopReason": text, "usage": null,
+                "_meta": {"jetbrains": {"air": {"sessionFailure": {"category": text, "title": text}}}}});
+            let _failure = failure_of_result(agent, &Evidence::of_result(&result).with_signs(&signs), &now());
+        }
     }
 }

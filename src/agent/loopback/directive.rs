@@ -168,6 +168,8 @@ fn milliseconds(seconds: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn tool(name: &str, input_json: &str) -> Directive {
@@ -274,5 +276,14 @@ mod tests {
                 Directive::Recall,
             ]
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_prompt_is_too_strange(text in "(\\[\\[|\\]\\]|tool |say |write |limit |stream |fail |[\u{130}\u{1e9e}\u{e9}\u{a0}\u{2003}]|\\{\"a\":|\"\\}|[0-9 ]|\\PC){0,16}") {
+            let found = parse(&text);
+            let more = parse(&format!("\u{e9}{text} [[crash]]"));
+            prop_assert!(more.len() >= found.len());
+        }
     }
 }

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-/// The variable that carries the mark. Whoever starts a daemon from inside an agent must take it out of the daemon's
-/// environment, or the daemon would count as that agent's descendant.
+/// The variable that carries the mark. A daemon that is started from inside an agent inherits it as everything else does,
+/// and is recognised by its lock.
 pub const MARK_VARIABLE: &str = "SESSIOND_MARK";
 
 /// Whose agents they are: stable for one data folder over all lives of its daemon.

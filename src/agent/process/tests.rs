@@ -311,6 +311,18 @@ async fn f31_a_death_is_seen_although_a_descendant_holds_the_pipes_open() {
     assert!(left(&process).is_empty());
 }
 
+/// Output that is there whenever it is asked for, as from a descendant that writes faster than anybody reads.
+#[tokio::test]
+async fn f31_a_death_is_seen_although_a_descendant_floods_the_output() {
+    let mut process = start("exit 3").await;
+    let (stdin, _stdout) = process.take_pipes().unwrap();
+    let flood = tokio::io::repeat(b'\n');
+    let connection = Connection::over(flood, stdin, process.watch(), WireOptions::default());
+    let death = tokio::time::timeout(PATIENCE, connection.died()).await.unwrap();
+    assert_eq!(death.status.unwrap().code(), Some(3));
+    process.stop(PATIENT, &never()).await;
+}
+
 #[test]
 fn marks_are_read_back() {
     let mark = mark();

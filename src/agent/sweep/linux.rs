@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::table::{self, Process};
+use super::table::{self, Key, Process};
 use super::{Ended, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
 /// After this many scans that still find someone, the rest is reported as surviving: something makes processes faster
@@ -25,23 +25,20 @@ const RECHECK: Duration = Duration::from_millis(10);
 /// See [`super::sweep`].
 pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
     let boot_id = super::boot_id();
-    let mut ended: HashMap<(u32, u64), Ended> = HashMap::new();
-    let mut unkillable: Vec<(u32, u64)> = Vec::new();
-    let mut known: HashSet<u32> = HashSet::new();
+    let mut ended: HashMap<Key, Ended> = HashMap::new();
+    let mut unkillable: Vec<Key> = Vec::new();
+    let mut known: HashSet<Key> = HashSet::new();
     for round in 0..=MAX_ROUNDS {
         let processes = table::scan(target);
-        let mut found = table::meant(&processes, &target.recorded, boot_id.as_deref(), &known);
-        if found
-            .iter()
-            .all(|process| unkillable.contains(&(process.pid, process.start_time)))
-        {
+        let mut found = meant(&processes, target, boot_id.as_deref(), &known);
+        if found.iter().all(|process| unkillable.contains(&process.key())) {
             return report(ended, &found);
         }
         if round == MAX_ROUNDS {
             return report(ended, &found);
         }
-        known.extend(found.iter().map(|process| process.pid));
-        found.retain(|process| !unkillable.contains(&(process.pid, process.start_time)));
+        known.extend(found.iter().map(|process| process.key()));
+        found.retain(|process| !unkillable.contains(&process.key()));
         let mut held: Vec<Held<'_>> = found.into_iter().filter_map(Held::open).collect();
         if round < KILL_FROM_ROUND && !deadlines.term.is_zero() {
             signal_and_wait(&mut held, SweepSignal::Terminate, deadlines.term, &mut ended);
@@ -56,22 +53,36 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
 pub(super) fn find(target: &SweepTarget) -> Vec<u32> {
     let processes = table::scan(target);
     let boot_id = super::boot_id();
-    let found = table::meant(&processes, &target.recorded, boot_id.as_deref(), &HashSet::new());
+    let found = meant(&processes, target, boot_id.as_deref(), &HashSet::new());
     found.into_iter().map(|process| process.pid).collect()
 }
 
 /// See [`super::descendants`].
 pub(super) fn descendants(pid: u32) -> Vec<u32> {
     let processes = table::scan(&SweepTarget::default());
-    let family = table::with_descendants(&processes, vec![pid]);
-    family
-        .into_iter()
-        .map(|process| process.pid)
-        .filter(|found| *found != pid)
-        .collect()
+    let mut family = table::descendants(&processes, vec![pid], &HashSet::new());
+    family.remove(&pid);
+    family.into_iter().collect()
 }
 
-fn report(ended: HashMap<(u32, u64), Ended>, left: &[&Process]) -> SweepReport {
+/// The processes that are meant, without the daemons among them and what is theirs.
+fn meant<'table>(
+    processes: &'table [Process],
+    target: &SweepTarget,
+    boot_id: Option<&str>,
+    known: &HashSet<Key>,
+) -> Vec<&'table Process> {
+    let but = |daemons: &HashSet<u32>| table::meant(processes, &target.recorded, boot_id, known, daemons);
+    let found = but(&HashSet::new());
+    let pids = found.iter().map(|process| process.pid);
+    let daemons: HashSet<u32> = pids.filter(|pid| table::is_daemon(*pid)).collect();
+    match daemons.is_empty() {
+        true => found,
+        false => but(&daemons),
+    }
+}
+
+fn report(ended: HashMap<Key, Ended>, left: &[&Process]) -> SweepReport {
     let survivors: Vec<Survivor> = left
         .iter()
         .map(|process| Survivor {
@@ -79,8 +90,9 @@ fn report(ended: HashMap<(u32, u64), Ended>, left: &[&Process]) -> SweepReport {
             name: process.name.clone(),
         })
         .collect();
-    let is_left = |pid| survivors.iter().any(|survivor| survivor.pid == pid);
-    let mut ended: Vec<Ended> = ended.into_values().filter(|ended| !is_left(ended.pid)).collect();
+    let is_left = |key: &Key| left.iter().any(|process| process.key() == *key);
+    let ended = ended.into_iter().filter(|(key, _)| !is_left(key));
+    let mut ended: Vec<Ended> = ended.map(|(_, ended)| ended).collect();
     ended.sort_by_key(|ended| ended.pid);
     SweepReport { ended, survivors }
 }
@@ -107,8 +119,8 @@ impl<'table> Held<'table> {
         held.is_alive().then_some(held)
     }
 
-    fn key(&self) -> (u32, u64) {
-        (self.process.pid, self.process.start_time)
+    fn key(&self) -> Key {
+        self.process.key()
     }
 
     fn is_alive(&self) -> bool {
@@ -130,7 +142,7 @@ fn signal_and_wait(
     held: &mut Vec<Held<'_>>,
     signal: SweepSignal,
     deadline: Duration,
-    ended: &mut HashMap<(u32, u64), Ended>,
+    ended: &mut HashMap<Key, Ended>,
 ) {
     let number = match signal {
         SweepSignal::Terminate => Signal::TERM,

@@ -1,6 +1,10 @@
 //! The process table as `/proc` shows it at one moment, and who in it is meant.
 //!
 //! Reading is here, deciding is [`meant`], a pure function over what was read. It must not signal anyone.
+//!
+//! A daemon that was started inside an agent inherits that agent's mark, descends from it and may be in its session. It
+//! is not part of that agent, nor are the agents of its own: [`is_daemon`] recognises it by the lock that it holds, which
+//! is the only authority on what a daemon is.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -9,7 +13,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::SweepTarget;
-use crate::agent::process::SpawnRecord;
+use crate::agent::process::{MARK_VARIABLE, SpawnRecord};
+use crate::paths::LOCK_FILE_NAME;
 
 /// The parent of the kernel's own threads, which have no environment and cannot be signalled.
 const KERNEL_THREADS: u32 = 2;
@@ -40,8 +45,30 @@ pub(super) struct Process {
     pub(super) group: u32,
     pub(super) session: u32,
     pub(super) start_time: u64,
-    /// It carries one of the marks that are looked for.
-    pub(super) is_marked: bool,
+    pub(super) mark: Mark,
+}
+
+impl Process {
+    /// What tells it from a later process with the same pid.
+    pub(super) fn key(&self) -> Key {
+        (self.pid, self.start_time)
+    }
+}
+
+/// A process's pid and start time.
+pub(super) type Key = (u32, u64);
+
+/// What a process's environment shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// One of the marks that are looked for.
+    Wanted,
+    /// A mark, but none of those.
+    Other,
+    /// No mark.
+    None,
+    /// Nothing at all: the environment was cleared on purpose, or is not there yet.
+    Unclear,
 }
 
 /// Reads one process's line; none where it is not there, or is of a shape that no kernel writes.
@@ -98,12 +125,12 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
             continue;
         }
         let is_kernel_thread = pid == KERNEL_THREADS || stat.parent == KERNEL_THREADS;
-        let sight = if needles.is_empty() || is_kernel_thread {
-            Sight::Unmarked
+        let mark = if needles.is_empty() || is_kernel_thread {
+            Mark::None
         } else {
             needles.look_at(pid)
         };
-        if sight == Sight::Unclear {
+        if mark == Mark::Unclear {
             unclear.push(processes.len());
         }
         processes.push(Process {
@@ -113,7 +140,7 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
             group: stat.group,
             session: stat.session,
             start_time: stat.start_time,
-            is_marked: sight == Sight::Marked,
+            mark,
         });
     }
     look_again(&needles, &mut processes, unclear);
@@ -133,40 +160,56 @@ fn look_again(needles: &Needles, processes: &mut [Process], mut unclear: Vec<usi
             let Some(process) = processes.get_mut(*index) else {
                 return false;
             };
-            let sight = needles.look_at(process.pid);
+            let mark = needles.look_at(process.pid);
             let is_same = read_stat(process.pid).is_some_and(|stat| stat.start_time == process.start_time);
-            process.is_marked = is_same && sight == Sight::Marked;
-            is_same && sight == Sight::Unclear
+            process.mark = if is_same { mark } else { Mark::None };
+            process.mark == Mark::Unclear
         });
     }
 }
 
-/// Who of these is meant: the marked ones, the recorded ones that are still the same process, those in a group or
-/// session that one of the `known` led, and the descendants of all of them.
+/// Which of these are meant: the marked ones, the recorded ones that are still the same process, those in a group or
+/// session that one of the `known` led, and the descendants of all of them. The `daemons` and their descendants are not.
 ///
-/// The known are who was found a moment ago. What such a process forked just before its end has another parent now,
-/// and perhaps no mark; but its group and session keep the number, which is given to nobody else while they last.
+/// The known are those that were found a moment ago. What such a process forked just before its end has another parent
+/// now, and perhaps no mark, but its group and session keep the number. No other process gets that number while they
+/// last; where one has it, the group or session is a later one.
 pub(super) fn meant<'table>(
     processes: &'table [Process],
     recorded: &[SpawnRecord],
     boot_id: Option<&str>,
-    known: &HashSet<u32>,
+    known: &HashSet<Key>,
+    daemons: &HashSet<u32>,
 ) -> Vec<&'table Process> {
+    let apart = descendants(processes, daemons.iter().copied().collect(), &HashSet::new());
+    let mut leaders: HashSet<u32> = known.iter().map(|(pid, _)| *pid).collect();
+    for process in processes {
+        if !known.contains(&process.key()) {
+            leaders.remove(&process.pid);
+        }
+    }
+    let is_meant = |process: &Process| match process.mark {
+        Mark::Wanted => true,
+        Mark::Other => false,
+        Mark::None | Mark::Unclear => leaders.contains(&process.group) || leaders.contains(&process.session),
+    };
     let roots = processes.iter().filter(|process| {
-        process.is_marked
-            || known.contains(&process.group)
-            || known.contains(&process.session)
-            || recorded
-                .iter()
-                .any(|record| is_recorded(process, record, boot_id))
+        recorded
+            .iter()
+            .any(|record| is_recorded(process, record, boot_id))
+            || (is_meant(process) && !apart.contains(&process.pid))
     });
-    with_descendants(processes, roots.map(|process| process.pid).collect())
+    let found = descendants(processes, roots.map(|process| process.pid).collect(), &apart);
+    processes
+        .iter()
+        .filter(|process| found.contains(&process.pid))
+        .collect()
 }
 
-/// The processes with these pids and everything below them.
-pub(super) fn with_descendants(processes: &[Process], roots: Vec<u32>) -> Vec<&Process> {
+/// The processes with these pids and everything below them, but nothing below `apart`.
+pub(super) fn descendants(processes: &[Process], roots: Vec<u32>, apart: &HashSet<u32>) -> HashSet<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for process in processes {
+    for process in processes.iter().filter(|process| !apart.contains(&process.pid)) {
         children.entry(process.parent).or_default().push(process.pid);
     }
     let mut found: HashSet<u32> = HashSet::new();
@@ -176,10 +219,25 @@ pub(super) fn with_descendants(processes: &[Process], roots: Vec<u32>) -> Vec<&P
             waiting.extend(children.get(&pid).into_iter().flatten().copied());
         }
     }
-    processes
-        .iter()
-        .filter(|process| found.contains(&process.pid))
-        .collect()
+    found
+}
+
+/// Whether a process is a daemon: it holds the lock on a data folder.
+pub(super) fn is_daemon(pid: u32) -> bool {
+    let Ok(descriptors) = fs::read_dir(proc_path(pid, "fd")) else {
+        return false;
+    };
+    descriptors.flatten().any(|descriptor| {
+        let names_lock = fs::read_link(descriptor.path())
+            .is_ok_and(|file| file.file_name().is_some_and(|name| name == LOCK_FILE_NAME));
+        names_lock && {
+            let number = descriptor.file_name();
+            let info = fs::read_to_string(proc_path(pid, "fdinfo").join(number)).unwrap_or_default();
+            // `lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; others take a shared one to look at it.
+            let mut locks = info.lines().filter(|line| line.starts_with("lock:"));
+            locks.any(|line| line.contains("FLOCK") && line.contains("WRITE"))
+        }
+    })
 }
 
 fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -> bool {
@@ -187,15 +245,6 @@ fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -
         && record.start_time == Some(process.start_time)
         && record.boot_id.is_some()
         && record.boot_id.as_deref() == boot_id
-}
-
-/// What an environment shows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sight {
-    Marked,
-    Unmarked,
-    /// It is empty: cleared on purpose, or not there yet.
-    Unclear,
 }
 
 /// The environment entries that are looked for.
@@ -223,22 +272,35 @@ impl Needles {
         self.exact.is_empty() && self.prefix.is_none()
     }
 
-    fn look_at(&self, pid: u32) -> Sight {
+    fn look_at(&self, pid: u32) -> Mark {
         match fs::read(proc_path(pid, "environ")) {
-            Ok(environment) if environment.is_empty() => Sight::Unclear,
-            Ok(environment) if self.found_in(&environment) => Sight::Marked,
-            Ok(_) | Err(_) => Sight::Unmarked,
+            Ok(environment) if environment.is_empty() => Mark::Unclear,
+            Ok(environment) => self.found_in(&environment),
+            Err(_) => Mark::None,
         }
     }
 
-    fn found_in(&self, environment: &[u8]) -> bool {
-        environment.split(|byte| *byte == 0).any(|entry| {
+    fn found_in(&self, environment: &[u8]) -> Mark {
+        let entries = environment.split(|byte| *byte == 0);
+        let mut marks = entries
+            .filter(|entry| {
+                let value = entry.strip_prefix(MARK_VARIABLE.as_bytes());
+                value.is_some_and(|value| value.starts_with(b"="))
+            })
+            .peekable();
+        if marks.peek().is_none() {
+            return Mark::None;
+        }
+        let is_wanted = |entry: &[u8]| {
+            let prefix = self.prefix.as_ref();
             self.exact.iter().any(|exact| exact == entry)
-                || self
-                    .prefix
-                    .as_ref()
-                    .is_some_and(|prefix| entry.starts_with(prefix))
-        })
+                || prefix.is_some_and(|prefix| entry.starts_with(prefix))
+        };
+        if marks.any(is_wanted) {
+            Mark::Wanted
+        } else {
+            Mark::Other
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::process::{Child, Command, Stdio};
 
-use super::table::{Process, meant, parse_stat};
+use super::table::{Key, Mark, Process, meant, parse_stat};
 use super::*;
 use crate::agent::process::MARK_VARIABLE;
 
@@ -84,27 +84,39 @@ fn a_stat_line_is_read_whatever_the_name_is() {
     }
 }
 
-#[test]
-fn who_is_meant() {
-    let process = |pid, parent, start_time, is_marked| Process {
+/// A process in a group and session of its own.
+fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
+    Process {
         pid,
         name: String::new(),
         parent,
         group: pid,
         session: pid,
         start_time,
-        is_marked,
-    };
+        mark,
+    }
+}
+
+/// The pids of those that are meant beside the recorded ones.
+fn pids(table: &[Process], known: &[Key], daemons: &[u32]) -> Vec<u32> {
+    let known = known.iter().copied().collect();
+    let daemons = daemons.iter().copied().collect();
+    let found = meant(table, &[], None, &known, &daemons);
+    found.into_iter().map(|process| process.pid).collect()
+}
+
+#[test]
+fn who_is_meant() {
     let table = [
-        process(10, 1, 100, true),
-        process(11, 10, 101, false),
-        process(12, 11, 102, false),
-        process(20, 1, 200, false),
-        process(21, 20, 201, false),
-        process(30, 1, 300, false),
+        process(10, 1, 100, Mark::Wanted),
+        process(11, 10, 101, Mark::None),
+        process(12, 11, 102, Mark::None),
+        process(20, 1, 200, Mark::None),
+        process(21, 20, 201, Mark::None),
+        process(30, 1, 300, Mark::Other),
         // Two that name each other as parent, as a scan that takes time may show.
-        process(40, 41, 400, true),
-        process(41, 40, 401, false),
+        process(40, 41, 400, Mark::Wanted),
+        process(41, 40, 401, Mark::None),
     ];
     let record = |pid, start_time: Option<u64>, boot_id: Option<&str>| SpawnRecord {
         pid,
@@ -114,7 +126,7 @@ fn who_is_meant() {
         agent: String::new(),
     };
     let pids = |recorded: &[SpawnRecord], boot_id| -> Vec<u32> {
-        meant(&table, recorded, boot_id, &HashSet::new())
+        meant(&table, recorded, boot_id, &HashSet::new(), &HashSet::new())
             .into_iter()
             .map(|process| process.pid)
             .collect()
@@ -141,27 +153,56 @@ fn who_is_meant() {
 }
 
 #[test]
-fn what_was_forked_by_one_that_has_ended_is_meant_too() {
-    let process = |pid, group, session| Process {
-        pid,
-        name: String::new(),
-        parent: 1,
+fn what_a_process_that_has_ended_forked_is_meant_too() {
+    let orphan = |pid, group, session, mark| Process {
         group,
         session,
-        start_time: 1,
-        is_marked: false,
+        ..process(pid, 1, 200, mark)
+    };
+    let mut table = vec![
+        orphan(10, 5, 1, Mark::None),
+        orphan(11, 11, 5, Mark::Unclear),
+        orphan(12, 12, 12, Mark::None),
+        orphan(13, 4, 4, Mark::None),
+        // Started by another daemon.
+        orphan(14, 14, 5, Mark::Other),
+    ];
+    assert_eq!(pids(&table, &[(5, 100)], &[]), [10, 11]);
+    // The leader is on its way out.
+    table.push(process(5, 1, 100, Mark::None));
+    assert_eq!(pids(&table, &[(5, 100)], &[]), [10, 11, 5]);
+    // Another process has its pid, so that the group and the session are that one's.
+    table[5].start_time = 150;
+    assert_eq!(pids(&table, &[(5, 100)], &[]), [] as [u32; 0]);
+    // It was found as well.
+    table[5].mark = Mark::Wanted;
+    assert_eq!(pids(&table, &[(5, 100), (5, 150)], &[]), [10, 11, 5]);
+}
+
+#[test]
+fn a_daemon_that_an_agent_started_is_not_the_agents() {
+    let in_session = |pid, parent, mark| Process {
+        session: 11,
+        ..process(pid, parent, 100, mark)
     };
     let table = [
-        process(10, 5, 1),
-        process(11, 11, 5),
-        process(12, 12, 12),
-        process(13, 4, 4),
+        process(10, 1, 100, Mark::Wanted),
+        // A tool in a session of its own, and the daemon that it started.
+        process(11, 10, 100, Mark::Wanted),
+        in_session(12, 11, Mark::Wanted),
+        // Agents of that daemon, one without an environment.
+        in_session(13, 12, Mark::Other),
+        in_session(14, 12, Mark::None),
+        // Beside it.
+        in_session(15, 11, Mark::None),
+        in_session(16, 1, Mark::None),
     ];
-    let found = meant(&table, &[], None, &HashSet::from([5]));
-    assert_eq!(
-        found.into_iter().map(|process| process.pid).collect::<Vec<_>>(),
-        [10, 11]
-    );
+    assert_eq!(pids(&table, &[(11, 100)], &[12]), [10, 11, 15, 16]);
+    // Without its parents.
+    let orphaned = &table[2..];
+    assert_eq!(pids(orphaned, &[(11, 100)], &[12]), [15, 16]);
+    // None of them is a daemon.
+    assert_eq!(pids(&table, &[(11, 100)], &[]), [10, 11, 12, 13, 14, 15, 16]);
 }
 
 #[test]

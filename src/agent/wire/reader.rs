@@ -3,6 +3,7 @@
 //! It owns the agent's output. Each line is looked at once and passed on under the connection's lock, in the order of
 //! the pipe. It must not wait for anyone but the agent; to an inbox that fills it only gives way for a moment.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,12 @@ impl Drop for Ending<'_> {
 async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process: &mut DeathWatch) {
     let mut splitter = Splitter::new(shared.options.max_line_bytes);
     let mut draining_until: Option<Instant> = None;
+    let mut ended = pin!(async {
+        tokio::select! {
+            _ = process.ended() => {}
+            () = shared.write_failed.cancelled() => {}
+        }
+    });
     loop {
         let quiet = async {
             match draining_until {
@@ -84,16 +91,13 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         };
         let read = tokio::select! {
             biased;
+            // Before the output: a descendant may fill the pipe faster than it is read.
+            () = &mut ended, if draining_until.is_none() => {
+                draining_until = Some(Instant::now() + DRAIN_AFTER_END);
+                continue;
+            }
             read = input.read(splitter.space()) => read,
             () = quiet => return,
-            _ = process.ended(), if draining_until.is_none() => {
-                draining_until = Some(Instant::now() + DRAIN_AFTER_END);
-                continue;
-            }
-            () = shared.write_failed.cancelled(), if draining_until.is_none() => {
-                draining_until = Some(Instant::now() + DRAIN_AFTER_END);
-                continue;
-            }
         };
         match read {
             Ok(0) => {

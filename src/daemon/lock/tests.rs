@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
+use crate::paths::LOCK_FILE_NAME;
 
 fn info(socket: &str) -> LockInfo {
     LockInfo {

@@ -222,3 +222,116 @@ fn a_copy_can_go_into_a_folder_that_is_not_there_yet() {
     assert_eq!(mode & 0o777, 0o700);
     assert!(source.is_file());
 }
+
+/// All files below a folder, with what is in them.
+fn below(folder: &Path, name: &str) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        let own = path.file_name().expect("a name").to_string_lossy();
+        let name = format!("{name}{own}");
+        match path.is_dir() {
+            true => files.extend(below(&path, &format!("{name}/"))),
+            false => files.push((name, fs::read_to_string(&path).expect("a text"))),
+        }
+    }
+    files.sort();
+    files
+}
+
+/// F40: the side files come along, and what borrows from others does not borrow any more.
+#[test]
+fn the_files_beside_a_transcript_are_copied_with_it() {
+    const OTHER: &str = "44444444-4444-4444-8444-444444444444";
+    let at = |project: &Path, file: &str| format!("{}/{file}", project.display());
+    let record = |project: &Path, session: &str, own: &str, borrowed: &str| {
+        format!(
+            concat!(
+                r#"{{"sessionId":"{session}","message":{{"content":[{{"type":"tool_result","content":"#,
+                r#""<persisted-output>\nsaved to: {own}\n\nsee {own}"}}]}},"#,
+                r#""toolUseResult":{{"persistedOutputPath":"{borrowed}","agentId":"x2"}}}}"#,
+                "\n"
+            ),
+            session = session,
+            own = at(project, own),
+            borrowed = at(project, borrowed),
+        )
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let project = folder.path();
+    let (own, others) = (
+        format!("{OLD}/tool-results/a.txt"),
+        format!("{OTHER}/tool-results/a.txt"),
+    );
+    let source = project.join(format!("{OLD}.jsonl"));
+    fs::write(&source, record(project, OLD, &own, &others)).expect("a file");
+    for (name, text) in [
+        (own.clone(), "a".to_owned()),
+        (format!("{OLD}/tool-results/unnamed.txt"), "unnamed".to_owned()),
+        (
+            format!("{OLD}/subagents/deep/agent-x1.jsonl"),
+            record(project, OLD, &own, &others),
+        ),
+        (
+            format!("{OLD}/subagents/deep/agent-x1.meta.json"),
+            "{}".to_owned(),
+        ),
+        (format!("{OLD}/notes"), "newer than this code".to_owned()),
+        (others.clone(), "the other's".to_owned()),
+        (format!("{OTHER}/subagents/agent-x2.jsonl"), "{}\n".to_owned()),
+        (
+            format!("{OTHER}/tool-results/b.txt"),
+            "nobody names it".to_owned(),
+        ),
+    ] {
+        let path = project.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+    std::os::unix::fs::symlink(&source, project.join(OLD).join("tool-results/link")).expect("a link");
+    let before = below(project, "");
+    // The other folder is where the agent looks, as of a session that ran in a linked one.
+    for target in [project.to_owned(), project.join("elsewhere")] {
+        make_folder(&target).expect("a folder");
+        let disk = Disk::of(&target);
+        let copy = copy_as(&source, &target, NEW).expect("a copy");
+        disk.check_lasts("a copy with files");
+        let named = |session: &str| {
+            let own = format!("{NEW}/tool-results/a.txt");
+            let text = record(
+                &target,
+                session,
+                &own,
+                &format!("{NEW}/tool-results/{OTHER}-a.txt"),
+            );
+            // What was said stays as it was.
+            text.replace(
+                &format!("see {}", at(&target, &own)),
+                &format!("see {}", at(project, &format!("{OLD}/tool-results/a.txt"))),
+            )
+        };
+        assert_eq!(fs::read_to_string(copy).expect("the copy"), named(NEW));
+        let expected = [
+            ("notes".to_owned(), "newer than this code".to_owned()),
+            ("subagents/agent-x2.jsonl".to_owned(), "{}\n".to_owned()),
+            ("subagents/deep/agent-x1.jsonl".to_owned(), named(NEW)),
+            ("subagents/deep/agent-x1.meta.json".to_owned(), "{}".to_owned()),
+            (format!("tool-results/{OTHER}-a.txt"), "the other's".to_owned()),
+            ("tool-results/a.txt".to_owned(), "a".to_owned()),
+            ("tool-results/unnamed.txt".to_owned(), "unnamed".to_owned()),
+        ];
+        assert_eq!(below(&target.join(NEW), ""), expected);
+        remove_copy(&target.join(format!("{NEW}.jsonl"))).expect("removed");
+    }
+    fs::remove_dir(project.join("elsewhere")).expect("an empty folder");
+    assert_eq!(below(project, ""), before, "the source is as it was");
+    // A file where the folder is to be: nothing is left of the attempt.
+    fs::write(project.join(NEW), "kept").expect("a file");
+    assert!(copy_as(&source, project, NEW).is_err());
+    fs::remove_file(project.join(NEW)).expect("removed");
+    assert_eq!(
+        below(project, ""),
+        before,
+        "nothing is left of an attempt that failed"
+    );
+}

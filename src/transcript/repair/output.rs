@@ -138,3 +138,28 @@ impl Cutter<'_> {
         self.cut.bytes += left_out as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        /// The limit falls between characters, whatever they are.
+        #[test]
+        fn no_output_is_too_strange(text in "[\u{130}\u{1e9e}\u{1f600}a\n\\\\\"]{0,60}|\\PC{0,60}", limit in 0u64..64) {
+            let record = json!({"message": {"content": [{"type": "tool_result", "content": [{"type": "text", "text": text}]}]},
+                "toolUseResult": {"stdout": text, "other": [text]}}).to_string();
+            if let Some(cut) = cut(&record, limit, "session") {
+                prop_assert!(text.len() as u64 > limit);
+                for (place, value) in cut.values {
+                    prop_assert_eq!(lenient_text(&record[place]), Some(text.clone()));
+                    let value = String::from_utf8(value).unwrap();
+                    prop_assert!(lenient_text(&value).unwrap().contains(CUT));
+                }
+            }
+        }
+    }
+}

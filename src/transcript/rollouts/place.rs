@@ -63,12 +63,12 @@ pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptE
 #[must_use]
 pub fn place_of(root: &Path, path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?;
-    let date = name.to_str()?.strip_prefix("rollout-")?.get(..11)?;
-    let (date, rest) = date.split_at(10);
+    // A name may hold any characters.
+    let (date, rest) = name.to_str()?.strip_prefix("rollout-")?.split_at_checked(10)?;
     let parts: Vec<&str> = date.split('-').collect();
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-    (rest == "T" && lengths == [4, 2, 2] && parts.iter().all(is_number)).then(|| {
+    (rest.starts_with('T') && lengths == [4, 2, 2] && parts.iter().all(is_number)).then(|| {
         let folder = root.join(IN_USE).join(parts[0]).join(parts[1]).join(parts[2]);
         folder.join(name)
     })
@@ -84,7 +84,10 @@ fn is_same_inode(left: &Path, right: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::transcript::codex::rollout_name;
     use crate::transcript::durable::tests::Disk;
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
@@ -159,5 +162,14 @@ mod tests {
         put(root, "sessions/2026/11/03", NAME);
         std::os::unix::fs::symlink(root.join("sessions/2026"), root.join("sessions/2019")).expect("a link");
         assert_eq!(missed_place(root, ID).expect("a look"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_is_too_strange(name in "rollout-(2026-11-0|2026-11-03T|[0-9]|-|T|[\u{130}\u{1e9e}\u{e9}]|\\PC){0,16}(\\.jsonl)?(\\.zst)?") {
+            let place = place_of(Path::new("/r"), &Path::new("/x").join(&name));
+            prop_assert!(place.is_none_or(|place| place.ends_with(&name)));
+            prop_assert!(rollout_name(&name).is_none_or(|rollout| name.contains(rollout.upstream_id)));
+        }
     }
 }

@@ -155,8 +155,10 @@ pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
         entries.any(|entry| entry.starts_with(mark.as_bytes()))
     };
     let own = std::process::id();
+    // A daemon that an agent started has inherited the mark, and is nobody's.
+    let is_other_daemon = |pid: u32| is_daemon(&command_line(pid));
     let pids: Vec<u32> = own_processes()
-        .filter(|pid| *pid != own && is_marked(pid))
+        .filter(|pid| *pid != own && is_marked(pid) && !is_other_daemon(*pid))
         .collect();
     if pids.is_empty() {
         return Vec::new();

@@ -139,7 +139,7 @@ fn leaving<'a>(
                 // Of a long path the name of the folder is cut.
                 let may_be = prefixes
                     .iter()
-                    .any(|prefix| folder.starts_with(&prefix[..prefix.len().min(200)]));
+                    .any(|prefix| folder.starts_with(prefix.get(..200).unwrap_or(prefix)));
                 let first = first_folder(&entry.path).filter(|_| may_be)?;
                 is_of(tree, &first, &folder).then_some(first)
             });

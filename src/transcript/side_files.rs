@@ -1,8 +1,8 @@
-//! The files beside a transcript that the records of a cut name: long results of tools, and what subagents said.
+//! Copies of the files beside a transcript, for a copy of that: long results of tools, and what subagents said.
 //!
-//! They are copied, and the records name the copies, so that the cut stands when the session it was cut from is deleted.
-//! Until all is whole they lie in a folder of no name that anybody looks for; a failure leaves nothing of it. What is named and
-//! not there, or to which a symbolic link leads, stays named as it was.
+//! The files that the records name are copied, and the records name the copies, so that nothing is lost when the session
+//! that they come from is deleted. Until all are whole they lie in a folder of no name that anybody looks for; a failure leaves
+//! nothing of it. What is named and cannot be opened, or to which a symbolic link leads, stays named as it was.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -18,7 +18,8 @@ use crate::transcript::durable::{self, NewFile, sync_folder};
 use crate::transcript::fields::Fields;
 use crate::transcript::lent::{Taken, is_within, result};
 use crate::transcript::lines::{text_of_same_length, trimmed};
-use crate::transcript::parts::{Part, is_lines, side_part};
+use crate::transcript::moving::MEMORY;
+use crate::transcript::parts::{self, Part, is_lines, side_part};
 use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
 
@@ -28,12 +29,12 @@ const AGENT: &[u8] = b"\"agentId\"";
 /// What the names of their files have.
 const SUBAGENTS: &str = "/subagents/";
 
-/// Gathers the files of one cut.
+/// Gathers the files of one copy.
 pub(in crate::transcript) struct Beside<'a> {
     /// Where the transcripts of the source's project are.
     project: &'a Path,
     subagents: Subagents<'a>,
-    /// Where the cut's transcript will be.
+    /// Where the copy's transcript will be.
     folder: &'a Path,
     new_id: &'a str,
     taken: Taken,
@@ -71,8 +72,48 @@ impl<'a> Beside<'a> {
     }
 
     /// The same, with this name for the folder of the files until all of them are there.
-    pub(super) fn called(self, until_whole: String) -> Self {
+    pub(in crate::transcript) fn called(self, until_whole: String) -> Self {
         Self { until_whole, ..self }
+    }
+
+    /// Takes all files in the folder of the session `id`, which is the source's, also those that no record names. To be called
+    /// before any record is taken.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(in crate::transcript) fn own(&mut self, id: &str) -> io::Result<()> {
+        if id == MEMORY {
+            // What the agent remembers of the project has this name.
+            return Ok(());
+        }
+        let own = parts::beside(self.project, id);
+        for what in own.left_out {
+            tracing::warn!(what, "a file beside a transcript is not copied with it");
+        }
+        self.relocation
+            .sessions
+            .insert(id.to_owned(), self.new_id.to_owned());
+        let mut said = Vec::new();
+        for mut part in own.files {
+            let below = part.name.split_once('/').map_or("", |(_, below)| below);
+            let name = format!("{}/{below}", self.new_id);
+            let known_as = std::mem::replace(&mut part.name, name);
+            if is_said(&part) {
+                let agent = part
+                    .path
+                    .file_stem()
+                    .and_then(|stem| stem.to_str()?.strip_prefix("agent-"));
+                self.seen
+                    .extend(agent.map(|agent| SideFile::Subagent(agent.to_owned())));
+                said.push(part);
+            } else if known_as.contains(RESULTS) {
+                part.known_as = Some(known_as);
+                self.put_result(part)?;
+            } else {
+                self.copy(&part)?;
+            }
+        }
+        said.into_iter().try_for_each(|part| self.put_said(part))
     }
 
     /// Takes the files that a record names, and says what is to stand in its line instead.
@@ -161,21 +202,27 @@ impl<'a> Beside<'a> {
     fn take_result(&mut self, path: &str) -> io::Result<()> {
         // Its own are there.
         let known_as = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
+        let known_as = known_as.filter(|name| !self.relocation.results.contains_key(*name));
         let part = known_as.and_then(|name| result(self.project, self.new_id, name.to_owned(), &self.taken));
-        let Some((mut part, known_as)) = part.and_then(|part| Some((part, known_as?.to_owned()))) else {
+        let Some(mut part) = part else {
             return Ok(());
         };
         // One of the same name as another session's: no folder of its own, in which a cut of the cut would not look.
         if let [own, folder, session, name] = part.name.split('/').collect::<Vec<_>>()[..] {
             part.name = format!("{own}/{folder}/{session}-{name}");
         }
-        if self.relocation.results.contains_key(&known_as) {
-            return Ok(());
+        self.put_result(part)
+    }
+
+    /// Copies a result, which records name from now on by its place in the copy.
+    fn put_result(&mut self, part: Part) -> io::Result<()> {
+        if self.copy(&part)?
+            && let Some(known_as) = part.known_as.clone()
+        {
+            self.taken.add(self.project, &part);
+            let place = self.folder.join(&part.name).to_string_lossy().into_owned();
+            self.relocation.results.insert(known_as, place);
         }
-        self.copy(&part)?;
-        self.taken.add(self.project, &part);
-        let place = self.folder.join(&part.name).to_string_lossy().into_owned();
-        self.relocation.results.insert(known_as, place);
         Ok(())
     }
 
@@ -203,9 +250,15 @@ impl<'a> Beside<'a> {
         ) {
             self.copy(&meta)?;
         }
-        // It may name more.
-        let file = part.open()?.take(part.bytes);
-        let (named, _) = named_files(BufReader::new(file))?;
+        self.put_said(part)
+    }
+
+    /// Has what a subagent said copied at the end, and takes the files that it names.
+    fn put_said(&mut self, part: Part) -> io::Result<()> {
+        let Some(file) = opened(&part)? else {
+            return Ok(());
+        };
+        let (named, _) = named_files(BufReader::new(file.take(part.bytes)))?;
         self.said.push(part);
         for file in named {
             self.take(file)?;
@@ -213,7 +266,11 @@ impl<'a> Beside<'a> {
         Ok(())
     }
 
-    fn copy(&mut self, part: &Part) -> io::Result<()> {
+    /// Copies a file; whether it could be opened.
+    fn copy(&mut self, part: &Part) -> io::Result<bool> {
+        let Some(file) = opened(part)? else {
+            return Ok(false);
+        };
         let made = match &mut self.made {
             Some(made) => made,
             none => none.insert(Made {
@@ -226,14 +283,37 @@ impl<'a> Beside<'a> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(target.parent().unwrap_or(&made.folder))?;
-        let mut file = NewFile::create(&target)?;
-        let mut reader = BufReader::new(part.open()?.take(part.bytes));
-        if part.name.contains(SUBAGENTS) && is_lines(&part.path) {
-            relocate(reader, &mut file, |line| self.relocation.line(line), |_| Ok(()))?;
+        let mut target = NewFile::create(&target)?;
+        let mut reader = BufReader::new(file.take(part.bytes));
+        if is_said(part) {
+            relocate(reader, &mut target, |line| self.relocation.line(line), |_| Ok(()))?;
         } else {
-            io::copy(&mut reader, &mut file)?;
+            io::copy(&mut reader, &mut target)?;
         }
-        file.sync()
+        target.sync()?;
+        Ok(true)
+    }
+}
+
+/// Whether a file is what a subagent said.
+fn is_said(part: &Part) -> bool {
+    part.name.contains(SUBAGENTS) && is_lines(&part.path)
+}
+
+/// A file to be copied; none where this user cannot open it, for then nobody who reads the copy could either.
+fn opened(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
+    match part.open() {
+        Ok(file) => Ok(Some(file)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            tracing::warn!(path = %part.path.display(), %error, "a file beside a transcript is not copied with it");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -270,7 +350,7 @@ impl Drop for Made {
             && let Err(error) = fs::remove_dir_all(&self.folder)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.folder.display(), %error, "the files of a cut that failed could not be removed");
+            tracing::warn!(path = %self.folder.display(), %error, "the files of a copy that failed could not be removed");
         }
     }
 }
