@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 /// The adapters and programs on which the facts of this module were measured.
 pub const MEASURED_VERSIONS: &[(&str, &str)] = &[
-    ("@agentclientprotocol/claude-agent-acp", "0.100.0"),
+    ("@agentclientprotocol/claude-agent-acp", "0.101.0"),
     ("@agentclientprotocol/codex-acp", "2.6.0"),
     ("@google/gemini-cli", "0.61.0"),
     ("opencode-ai", "1.18.33"),
