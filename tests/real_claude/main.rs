@@ -1,8 +1,9 @@
 //! The real Claude adapter against a scripted model: alone, for the facts about it that the bridge relies on, and
 //! through the daemon, as an app uses it. The proof is what the model was sent.
 //!
-//! They install the adapter by npm (about 400 MB, once), so they are run on demand:
-//! `cargo test --test real_claude -- --ignored`. Without npm each says why it is skipped.
+//! They install the adapter by npm (about 400 MB, once), so a plain `cargo test` leaves them out. With `-- --ignored smoke::`
+//! it runs those of the modules named `smoke`, which every check runs; with `-- --ignored --skip smoke::` all others. Without
+//! npm each says why it is skipped.
 
 // The exemption for tests covers test functions only, not what they call.
 #![allow(clippy::expect_used)]
@@ -17,7 +18,6 @@ mod bridge_of;
 #[cfg(target_os = "linux")]
 mod carrying;
 mod compacted;
-mod contract;
 mod damage;
 #[cfg(target_os = "linux")]
 mod deaths;
@@ -28,6 +28,7 @@ mod failures;
 mod going_back;
 #[path = "../support/going_on.rs"]
 mod going_on;
+mod idle;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
@@ -48,6 +49,7 @@ mod refused;
 mod repairing;
 mod sdk;
 mod settings;
+mod smoke;
 #[cfg(target_os = "linux")]
 mod survival;
 #[path = "../support/told.rs"]

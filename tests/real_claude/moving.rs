@@ -251,7 +251,10 @@ fn what_a_fork_borrows_outlives_its_source() {
     let beside = transcript.with_extension("");
     let is_there = |folder: &str| fs::read_dir(beside.join(folder)).is_ok_and(|files| files.count() > 0);
     Watched::below(&bridge.lab.transcript_root()).wait_for("copies of what the fork borrows", || {
-        ["subagents", "tool-results"].into_iter().all(is_there).then_some(())
+        ["subagents", "tool-results"]
+            .into_iter()
+            .all(is_there)
+            .then_some(())
     });
     let told = bridge.history(fork);
     let old = bridge.lab.transcript(&bridge.head(source)).expect("a transcript");

@@ -1,8 +1,9 @@
 //! The real Codex adapter against a scripted model: alone, for the facts about it that the bridge relies on, and through
 //! the daemon, as an app uses it. The proof is what the model was sent.
 //!
-//! They install the adapter by npm (about 500 MB, once), so they are run on demand:
-//! `cargo test --test real_codex -- --ignored`. Without npm each says why it is skipped.
+//! They install the adapter by npm (about 500 MB, once), so a plain `cargo test` leaves them out. With `-- --ignored smoke::`
+//! it runs those of the modules named `smoke`, which every check runs; with `-- --ignored --skip smoke::` all others. Without
+//! npm each says why it is skipped.
 
 // The exemption for tests covers test functions only, not what they call.
 #![allow(clippy::expect_used)]
@@ -46,6 +47,7 @@ mod reading;
 mod refused;
 #[cfg(target_os = "linux")]
 mod repairing;
+mod smoke;
 mod survival;
 #[path = "../support/told.rs"]
 mod told;
