@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 /// The adapters and programs on which the facts of this module were measured.
 pub const MEASURED_VERSIONS: &[(&str, &str)] = &[
-    ("@agentclientprotocol/claude-agent-acp", "0.100.0"),
+    ("@agentclientprotocol/claude-agent-acp", "0.101.0"),
     ("@agentclientprotocol/codex-acp", "2.6.0"),
     ("@google/gemini-cli", "0.61.0"),
     ("opencode-ai", "1.18.33"),
@@ -289,6 +289,14 @@ pub fn announced_transcript(params: &Value) -> Option<&str> {
 /// The method of raw event notifications, see [`Profile::session_meta`].
 pub const RAW_EVENT_METHOD: &str = "_claude/sdkMessage";
 
+/// Three more facts, measured on 0.101.0, that need no member here:
+///
+/// - Its fork of a compacted session is exact: it renames what `compactMetadata` says of the kept messages, as our cut does, and
+///   the model is sent what the source would send next, also by a fork of the fork and after a resume. In auto mode a process
+///   that opens a compacted session adds its note on that mode once more after the prompt; a resume does that too.
+/// - A new session starts in auto mode where the user's settings name no mode; up to 0.100.0 it asked before each tool. A resume
+///   and a fork keep the mode of the last prompt.
+/// - About 54 minutes after the last request the adapter sends itself `/compact` in an open session of 200,000 tokens or more.
 static CLAUDE: Profile = Profile {
     kind: AgentKind::Claude,
     programs: &["claude-agent-acp", "claude-code-acp"],

@@ -84,6 +84,7 @@ pub(super) async fn branch(
     lost::before_branch(&services, &entry, &request).await?;
     let Some(place) = place(&services, &entry, &request).await? else {
         refuse_too_little(&services, &entry, &request).await?;
+        // Native first, for a compacted session too: Claude's fork sends the model what our cut would.
         let native_error = match native(&services, &entry, &request, None).await {
             Ok(made) => return Ok(made),
             Err(error) => error,

@@ -421,7 +421,7 @@ impl Climber {
             Step::Text => self.text(climb, process).await,
             Step::Fresh => {
                 let link = self.fresh_link(climb);
-                self.open(process, &Opening::New, Some(link), None).await
+                self.open(process, &self.anew(), Some(link), None).await
             }
             Step::Inspect | Step::GiveUp => Outcome::Failed(StepFailure::Other("nothing to do".to_owned())),
         }
@@ -455,6 +455,13 @@ impl Climber {
         }
     }
 
+    /// A new session, in the mode of the one before it.
+    fn anew(&self) -> Opening {
+        Opening::New {
+            last_mode: self.record.reported.mode.clone(),
+        }
+    }
+
     async fn open(
         &mut self,
         lease: Lease,
@@ -477,7 +484,7 @@ impl Climber {
         }
         match opened {
             Ok((session, answer)) => {
-                if *opening == Opening::New
+                if matches!(opening, Opening::New { .. })
                     && let Err(error) =
                         refuse_known(&self.services, &self.entry, &session, &answer.upstream_id)
                 {

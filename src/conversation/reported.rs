@@ -1,8 +1,9 @@
 //! What the agent reports of a session's set-up: kept with the conversation and shown where nobody asked for anything.
 //! Pure.
 //!
-//! It is told apart from what somebody asked for, which alone is applied again. This module owns what of it is kept; it
-//! must not know when it is written down.
+//! It is kept apart from what a client asked for, which is applied whenever a session is opened. Of what the agent reports
+//! only the mode is applied, to a new session in place of an earlier one. This module owns what is kept of it; it must not know
+//! when it is written down.
 
 use std::collections::BTreeMap;
 

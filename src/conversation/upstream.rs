@@ -77,7 +77,11 @@ pub struct OpenAnswer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// `session/new`.
-    New,
+    New {
+        /// The mode that the conversation was in before, which it keeps unless its settings name one: the mode decides which
+        /// tools run without a question, and the agent may begin in one that asks less.
+        last_mode: Option<String>,
+    },
     /// `session/resume`.
     Resume(UpstreamId),
     /// `session/load`; what it replays is not told again.
@@ -170,7 +174,7 @@ async fn open_in(
         attachment: None,
     };
     let request = match opening {
-        Opening::New => calls.new_session(&options, &sender)?,
+        Opening::New { .. } => calls.new_session(&options, &sender)?,
         Opening::Fork(id, _) => calls.fork(&Handle::new(id.as_str()), &options, &sender)?,
         Opening::Resume(id) => {
             let (request, attachment) = calls.resume(&Handle::new(id.as_str()), &options, &sender)?;
@@ -203,7 +207,7 @@ async fn open_in(
             detail: "it names no session".to_owned(),
         })?;
     drop(attached);
-    let answer = read_answer(&raw, &attachment);
+    let mut answer = read_answer(&raw, &attachment);
     let session = UpstreamSession {
         lease,
         attachment,
@@ -211,7 +215,7 @@ async fn open_in(
         inbox: receiver,
         early,
         close_answers_early: entry.profile().close_answers_early,
-        tally: Tally::of((*opening == Opening::New).then_some(0)),
+        tally: Tally::of(matches!(opening, Opening::New { .. }).then_some(0)),
         deadline,
         copy: None,
     };
@@ -221,11 +225,37 @@ async fn open_in(
         modes: answer.modes.as_ref(),
         config_options: answer.config_options.as_ref(),
     };
-    if let Err(refused) = configure(entry, &calls, handle, settings, known).await {
+    let mut settings = settings.clone();
+    let last_mode = match opening {
+        Opening::New { last_mode } if settings.mode.is_none() => last_mode.as_deref(),
+        _ => None,
+    };
+    let changed = last_mode.and_then(|last| Some((last, in_mode(known.modes?, last)?)));
+    settings.mode = settings
+        .mode
+        .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
+    if let Err(refused) = configure(entry, &calls, handle, &settings, known).await {
         tokio::spawn(close(session, false, Duration::ZERO));
         return Err(refused);
     }
+    if let Some((_, modes)) = changed {
+        answer.modes = Some(modes);
+    }
     Ok((session, answer))
+}
+
+/// ACP's `modes` with another one as the current one; none where that is the current one, or the agent does not offer it.
+fn in_mode(modes: &RawJson, mode: &str) -> Option<RawJson> {
+    let mut modes: Value = modes.read().ok()?;
+    let is_offered = modes["availableModes"]
+        .as_array()?
+        .iter()
+        .any(|offered| offered["id"] == mode);
+    if !is_offered || modes["currentModeId"] == mode {
+        return None;
+    }
+    modes["currentModeId"] = mode.into();
+    Some(RawJson::from(modes))
 }
 
 /// Takes the route of a session back when its opening is given up half-way.
@@ -570,5 +600,32 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
         upstream_id: attachment.handle.as_str().trim().into(),
         modes,
         config_options,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_new_session_takes_the_last_mode_where_it_is_offered_and_not_the_current_one() {
+        let modes = |current: &str| {
+            let offered = [json!({"id": "ask", "name": "Ask"}), json!({"id": "auto"})];
+            json!({"currentModeId": current, "availableModes": offered, "_meta": {"a": 1}})
+        };
+        let table = [
+            (modes("auto"), "ask", Some(modes("ask"))),
+            (modes("ask"), "ask", None),
+            (modes("auto"), "plan", None),
+            (json!({"currentModeId": "auto"}), "ask", None),
+            (json!(null), "ask", None),
+        ];
+        for (offered, last, expected) in table {
+            let found = in_mode(&RawJson::from(offered.clone()), last);
+            let found = found.map(|modes| modes.read::<Value>().unwrap());
+            assert_eq!(found, expected, "{last}: {offered}");
+        }
     }
 }

@@ -49,7 +49,8 @@ pub struct ConversationRecord {
     /// How its session is to be set up.
     #[serde(default)]
     pub settings: Settings,
-    /// What the agent last reported of how it is set up. It is shown, and never applied.
+    /// What the agent last reported of how it is set up. It is shown; of it only the mode is applied, to a session that replaces
+    /// another.
     #[serde(default, skip_serializing_if = "Reported::is_empty")]
     pub reported: Reported,
     /// What the agent last reported of its usage, as it was at the end of the last turn.

@@ -70,29 +70,33 @@ fn f31_a_child_killed_in_a_tool_fails_the_turn_and_neither_is_begun_again() {
     assert_gone(&[tool]);
 }
 
-/// F18: what a killed adapter ran is ended with it, and neither the prompt nor its tool is begun again.
-#[test]
-#[ignore = "installs the real adapter"]
-fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let (id, head) = conversed(&bridge);
-    let lasting = lasting_tool();
-    let running = bridge.begin_prompt(id, &lasting, None);
-    let tool = allow_tool(&bridge, id, &head);
-    let family = bridge.agent_processes();
-    bridge.adapter().kill();
-    let turn = running.wait().expect("a turn result");
-    check_died(&bridge, id, &turn);
-    let failure = turn.failure.expect("a failure");
-    assert!(!failure.retryable, "a tool had started: {failure:?}");
-    assert_gone(&family);
-    assert_gone(&[tool]);
+mod smoke {
+    use super::*;
 
-    check_brought_back(&bridge, id, &head);
-    check_sent(&bridge, &[&echoed("first")[..], &cut_short_in(&lasting)].concat());
-    assert_eq!(bridge.lab.model.times_asked(&lasting), 1);
+    /// F18: what a killed adapter ran is ended with it, and neither the prompt nor its tool is begun again.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
+        let Some(bridge) = Bridge::start(Account::Key) else {
+            return;
+        };
+        let (id, head) = conversed(&bridge);
+        let lasting = lasting_tool();
+        let running = bridge.begin_prompt(id, &lasting, None);
+        let tool = allow_tool(&bridge, id, &head);
+        let family = bridge.agent_processes();
+        bridge.adapter().kill();
+        let turn = running.wait().expect("a turn result");
+        check_died(&bridge, id, &turn);
+        let failure = turn.failure.expect("a failure");
+        assert!(!failure.retryable, "a tool had started: {failure:?}");
+        assert_gone(&family);
+        assert_gone(&[tool]);
+
+        check_brought_back(&bridge, id, &head);
+        check_sent(&bridge, &[&echoed("first")[..], &cut_short_in(&lasting)].concat());
+        assert_eq!(bridge.lab.model.times_asked(&lasting), 1);
+    }
 }
 
 /// F23: the turns of two conversations end with the adapter that they share, and nobody knows of which. Each goes on by itself,
@@ -134,7 +138,7 @@ fn f23_turns_that_died_with_their_adapter_go_on_apart() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
+    let Some(bridge) = Bridge::start_changed(Account::Key, |entry| entry.keeps = false) else {
         return;
     };
     let (id, head) = conversed(&bridge);
@@ -167,7 +171,7 @@ fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() 
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_that_is_closed_is_said_to_be_lost() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
+    let Some(bridge) = Bridge::start_changed(Account::Key, |entry| entry.keeps = false) else {
         return;
     };
     let (id, head) = conversed(&bridge);

@@ -6,21 +6,25 @@ use super::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::told::signed_in;
 
-/// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no error.
-#[test]
-#[ignore = "installs the real adapter"]
-fn the_doctor_is_told_who_is_signed_in() {
-    for (account, expected) in [
-        (Account::Key, ("api_key", Severity::Ok)),
-        (Account::Subscription, ("none", Severity::Warning)),
-    ] {
-        let Some(bridge) = Bridge::start(account) else {
-            return;
-        };
-        let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/claude-agent-acp");
-        assert_eq!((kind.as_str().expect("a kind"), severity), expected);
-        // The agent that was asked is fit for work afterwards.
-        let id = bridge.conversation(bridge_protocol::conversation::Settings::default());
-        bridge.prompted(id, "hello");
+mod smoke {
+    use super::*;
+
+    /// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no error.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn the_doctor_is_told_who_is_signed_in() {
+        for (account, expected) in [
+            (Account::Key, ("api_key", Severity::Ok)),
+            (Account::Subscription, ("none", Severity::Warning)),
+        ] {
+            let Some(bridge) = Bridge::start(account) else {
+                return;
+            };
+            let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/claude-agent-acp");
+            assert_eq!((kind.as_str().expect("a kind"), severity), expected);
+            // The agent that was asked is fit for work afterwards.
+            let id = bridge.conversation(bridge_protocol::conversation::Settings::default());
+            bridge.prompted(id, "hello");
+        }
     }
 }

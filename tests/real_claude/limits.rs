@@ -95,36 +95,40 @@ fn a_limit_at_the_first_prompt_is_told_with_its_end_over_a_restart() {
     assert_eq!(bridge.chain(id).len(), 1);
 }
 
-/// The daemon is killed while it waits: the next one goes on at the reset. The agent has kept the refused prompt, so that
-/// the model gets it once.
-#[test]
-#[ignore = "installs the real adapter"]
-fn d3_a_limited_prompt_goes_on_by_itself_and_reaches_the_model_once() {
-    let Some(mut bridge) = Bridge::start(Account::Subscription) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    let resets_at = Timestamp::now().as_second() + 4;
-    let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
-    let (client, prompt) = (bridge.client(), PromptContent::text(&limited));
-    let turn = bridge.call(async move {
-        let wait = Some(OnLimit::Wait);
-        client.prompt(id.into(), prompt, None, wait, None, None).await
-    });
-    let continuation = turn.expect("a turn result").continuation.expect("it goes on");
-    assert_eq!(continuation.at.as_second(), resets_at);
-    bridge.kill_daemon();
-    bridge.start_daemon();
-    let went_on = bridge.wait_event("the turn that goes on", |event| match &event.event {
-        Event::TurnEnded { turn } if event.conversation_id == id => Some(turn.stop_reason.clone()),
-        _ => None,
-    });
-    assert_eq!(went_on, StopReason::EndTurn);
-    let expected = [&echoed("first")[..], &[user(&limited), user(GO_ON)]].concat();
-    assert_eq!(bridge.lab.model.asked(GO_ON), expected);
-    let now = bridge.get(id);
-    assert_eq!((now.state, now.continuation), (ConversationState::Idle, None));
+mod smoke {
+    use super::*;
+
+    /// The daemon is killed while it waits: the next one goes on at the reset. The agent has kept the refused prompt, so that
+    /// the model gets it once.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn d3_a_limited_prompt_goes_on_by_itself_and_reaches_the_model_once() {
+        let Some(mut bridge) = Bridge::start(Account::Subscription) else {
+            return;
+        };
+        let id = bridge.conversation(Settings::default());
+        bridge.prompted(id, "first");
+        let resets_at = Timestamp::now().as_second() + 4;
+        let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
+        let (client, prompt) = (bridge.client(), PromptContent::text(&limited));
+        let turn = bridge.call(async move {
+            let wait = Some(OnLimit::Wait);
+            client.prompt(id.into(), prompt, None, wait, None, None).await
+        });
+        let continuation = turn.expect("a turn result").continuation.expect("it goes on");
+        assert_eq!(continuation.at.as_second(), resets_at);
+        bridge.kill_daemon();
+        bridge.start_daemon();
+        let went_on = bridge.wait_event("the turn that goes on", |event| match &event.event {
+            Event::TurnEnded { turn } if event.conversation_id == id => Some(turn.stop_reason.clone()),
+            _ => None,
+        });
+        assert_eq!(went_on, StopReason::EndTurn);
+        let expected = [&echoed("first")[..], &[user(&limited), user(GO_ON)]].concat();
+        assert_eq!(bridge.lab.model.asked(GO_ON), expected);
+        let now = bridge.get(id);
+        assert_eq!((now.state, now.continuation), (ConversationState::Idle, None));
+    }
 }
 
 #[test]

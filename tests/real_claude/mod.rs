@@ -1,8 +1,9 @@
 //! The real Claude adapter against a scripted model: alone, for the facts about it that the bridge relies on, and
 //! through the daemon, as an app uses it. The proof is what the model was sent.
 //!
-//! They install the adapter by npm (about 400 MB, once), so they are run on demand:
-//! `cargo test --test real real_claude:: -- --ignored`. Without npm each says why it is skipped.
+//! They install the adapter by npm (about 400 MB, once), so a plain `cargo test` leaves them out.
+//! `cargo test --test real real_claude::smoke:: -- --ignored` runs those that every check runs, and
+//! `cargo test --test real real_claude:: -- --ignored --skip smoke::` all others. Without npm each says why it is skipped.
 
 // The exemption for tests covers test functions only, not what they call.
 #![allow(clippy::expect_used)]
@@ -12,7 +13,6 @@ mod bridge;
 #[cfg(target_os = "linux")]
 mod carrying;
 mod compacted;
-mod contract;
 mod damage;
 #[cfg(target_os = "linux")]
 mod deaths;
@@ -23,6 +23,7 @@ mod failures;
 mod going_back;
 #[path = "../support/going_on.rs"]
 mod going_on;
+mod idle;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
@@ -31,6 +32,7 @@ mod questions;
 mod repairing;
 mod sdk;
 mod settings;
+mod smoke;
 #[cfg(target_os = "linux")]
 mod survival;
 mod transcripts;

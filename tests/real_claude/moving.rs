@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, Via};
@@ -17,6 +16,7 @@ use crate::bridge_of::WAIT_LIMIT;
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{model, user};
+use crate::support::signs::Watched;
 
 const LONG: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
 
@@ -250,14 +250,13 @@ fn what_a_fork_borrows_outlives_its_source() {
     bridge.prompted(fork, "on the branch");
     let transcript = bridge.lab.transcript(&bridge.head(fork)).expect("a transcript");
     let beside = transcript.with_extension("");
-    let begun = Instant::now();
-    while ["subagents", "tool-results"]
-        .iter()
-        .any(|folder| !beside.join(folder).is_dir())
-    {
-        assert!(begun.elapsed() < WAIT_LIMIT, "they do not come");
-        bridge.get(fork);
-    }
+    let is_there = |folder: &str| fs::read_dir(beside.join(folder)).is_ok_and(|files| files.count() > 0);
+    Watched::below(&bridge.lab.transcript_root()).wait_for("copies of what the fork borrows", || {
+        ["subagents", "tool-results"]
+            .into_iter()
+            .all(is_there)
+            .then_some(())
+    });
     let told = bridge.history(fork);
     let old = bridge.lab.transcript(&bridge.head(source)).expect("a transcript");
     assert_eq!(bridge.delete_with_transcripts(source), []);

@@ -52,47 +52,51 @@ fn what_is_refused_is_not_done() {
     assert!(refused, "{said:?}");
 }
 
-/// The daemon is killed while a question is open. The next one shows it, and what is answered then reaches the model as words,
-/// for the agent's own question died with it.
-#[test]
-#[ignore = "installs the real adapter"]
-fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = bridge.question(id);
-    let head = bridge.head(id);
-    bridge.kill_daemon();
-    running.wait().expect_err("the connection was cut");
+mod smoke {
+    use super::*;
 
-    bridge.start_daemon();
-    let now = bridge.get(id);
-    assert_eq!(now.state, ConversationState::Interrupted);
-    let [kept] = &now.interrupts[..] else {
-        panic!("{:?}", now.interrupts)
-    };
-    assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
-    assert!(!bridge.lab.project().join("made.txt").exists());
-    bridge.respond(id, kept, "allow_once");
-    let turn = bridge.wait_event("the turn that tells the answer", |event| match &event.event {
-        Event::TurnEnded { turn } => Some(turn.clone()),
-        _ => None,
-    });
-    assert_eq!(
-        (turn.stop_reason, turn.upstream_id.as_str()),
-        (StopReason::EndTurn, head.as_str())
-    );
-    assert_eq!(bridge.get(id).interrupts, []);
-    let said = bridge.lab.model.asked("The answer is yes");
-    assert_eq!(said[0], user(MAKES_A_FILE));
-    bridge.prompted(id, "next");
-    let said = bridge.lab.model.asked("next");
-    let answers = said
-        .iter()
-        .filter(|said| matches!(&said.what, What::Text(text) if text.contains("The answer is yes")));
-    assert_eq!(answers.count(), 1, "{said:?}");
+    /// The daemon is killed while a question is open. The next one shows it, and what is answered then reaches the model as words,
+    /// for the agent's own question died with it.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
+        let Some(mut bridge) = Bridge::start(Account::Key) else {
+            return;
+        };
+        let id = bridge.conversation(Settings::default());
+        let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+        let interrupt = bridge.question(id);
+        let head = bridge.head(id);
+        bridge.kill_daemon();
+        running.wait().expect_err("the connection was cut");
+
+        bridge.start_daemon();
+        let now = bridge.get(id);
+        assert_eq!(now.state, ConversationState::Interrupted);
+        let [kept] = &now.interrupts[..] else {
+            panic!("{:?}", now.interrupts)
+        };
+        assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
+        assert!(!bridge.lab.project().join("made.txt").exists());
+        bridge.respond(id, kept, "allow_once");
+        let turn = bridge.wait_event("the turn that tells the answer", |event| match &event.event {
+            Event::TurnEnded { turn } => Some(turn.clone()),
+            _ => None,
+        });
+        assert_eq!(
+            (turn.stop_reason, turn.upstream_id.as_str()),
+            (StopReason::EndTurn, head.as_str())
+        );
+        assert_eq!(bridge.get(id).interrupts, []);
+        let said = bridge.lab.model.asked("The answer is yes");
+        assert_eq!(said[0], user(MAKES_A_FILE));
+        bridge.prompted(id, "next");
+        let said = bridge.lab.model.asked("next");
+        let answers = said
+            .iter()
+            .filter(|said| matches!(&said.what, What::Text(text) if text.contains("The answer is yes")));
+        assert_eq!(answers.count(), 1, "{said:?}");
+    }
 }
 
 #[test]

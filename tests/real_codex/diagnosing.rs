@@ -6,19 +6,23 @@ use bridge_protocol::diagnosis::Severity;
 use super::bridge::Bridge;
 use crate::told::signed_in;
 
-/// A provider of one's own counts as one.
-#[test]
-#[ignore = "installs the real adapter"]
-fn the_doctor_is_told_who_is_signed_in() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
-    let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/codex-acp");
-    assert_eq!(
-        (kind.as_str().expect("a kind"), severity),
-        ("gateway", Severity::Ok)
-    );
-    // The agent that was asked is fit for work afterwards.
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "hello");
+mod smoke {
+    use super::*;
+
+    /// A provider of one's own counts as one.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn the_doctor_is_told_who_is_signed_in() {
+        let Some(bridge) = Bridge::start() else {
+            return;
+        };
+        let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/codex-acp");
+        assert_eq!(
+            (kind.as_str().expect("a kind"), severity),
+            ("gateway", Severity::Ok)
+        );
+        // The agent that was asked is fit for work afterwards.
+        let id = bridge.conversation(Settings::default());
+        bridge.prompted(id, "hello");
+    }
 }

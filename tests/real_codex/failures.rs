@@ -41,34 +41,38 @@ const CASES: [Case; 9] = [
     ),
 ];
 
-/// All of them at once in one process, beside a turn that nobody refuses.
-#[test]
-#[ignore = "installs the real adapter"]
-fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
-    let other = conversed(&bridge);
-    let cases = CASES.map(|case| (conversed(&bridge), case));
-    told_each_for_itself(&bridge, cases, (other, "beside them [[slow 20 0.1]]"));
+mod smoke {
+    use super::*;
 
-    for (id, (refused, kind, _)) in cases {
-        let next = format!("after {}", refused.trim_matches(['[', ']']));
-        let turn = bridge.prompted(id, &next);
-        assert_eq!(turn.resumed, None, "the session is still open");
-        let said = asked(&bridge, &next);
-        if kind == FailureKind::ContextOverflow {
-            // Codex makes room first, by a summary of its own.
-            assert_eq!(
-                (said.first(), said.last()),
-                (Some(&user("first")), Some(&user(&next)))
-            );
-            assert!(said.contains(&user(refused)), "{said:?}");
-        } else {
-            let expected = [&echoed("first")[..], &[user(refused), user(&next)]].concat();
-            assert_eq!(said, expected);
+    /// All of them at once in one process, beside a turn that nobody refuses.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
+        let Some(bridge) = Bridge::start() else {
+            return;
+        };
+        let other = conversed(&bridge);
+        let cases = CASES.map(|case| (conversed(&bridge), case));
+        told_each_for_itself(&bridge, cases, (other, "beside them [[slow 20 0.1]]"));
+
+        for (id, (refused, kind, _)) in cases {
+            let next = format!("after {}", refused.trim_matches(['[', ']']));
+            let turn = bridge.prompted(id, &next);
+            assert_eq!(turn.resumed, None, "the session is still open");
+            let said = asked(&bridge, &next);
+            if kind == FailureKind::ContextOverflow {
+                // Codex makes room first, by a summary of its own.
+                assert_eq!(
+                    (said.first(), said.last()),
+                    (Some(&user("first")), Some(&user(&next)))
+                );
+                assert!(said.contains(&user(refused)), "{said:?}");
+            } else {
+                let expected = [&echoed("first")[..], &[user(refused), user(&next)]].concat();
+                assert_eq!(said, expected);
+            }
+            assert_eq!(bridge.get(id).state, ConversationState::Idle);
         }
-        assert_eq!(bridge.get(id).state, ConversationState::Idle);
     }
 }
 

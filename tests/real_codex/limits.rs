@@ -9,29 +9,33 @@ use super::bridge::Bridge;
 use super::going_on::{GO_ON, went_on};
 use crate::support::model_server::{model, user};
 
-/// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.
-#[test]
-#[ignore = "installs the real adapter"]
-fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    let resets_at = Timestamp::now().as_second() + 5400;
-    let limited = format!("too much [[err 429 unified=1 n=1 reset={resets_at}]]");
-    let turn = bridge.prompt(id, &limited).expect("a turn result");
-    let failure = turn.failure.expect("a failure");
-    assert_eq!(failure.kind, FailureKind::RateLimited, "{failure:?}");
-    let now = bridge.get(id);
-    assert_eq!(now.state, ConversationState::Limited);
-    assert_eq!(now.limit.expect("a limit").resets_at, failure.resets_at);
+mod smoke {
+    use super::*;
 
-    let client = bridge.client();
-    let at = Some(ContinueAt::Time(Timestamp::now()));
-    let answer = bridge.call(async move { client.continue_at(id.into(), at, None, None, None).await });
-    answer.expect("it goes on");
-    assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
-    let expected = [user("first"), model("ok: first"), user(&limited), user(GO_ON)];
-    assert_eq!(bridge.lab.model.asked(GO_ON), expected);
+    /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
+        let Some(bridge) = Bridge::start() else {
+            return;
+        };
+        let id = bridge.conversation(Settings::default());
+        bridge.prompted(id, "first");
+        let resets_at = Timestamp::now().as_second() + 5400;
+        let limited = format!("too much [[err 429 unified=1 n=1 reset={resets_at}]]");
+        let turn = bridge.prompt(id, &limited).expect("a turn result");
+        let failure = turn.failure.expect("a failure");
+        assert_eq!(failure.kind, FailureKind::RateLimited, "{failure:?}");
+        let now = bridge.get(id);
+        assert_eq!(now.state, ConversationState::Limited);
+        assert_eq!(now.limit.expect("a limit").resets_at, failure.resets_at);
+
+        let client = bridge.client();
+        let at = Some(ContinueAt::Time(Timestamp::now()));
+        let answer = bridge.call(async move { client.continue_at(id.into(), at, None, None, None).await });
+        answer.expect("it goes on");
+        assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
+        let expected = [user("first"), model("ok: first"), user(&limited), user(GO_ON)];
+        assert_eq!(bridge.lab.model.asked(GO_ON), expected);
+    }
 }

@@ -67,36 +67,40 @@ fn what_is_refused_is_not_done() {
     );
 }
 
-#[test]
-#[ignore = "installs the real adapter"]
-fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(asking());
-    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = bridge.question(id);
-    let head = bridge.head(id);
-    bridge.kill_daemon();
-    running.wait().expect_err("the connection was cut");
+mod smoke {
+    use super::*;
 
-    bridge.start_daemon();
-    let now = bridge.get(id);
-    assert_eq!(now.state, ConversationState::Interrupted);
-    let [kept] = &now.interrupts[..] else {
-        panic!("{:?}", now.interrupts)
-    };
-    assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
-    assert!(!bridge.lab.project().join("made.txt").exists());
-    bridge.respond(id, kept, "allow_once");
-    check_answer_told(&bridge, id, &head);
-    // In the mode that it had. Another app has not heard of the first question.
-    bridge.connect();
-    let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-    let interrupt = bridge.question(id);
-    bridge.respond(id, &interrupt, "allow_once");
-    running.wait().expect("a turn result");
-    assert!(bridge.lab.project().join("made.txt").exists());
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
+        let Some(mut bridge) = Bridge::start() else {
+            return;
+        };
+        let id = bridge.conversation(asking());
+        let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+        let interrupt = bridge.question(id);
+        let head = bridge.head(id);
+        bridge.kill_daemon();
+        running.wait().expect_err("the connection was cut");
+
+        bridge.start_daemon();
+        let now = bridge.get(id);
+        assert_eq!(now.state, ConversationState::Interrupted);
+        let [kept] = &now.interrupts[..] else {
+            panic!("{:?}", now.interrupts)
+        };
+        assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
+        assert!(!bridge.lab.project().join("made.txt").exists());
+        bridge.respond(id, kept, "allow_once");
+        check_answer_told(&bridge, id, &head);
+        // In the mode that it had. Another app has not heard of the first question.
+        bridge.connect();
+        let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
+        let interrupt = bridge.question(id);
+        bridge.respond(id, &interrupt, "allow_once");
+        running.wait().expect("a turn result");
+        assert!(bridge.lab.project().join("made.txt").exists());
+    }
 }
 
 /// When the server below the adapter goes, the adapter stays and takes its question back. Nobody has answered it.

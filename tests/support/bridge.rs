@@ -28,6 +28,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use crate::support::entry::AgentEntry;
+use crate::support::signs::Watched;
 use crate::support::{self, signs};
 
 /// How long a call, an event or a start may take. The slowest is a process start on a busy machine.
@@ -320,7 +321,6 @@ impl<L: Lab> Bridge<L> {
             .expect("conversation/close");
     }
 
-    /// Deletes the conversation and the transcripts that are its own.
     /// Copies a conversation's transcripts.
     pub(crate) fn keep(&self, id: ConversationId) {
         let client = self.client();
@@ -328,18 +328,14 @@ impl<L: Lab> Bridge<L> {
             .expect("transcript/keep");
     }
 
-    /// Waits until so many sessions are kept, which happens by itself.
+    /// Waits until the daemon holds copies of so many sessions, asking again with each change of its data folder.
     pub(crate) fn wait_kept(&self, sessions: u64) {
-        let begun = Instant::now();
-        loop {
+        Watched::below(&self.home.path().join("data")).wait_for("kept copies", || {
             let client = self.client();
             let kept = self.call(async move { TranscriptRpcClient::keep(&*client, None, None, None).await });
             let total = kept.expect("transcript/keep").total.expect("the sum");
-            if total.sessions >= sessions {
-                return;
-            }
-            assert!(begun.elapsed() < WAIT_LIMIT, "they are not kept: {total:?}");
-        }
+            (total.sessions >= sessions).then_some(())
+        });
     }
 
     /// Deletes a conversation with its transcripts. Those that are still there.

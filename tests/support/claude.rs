@@ -50,7 +50,15 @@ impl ClaudeLab {
         for folder in [lab.project(), lab.home(), lab.transcript_root()] {
             fs::create_dir_all(folder).expect("a folder in the scratch folder");
         }
+        let settings = json!({"permissions": {"defaultMode": "default"}});
+        fs::write(lab.settings(), settings.to_string()).expect("the agent's settings");
         Some(lab)
+    }
+
+    /// The agent's settings. They have it ask before each tool: without them it starts in auto mode, in which a model
+    /// decides what needs no question.
+    pub(crate) fn settings(&self) -> PathBuf {
+        self.transcript_root().join("settings.json")
     }
 
     /// The folder that sessions work in, without symbolic links.

@@ -4,7 +4,7 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
@@ -152,6 +152,26 @@ pub(crate) fn branches_around_a_compaction(
         let expected = [user(first), model(&format!("ok: {first}")), user(&text)];
         assert_eq!(bridge.lab.model.asked(&text), expected);
     }
+}
+
+/// Has a conversation with these prompts and one more. It is branched after each, each is edited and the edit undone; then it goes
+/// through what [`goes_through`] does, and its transcript is deleted. The model is always sent what stands before the place.
+pub(crate) fn survives_everything(bridge: &mut Bridge, prompts: &[&str], via: BranchedVia) {
+    let id = bridge.conversation(Settings::default());
+    let last = "at the end";
+    for prompt in prompts.iter().chain([&last]) {
+        bridge.prompted(id, prompt);
+    }
+    branches_behind_each(bridge, id, prompts, last, via, || {});
+    edits_of_each(bridge, id, prompts, last, via, || {});
+    let last = goes_through(bridge, id);
+    bridge.close(id);
+    bridge.keep(id);
+    let transcript = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
+    let kept = fs::read(&transcript).expect("the transcript");
+    fs::remove_file(&transcript).expect("removed");
+    goes_on(bridge, id, [last, "restored"], Via::Archive);
+    assert!(fs::read(&transcript).expect("it is back").starts_with(&kept));
 }
 
 /// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another folder, and prompts

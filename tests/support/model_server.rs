@@ -426,7 +426,12 @@ fn write_message(
     let is_conversation = script::has_tools(request);
     let prompt = is_conversation.then(|| script::newest_prompt(request).0);
     let tokens = shared.tokens(&prompt.unwrap_or_default());
-    let usage = json!({"input_tokens": tokens, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 2000, "output_tokens": 40});
+    // Kept for an hour, as for a subscription.
+    let kept = json!({"ephemeral_1h_input_tokens": 100, "ephemeral_5m_input_tokens": 0});
+    let usage = json!({
+        "input_tokens": tokens, "cache_creation_input_tokens": 100, "cache_creation": kept, "cache_read_input_tokens": 2000,
+        "output_tokens": 40,
+    });
     let mut message = json!({
         "id": format!("msg_{}", uuid::Uuid::new_v4().simple()), "type": "message", "role": "assistant",
         "model": request["model"], "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage,

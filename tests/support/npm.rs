@@ -16,8 +16,8 @@ struct Installation {
 }
 
 const CLAUDE: Installation = Installation {
-    packages: &["node@22", "@agentclientprotocol/claude-agent-acp@0.100.0"],
-    folder: "claude-agent-acp-0.100.0-node-22",
+    packages: &["node@22", "@agentclientprotocol/claude-agent-acp@0.101.0"],
+    folder: "claude-agent-acp-0.101.0-node-22",
     script: "@agentclientprotocol/claude-agent-acp/dist/index.js",
 };
 

@@ -211,7 +211,9 @@ async fn retell(
         services,
         entry,
         lease,
-        &Opening::New,
+        &Opening::New {
+            last_mode: record.reported.mode.clone(),
+        },
         &record.cwd,
         &record.settings,
     )

@@ -14,7 +14,7 @@ use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
 use crate::conversation::services::chain_text;
-use crate::conversation::upstream::{Opening, UntoldCopy};
+use crate::conversation::upstream::UntoldCopy;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::rollouts;
@@ -244,7 +244,7 @@ impl Climber {
         link.from_upstream_id = head.map(|head| head.upstream_id.clone());
         link.from_checkpoint_id = place;
         link.cause = Some(climb.cause());
-        self.open(lease, &Opening::New, Some(link), Some(preamble.text))
+        self.open(lease, &self.anew(), Some(link), Some(preamble.text))
             .await
     }
 }

@@ -135,6 +135,7 @@ impl<R> Model<R> {
             is_to_move: false,
             is_apart: false,
         });
+        self.note_reported(opened.modes.as_ref(), opened.config_options.as_ref());
         self.info.modes = opened.modes.or(self.info.modes.take());
         self.info.config_options = opened.config_options.or(self.info.config_options.take());
         if let Some(turn) = &mut self.turn {

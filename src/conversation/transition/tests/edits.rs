@@ -54,6 +54,23 @@ fn the_head_changes_when_the_new_prompt_is_accepted() {
 }
 
 #[test]
+fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
+    let mut world = World::live();
+    world.edit(AT);
+    let mut made = edited("s2", "s1", 1);
+    made.opened.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
+    world.edit_is_made(Ok(made));
+    world.says_something();
+    assert_eq!(world.model.view().settings.mode.as_deref(), Some("plan"));
+    world.ends("end_turn");
+    let kept = world.disk.record.as_ref().unwrap();
+    assert_eq!(
+        (kept.reported.mode.as_deref(), &kept.settings.mode),
+        (Some("plan"), &None)
+    );
+}
+
+#[test]
 fn where_there_is_no_branch_nothing_has_changed() {
     let mut world = World::live();
     let before = world.model.record.clone();

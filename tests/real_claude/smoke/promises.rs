@@ -1,0 +1,17 @@
+//! One conversation that goes through everything that a conversation is promised to survive.
+
+use bridge_protocol::conversation::BranchedVia;
+
+use crate::real_claude::bridge::Bridge;
+use crate::real_claude::carrying::PARALLEL;
+use crate::real_claude::going_back::survives_everything;
+use crate::support::claude::Account;
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
+    let Some(mut bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    survives_everything(&mut bridge, &["first", PARALLEL], BranchedVia::Cut);
+}

@@ -1,0 +1,55 @@
+//! What is run at every check: each promise once. Modules named `smoke` elsewhere belong to it; every other test of the real
+//! adapter is run on demand.
+
+use std::fs;
+
+use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::link::Fidelity;
+
+use crate::real_codex::bridge::Bridge;
+use crate::real_codex::going_back::{asked_before, survives_everything};
+
+const PARALLEL: &str = r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[think a long thought|compared]]"#;
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    survives_everything(&mut bridge, &["first words", PARALLEL], BranchedVia::Native);
+}
+
+/// At its end and at the place before it, a fork of a compacted session sends the model what the source was sent there.
+#[test]
+#[ignore = "installs the real adapter"]
+fn d7_a_fork_of_a_compacted_session_sends_what_its_source_sends_next() {
+    let Some(mut bridge) = Bridge::start() else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for prompt in ["first words", PARALLEL, "/compact", "after it"] {
+        bridge.prompted(id, prompt);
+    }
+    let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
+    let text = fs::read_to_string(source).expect("the source");
+    assert!(text.contains(r#""type":"compacted""#));
+    let fork = |bridge: &Bridge| {
+        let fork = bridge.fork(id, false);
+        assert_eq!(
+            (fork.fidelity, fork.via),
+            (Fidelity::Full, Some(BranchedVia::Native))
+        );
+        fork.conversation.id
+    };
+    let live = fork(&bridge);
+    bridge.stop_daemon();
+    bridge.start_daemon();
+    let cold = fork(&bridge);
+    bridge.prompted(id, "on the source");
+    let expected = asked_before(&bridge, "on the source");
+    for (branch, text) in [(live, "on a fork"), (cold, "on a later one")] {
+        bridge.prompted(branch, text);
+        asked_before(&bridge, text).check_is(&expected, text);
+    }
+}
