@@ -5,8 +5,8 @@ use std::fs;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::Fidelity;
 
-use crate::real_claude::bridge::Bridge;
 use crate::reading::prompts;
+use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;
 use crate::support::model_server::{model, user};
