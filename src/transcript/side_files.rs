@@ -108,7 +108,7 @@ impl<'a> Beside<'a> {
                 said.push(part);
             } else if known_as.contains(RESULTS) {
                 part.known_as = Some(known_as);
-                self.put_result(part)?;
+                self.put_result(&part)?;
             } else {
                 self.copy(&part)?;
             }
@@ -211,15 +211,15 @@ impl<'a> Beside<'a> {
         if let [own, folder, session, name] = part.name.split('/').collect::<Vec<_>>()[..] {
             part.name = format!("{own}/{folder}/{session}-{name}");
         }
-        self.put_result(part)
+        self.put_result(&part)
     }
 
     /// Copies a result, which records name from now on by its place in the copy.
-    fn put_result(&mut self, part: Part) -> io::Result<()> {
-        if self.copy(&part)?
+    fn put_result(&mut self, part: &Part) -> io::Result<()> {
+        if self.copy(part)?
             && let Some(known_as) = part.known_as.clone()
         {
-            self.taken.add(self.project, &part);
+            self.taken.add(self.project, part);
             let place = self.folder.join(&part.name).to_string_lossy().into_owned();
             self.relocation.results.insert(known_as, place);
         }

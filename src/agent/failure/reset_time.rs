@@ -266,6 +266,7 @@ mod tests {
                 Some("2026-11-21T03:00:00Z"),
             ),
             ("\u{1e9e}resets \u{e9}\u{130}", None),
+            ("\u{130}resets \u{e9}\u{1e9e}", None),
             ("resets 3\u{e9}m (\u{130})", None),
         ];
         for (text, expected) in table {
