@@ -41,6 +41,7 @@ mod deleting;
 mod diagnosing;
 mod discovery;
 mod edits;
+mod error_words;
 mod events;
 mod forgetting;
 mod fork_places;
