@@ -5,7 +5,7 @@
 mod cli;
 mod crash;
 mod daemon;
-mod papers;
+mod docs;
 mod faults;
 #[cfg(target_os = "linux")]
 #[path = "support/in_order.rs"]
