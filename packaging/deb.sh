@@ -31,10 +31,13 @@ command -v dpkg-deb >/dev/null || fail "dpkg-deb is not there"
 
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
-    (cd "$source" && cargo build --release --locked --bin sessiond --bin sessionctl)
+    profile="${BUILD_PROFILE:-dist}"
+    (cd "$source" && cargo build --profile "$profile" --locked --bin sessiond --bin sessionctl)
+    # Cargo writes the profile "dev" to the folder "debug".
+    [ "$profile" != dev ] || profile=debug
     case "${CARGO_TARGET_DIR:-target}" in
-        /*) from="$CARGO_TARGET_DIR/release" ;;
-        *) from="$source/${CARGO_TARGET_DIR:-target}/release" ;;
+        /*) from="$CARGO_TARGET_DIR/$profile" ;;
+        *) from="$source/${CARGO_TARGET_DIR:-target}/$profile" ;;
     esac
 fi
 

@@ -7,6 +7,7 @@ usage() {
 Usage: packaging/install.sh [--prefix DIR] [--from DIR] [--service]
 
 Builds both programs and installs them with completions, manual pages, documentation and the units of the service.
+BUILD_PROFILE in the environment names the profile to build with [default: dist; it takes minutes].
 
   --prefix DIR  where to [default: ~/.local]
   --from DIR    install programs that are built already, from this folder
@@ -80,9 +81,11 @@ source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
     command -v cargo >/dev/null || fail "cargo is not there; install Rust first (https://rustup.rs)"
     cd "$source"
-    cargo build --release --locked --bin sessiond --bin sessionctl
-    # Where it is relative, cargo takes it from here too.
-    from="${CARGO_TARGET_DIR:-target}/release"
+    profile="${BUILD_PROFILE:-dist}"
+    cargo build --profile "$profile" --locked --bin sessiond --bin sessionctl
+    # Cargo writes the profile "dev" to the folder "debug". It takes a relative target folder from here too.
+    [ "$profile" != dev ] || profile=debug
+    from="${CARGO_TARGET_DIR:-target}/$profile"
 fi
 for program in sessiond sessionctl; do
     [ -x "$from/$program" ] || fail "there is no program $from/$program"

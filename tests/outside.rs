@@ -3,21 +3,26 @@
 //! Run one folder with `cargo test --test outside daemon::`, and one file with `cargo test --test outside daemon::edits::`.
 
 mod cli;
-mod corpus;
 mod crash;
 mod daemon;
+mod docs;
 mod faults;
 #[cfg(target_os = "linux")]
 #[path = "support/in_order.rs"]
 mod in_order;
 mod loopback;
 mod packaging;
-mod papers;
+#[cfg(target_os = "linux")]
+#[path = "support/random.rs"]
+mod random;
+#[path = "../bridge-protocol/tests/fixtures/schema.rs"]
+mod schema;
 #[cfg(target_os = "linux")]
 #[path = "support/signs.rs"]
 mod signs;
-mod socket;
 mod store_crash;
+#[path = "support/test_programs.rs"]
+mod test_programs;
 mod tidy;
 
 // The tests in `daemon` name their helpers from the root.

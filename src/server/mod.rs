@@ -19,6 +19,8 @@ mod parameter;
 pub mod rpc;
 pub mod socket;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use bind::{BindError, PrivateSocket, SocketFile, StaleSocket};
 pub use connection::ConnectionInfo;

@@ -1,5 +1,7 @@
 //! Transcripts that tests make.
 
+mod corpus;
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -31,7 +31,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use session_bridge::server::SocketLimits;
 
 use stub::{GET_RESULT, ID, Stub};
 
@@ -174,11 +173,9 @@ fn failures_have_their_codes_and_say_what_to_do() {
 
 #[test]
 fn a_daemon_that_has_no_connection_left_is_busy_and_not_gone() {
-    let stub = Stub::with_limits(SocketLimits {
-        connections: 1,
-        ..SocketLimits::default()
-    });
-    let mut other = UnixStream::connect(stub.home().join("run/sessiond.sock")).unwrap();
+    let home = crate::home::Home::with_config("[limits]\nconnections = 1\n");
+    let daemon = home.start();
+    let mut other = UnixStream::connect(home.socket()).unwrap();
     other
         .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"daemon/status\"}\n")
         .unwrap();
@@ -186,7 +183,7 @@ fn a_daemon_that_has_no_connection_left_is_busy_and_not_gone() {
     other.read_exact(&mut [0]).unwrap();
     // Again and again: the refusal and the first request cross each other.
     for _ in 0..20 {
-        let output = run(&stub.home(), &["show", ID]);
+        let output = run(home.path(), &["show", ID]);
         check(&output, 5, "");
         let stderr = text(&output.stderr);
         let said = "error: 1 connections are open, which is the limit";
@@ -195,12 +192,13 @@ fn a_daemon_that_has_no_connection_left_is_busy_and_not_gone() {
             "{stderr}"
         );
     }
-    let output = run(&stub.home(), &["show", ID, "--json"]);
+    let output = run(home.path(), &["show", ID, "--json"]);
     let told: Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(
         (&told["error"]["code"], &told["error"]["kind"]),
         (&json!(1003), &json!("busy"))
     );
+    daemon.kill();
 }
 
 /// The socket of a process that is being killed takes a connection yet, and ends it without a word.

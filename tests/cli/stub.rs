@@ -1,16 +1,20 @@
 //! A daemon of canned answers behind the real socket: what the command line does with them is what is tested.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
+use jsonrpsee::RpcModule;
 use jsonrpsee::types::ErrorObjectOwned;
-use jsonrpsee::{Extensions, RpcModule, SubscriptionSink};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use session_bridge::server::{PrivateSocket, SocketLimits, StaleSocket, serve};
 use tempfile::TempDir;
-use tokio::sync::{Notify, oneshot};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// The stub's one conversation.
@@ -43,6 +47,9 @@ pub(crate) const WORK: [(&str, u64); 16] = [
 /// See [`WORK`].
 pub(crate) const WORK_MIB: u64 = 8;
 
+/// The id of every subscription.
+const SUBSCRIPTION: u64 = 7;
+
 /// See [`WORK`].
 pub(crate) const HELD: &str = "held";
 
@@ -61,24 +68,22 @@ pub(crate) struct Stub {
 struct Shared {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
     called: Arc<Condvar>,
-    subscribers: Arc<tokio::sync::Mutex<Vec<SubscriptionSink>>>,
+    /// What is to be written to each connection that subscribed.
+    subscribers: Arc<Mutex<Vec<mpsc::UnboundedSender<String>>>>,
     released: Arc<Notify>,
 }
 
 impl Stub {
     /// Starts a stub that listens where a daemon of this home would.
     pub(crate) fn start() -> Self {
-        Self::with_limits(SocketLimits::default())
-    }
-
-    /// The same with limits of its own.
-    pub(crate) fn with_limits(limits: SocketLimits) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("run/sessiond.sock");
+        let run = folder.path().join("run");
+        DirBuilder::new().mode(0o700).create(&run).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(run.join("sessiond.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
         let stop = CancellationToken::new();
         let shared = Shared::default();
         let (calls, called) = (shared.calls.clone(), shared.called.clone());
-        let (listens, listening) = oneshot::channel();
         let until = stop.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,13 +91,10 @@ impl Stub {
                 .build()
                 .unwrap();
             runtime.block_on(async move {
-                let bound = PrivateSocket::bind(&socket, StaleSocket::Replace).unwrap();
-                let (listener, _file) = bound.into_parts();
-                listens.send(()).unwrap();
-                serve(listener, methods(shared), limits, until).await;
+                let listener = UnixListener::from_std(listener).unwrap();
+                until.run_until_cancelled(serve(&listener, shared)).await;
             });
         });
-        listening.blocking_recv().unwrap();
         Self {
             folder,
             stop,
@@ -134,6 +136,66 @@ impl Drop for Stub {
             thread.join().unwrap();
         }
     }
+}
+
+/// Serves connections for ever.
+async fn serve(listener: &UnixListener, shared: Shared) {
+    let module = Arc::new(methods(shared.clone()));
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        connections.spawn(connection(stream, module.clone(), shared.clone()));
+    }
+}
+
+/// Serves one connection. Answers and events leave in the order in which they are made.
+async fn connection(stream: UnixStream, module: Arc<RpcModule<Shared>>, shared: Shared) {
+    let (input, mut output) = stream.into_split();
+    let mut lines = BufReader::new(input).lines();
+    let (to_write, mut written) = mpsc::unbounded_channel::<String>();
+    let mut calls = JoinSet::new();
+    loop {
+        tokio::select! {
+            line = lines.next_line() => {
+                let Ok(Some(line)) = line else { break };
+                calls.spawn(call(line, module.clone(), shared.clone(), to_write.clone()));
+            }
+            Some(line) = written.recv() => {
+                // A client may leave at any moment.
+                if output.write_all(format!("{line}\n").as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+async fn call(
+    line: String,
+    module: Arc<RpcModule<Shared>>,
+    shared: Shared,
+    to_write: mpsc::UnboundedSender<String>,
+) {
+    let request: Value = serde_json::from_str(&line).unwrap();
+    let write = |line: String| drop(to_write.send(line));
+    if request["method"] == "conversation/subscribe" {
+        shared.arrived("conversation/subscribe", request["params"].clone());
+        write(json!({"jsonrpc": "2.0", "id": request["id"], "result": SUBSCRIPTION}).to_string());
+        if request["params"]["after"].is_null() {
+            let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+            write(notification(
+                &json!({"type": "snapshot", "gap": false, "conversation": conversation["conversation"]}),
+            ));
+        } else {
+            // What was missed: the rest of the turn.
+            write(notification(&update("after the gap")));
+            write(notification(&turn_ended("up-1")));
+        }
+        shared.subscribers.lock().unwrap().push(to_write.clone());
+        return;
+    }
+    let (answer, _) = module.raw_json_request(&line, 1).await.unwrap();
+    write(answer.get().to_owned());
 }
 
 fn methods(shared: Shared) -> RpcModule<Shared> {
@@ -224,48 +286,20 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         .register_async_method("conversation/respond", |params, shared, _| async move {
             let params: Value = params.parse()?;
             shared.arrived("conversation/respond", params.clone());
-            shared
-                .emit(
-                    json!({"type": "interruptResolved", "interruptId": "int-1", "by": "client",
+            shared.emit(
+                &json!({"type": "interruptResolved", "interruptId": "int-1", "by": "client",
                     "outcome": params["outcome"]}),
-                )
-                .await;
+            );
             shared.released.notify_one();
             raw("{}")
         })
         .unwrap();
     module
-        .register_async_method("conversation/prompt", |params, shared, extensions| async move {
+        .register_async_method("conversation/prompt", |params, shared, _| async move {
             let params: Value = params.parse()?;
             shared.arrived("conversation/prompt", params.clone());
-            prompt(&shared, &params, &extensions).await
+            prompt(&shared, &params).await
         })
-        .unwrap();
-    module
-        .register_subscription(
-            "conversation/subscribe",
-            "conversation/event",
-            "conversation/unsubscribe",
-            |params, pending, shared, _| async move {
-                let params: Value = params.parse()?;
-                shared.arrived("conversation/subscribe", params.clone());
-                let sink = pending.accept().await?;
-                if params["after"].is_null() {
-                    let conversation: Value = serde_json::from_str(GET_RESULT)?;
-                    let event = json!({"type": "snapshot", "gap": false,
-                        "conversation": conversation["conversation"]});
-                    sink.send(envelope(&event)).await?;
-                } else {
-                    // What was missed: the rest of the turn.
-                    for event in [update("after the gap"), turn_ended("up-1")] {
-                        sink.send(envelope(&event)).await?;
-                    }
-                }
-                shared.subscribers.lock().await.push(sink.clone());
-                sink.closed().await;
-                jsonrpsee::core::SubscriptionResult::Ok(())
-            },
-        )
         .unwrap();
     module
 }
@@ -277,8 +311,8 @@ async fn edited(shared: &Shared, params: Value) -> Result<Box<RawValue>, ErrorOb
     let answer = json!({"turn": turn, "fidelity": "full", "dropped": 0});
     let answer = held(shared, "conversation/edit", params, &answer.to_string()).await?;
     let accepted = json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": prompt});
-    shared.emit(accepted).await;
-    shared.emit(json!({"type": "turnEnded", "turn": turn})).await;
+    shared.emit(&accepted);
+    shared.emit(&json!({"type": "turnEnded", "turn": turn}));
     Ok(answer)
 }
 
@@ -311,7 +345,7 @@ fn answer(module: &mut RpcModule<Shared>, method: &'static str, result: &str) {
         .unwrap();
 }
 
-async fn prompt(shared: &Shared, params: &Value, _: &Extensions) -> Result<Box<RawValue>, ErrorObjectOwned> {
+async fn prompt(shared: &Shared, params: &Value) -> Result<Box<RawValue>, ErrorObjectOwned> {
     let text = params["prompt"][0]["text"]
         .as_str()
         .unwrap_or_default()
@@ -323,9 +357,7 @@ async fn prompt(shared: &Shared, params: &Value, _: &Extensions) -> Result<Box<R
             Some(json!({"kind": "busy", "retryable": true})),
         ));
     }
-    shared
-        .emit(json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": params["prompt"]}))
-        .await;
+    shared.emit(&json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": params["prompt"]}));
     let mut failure = Value::Null;
     let mut stop_reason = "end_turn";
     match text.as_str() {
@@ -337,36 +369,32 @@ async fn prompt(shared: &Shared, params: &Value, _: &Extensions) -> Result<Box<R
         "ask" => {
             let options = json!([{"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}]);
             let call = json!({"toolCallId": "1", "title": "rm a.rs"});
-            shared
-                .emit(
-                    json!({"type": "interruptRaised", "interrupt": {"id": "int-1", "kind": "permission",
+            shared.emit(
+                &json!({"type": "interruptRaised", "interrupt": {"id": "int-1", "kind": "permission",
                     "toolCall": call, "options": options, "request": {}, "raisedAt": "2026-11-03T10:00:00Z",
                     "orphaned": false}}),
-                )
-                .await;
+            );
             shared.released.notified().await;
         }
         "hang" => {
-            shared.emit(update("hanging")).await;
+            shared.emit(&update("hanging"));
             shared.released.notified().await;
             stop_reason = "cancelled";
         }
         "lag" => {
-            shared.emit(update("before the gap")).await;
-            shared.emit(json!({"type": "lagged", "cursor": "e1:1"})).await;
+            shared.emit(&update("before the gap"));
+            shared.emit(&json!({"type": "lagged", "cursor": "e1:1"}));
             return raw(&turn("end_turn", &Value::Null).to_string());
         }
         _ => {
             let call = json!({"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read a.rs",
                 "status": "completed"});
-            shared
-                .emit(json!({"type": "update", "turnId": "turn-1", "update": call}))
-                .await;
-            shared.emit(update(&format!("echo: {text}"))).await;
+            shared.emit(&json!({"type": "update", "turnId": "turn-1", "update": call}));
+            shared.emit(&update(&format!("echo: {text}")));
         }
     }
     let turn = turn(stop_reason, &failure);
-    shared.emit(json!({"type": "turnEnded", "turn": turn})).await;
+    shared.emit(&json!({"type": "turnEnded", "turn": turn}));
     raw(&turn.to_string())
 }
 
@@ -383,10 +411,11 @@ fn update(text: &str) -> Value {
         "content": {"type": "text", "text": text}}})
 }
 
-fn envelope(event: &Value) -> Box<RawValue> {
+fn notification(event: &Value) -> String {
     let envelope =
         json!({"conversationId": ID, "cursor": "e1:1", "at": "2026-11-03T10:00:00Z", "event": event});
-    serde_json::value::to_raw_value(&envelope).unwrap()
+    let params = json!({"subscription": SUBSCRIPTION, "result": envelope});
+    json!({"jsonrpc": "2.0", "method": "conversation/event", "params": params}).to_string()
 }
 
 fn undo_result() -> String {
@@ -416,14 +445,10 @@ impl Shared {
         self.called.notify_all();
     }
 
-    async fn emit(&self, event: Value) {
-        let mut subscribers = self.subscribers.lock().await;
-        for sink in subscribers.iter() {
-            // A subscriber that has left hears nothing more.
-            if sink.send(envelope(&event)).await.is_err() {
-                continue;
-            }
-        }
+    fn emit(&self, event: &Value) {
+        let mut subscribers = self.subscribers.lock().unwrap();
+        // A subscriber that has left hears nothing more.
+        subscribers.retain(|subscriber| subscriber.send(notification(event)).is_ok());
         if event["type"] == "lagged" {
             subscribers.clear();
         }

@@ -19,7 +19,6 @@ pub(crate) mod home;
 pub(crate) mod ledger;
 mod places;
 mod processes;
-pub(crate) mod random;
 mod room;
 mod rounds;
 mod store;

@@ -13,9 +13,9 @@ use super::client::Client;
 use super::going_back::FOLDERS;
 use super::home::{Daemon, Home, PATIENCE, signal};
 use super::places::verify_places;
-use super::random::Random;
 use super::verify::Ending;
 use super::worker::{Figures, Worker};
+use crate::random::Random;
 use crate::signs::Watched;
 
 /// How many clients work at a time.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::client::{Answer, Client, Gone, Line};
 use super::files::Tree;
 use super::ledger::{Answered, Ledger, Unanswered};
-use super::random::Random;
 use super::rounds::Clock;
+use crate::random::Random;
 
 /// How many conversations a client works on; older ones are only looked at.
 const ACTIVE: usize = 3;

@@ -8,10 +8,10 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use serde_json::{Value, json};
-use session_bridge::transcript::locate::project_folder;
 
 use crate::damaged::tear;
 use crate::home::Home;
+use crate::moved_trees::folder_of;
 use crate::support::{App, refused};
 
 /// Puts the transcript of another home into a folder of this one, where its agent never wrote.
@@ -311,7 +311,7 @@ async fn of_copies_in_other_folders_that_of_another_worktree_is_taken() {
     fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
     let noted = format!("{}/.git\n", side.display());
     fs::write(git.join("worktrees/side/gitdir"), noted).unwrap();
-    put(&home, &id, &project_folder(&side), &stale.concat());
+    put(&home, &id, &folder_of(side.to_str().unwrap()), &stale.concat());
     put(&home, &id, "-a-current", &whole);
     let daemon = home.start();
     let app = daemon.app().await;

@@ -2,14 +2,13 @@
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
-use bridge_protocol::{AgentName, ConversationId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use session_bridge::store::{Change, ConversationRecord, Store, StoreOptions, TranscriptRoot};
 
 use crate::home::Home;
 use crate::scripted;
 use crate::support::{Refusal, refused};
+use crate::test_programs;
 
 const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -21,21 +20,21 @@ async fn a_folder_that_cannot_be_used_is_refused() {
     let file = home.config_file();
     let missing = home.path().join("nowhere");
     let table = [
-        ("project", "the folder must be an absolute path, not \"project\""),
-        ("", "the folder must be an absolute path"),
-        ("~/project", "the folder must be an absolute path"),
-        (missing.to_str().unwrap(), "nowhere cannot be used"),
-        (file.to_str().unwrap(), "config.toml is not a folder"),
+        "project",
+        "",
+        "~/project",
+        missing.to_str().unwrap(),
+        file.to_str().unwrap(),
     ];
     let id = daemon.app().await.make(&home.project()).await;
-    for (cwd, words) in table {
-        let expected = Refusal(1004, "invalidCwd", false, words);
+    for cwd in table {
+        let expected = Refusal(1004, "invalidCwd", false);
         raw.refused("conversation/new", json!({"cwd": cwd}), expected)
             .await;
         let fork = json!({"conversationId": id, "cwd": cwd});
         raw.refused("conversation/fork", fork, expected).await;
         // A list may be of a folder that is gone.
-        if words.contains("absolute") {
+        if !cwd.starts_with('/') {
             raw.refused("conversation/list", json!({"cwd": cwd}), expected)
                 .await;
         }
@@ -74,18 +73,13 @@ async fn a_name_that_leads_nowhere_is_refused_by_every_method() {
     ];
     for (method, params) in methods {
         let method = format!("conversation/{method}");
-        for (name, words) in [
-            (UNKNOWN, "there is no conversation"),
-            ("0123", "6 or more characters"),
-            ("", "there is no conversation"),
-            ("not an id", "there is no conversation"),
-        ] {
-            let expected = Refusal(1001, "notFound", false, words);
+        for name in [UNKNOWN, "0123", "", "not an id"] {
+            let expected = Refusal(1001, "notFound", false);
             raw.refused(&method, with(name, params.clone()), expected).await;
         }
         let gone = gone.to_string();
         for name in [&gone[..], &gone[..6]] {
-            let expected = Refusal(1001, "notFound", false, "was deleted at");
+            let expected = Refusal(1001, "notFound", false);
             let data = raw.refused(&method, with(name, params.clone()), expected).await;
             let at = data["deletedAt"].as_str().unwrap();
             assert!(at.parse::<Timestamp>().is_ok(), "{method}: {data}");
@@ -97,35 +91,17 @@ async fn a_name_that_leads_nowhere_is_refused_by_every_method() {
 async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() {
     let home = Home::new();
     let ids = ["abcdef01", "abcdef02"].map(|start| format!("{start}-0000-4000-8000-000000000000"));
-    std::fs::create_dir_all(home.data()).unwrap();
-    let (store, _) = Store::open(&home.data(), StoreOptions::default()).unwrap();
-    for id in &ids {
-        let id: ConversationId = id.parse().unwrap();
-        let record =
-            ConversationRecord::new(id, AgentName::new("loopback"), home.project(), Timestamp::now());
-        let change = Change {
-            conversation: Some(record),
-            upstream: vec![(id, TranscriptRoot::new("/r"), "ses_shared".into())],
-            ..Change::default()
-        };
-        store.commit(change).await.unwrap();
-    }
-    store.shutdown().await.unwrap();
-    drop(store);
+    test_programs::fill_store(&home.data(), &home.project(), Some("ses_shared"), &ids);
 
     let daemon = home.start();
     let mut raw = daemon.raw().await;
-    let expected = Refusal(1002, "ambiguous", false, "fits 2 conversations");
+    let expected = Refusal(1002, "ambiguous", false);
     let data = raw
         .refused("conversation/get", json!({"conversationId": "abcdef"}), expected)
         .await;
     assert_eq!(data["candidates"], json!(ids));
     // An upstream id that several hold is whole: more of it there is none.
-    let words = format!(
-        "an upstream id of 2 conversations: {}, {}; use the id of one",
-        ids[0], ids[1]
-    );
-    let shared = Refusal(1002, "ambiguous", false, &words);
+    let shared = Refusal(1002, "ambiguous", false);
     let data = raw
         .refused(
             "conversation/get",
@@ -138,7 +114,7 @@ async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() 
         .ask("conversation/get", json!({"conversationId": "abcdef02"}))
         .await;
     assert_eq!(longer["result"]["conversation"]["id"], ids[1]);
-    let short = Refusal(1001, "notFound", false, "6 or more characters");
+    let short = Refusal(1001, "notFound", false);
     raw.refused("conversation/get", json!({"conversationId": "abcde"}), short)
         .await;
 }
@@ -168,7 +144,7 @@ async fn an_agent_that_is_not_configured_is_refused_with_those_that_are() {
     let home = Home::new();
     let daemon = home.start();
     let mut raw = daemon.raw().await;
-    let expected = Refusal(1001, "notFound", false, "there is no agent \"hal\"; known are: ");
+    let expected = Refusal(1001, "notFound", false);
     raw.refused(
         "conversation/new",
         json!({"cwd": home.project(), "agent": "hal"}),
@@ -252,11 +228,11 @@ async fn what_is_no_request_gets_its_error_and_the_connection_goes_on() {
     for (line, code, kind) in table {
         raw.write(format!("{line}\n")).await;
         let answer = raw.next().await;
-        Refusal(code, kind, false, "").check(&answer, line);
+        Refusal(code, kind, false).check(&answer, line);
         assert!(answer["id"].is_null(), "{answer}");
     }
     raw.write(b"\xff\xfe\n").await;
-    Refusal(-32700, "parseError", false, "").check(&raw.next().await, "bad UTF-8");
+    Refusal(-32700, "parseError", false).check(&raw.next().await, "bad UTF-8");
     let status = raw.ask("daemon/status", json!({})).await;
     assert_eq!(status["result"]["pid"], daemon.pid());
 }
@@ -273,7 +249,7 @@ async fn a_prompt_of_20_megabytes_is_refused_with_its_id_and_the_connection_goes
         .refused(
             "conversation/prompt",
             params,
-            Refusal(-32600, "invalidRequest", false, "max_line_bytes"),
+            Refusal(-32600, "invalidRequest", false),
         )
         .await;
     assert_eq!(data["limitBytes"], 16 * 1024 * 1024);
@@ -296,103 +272,50 @@ async fn parameters_that_do_not_fit_their_method_are_refused() {
     };
     let project = home.project();
     let table = [
-        (
-            "conversation/prompt",
-            of(json!({"prompt": []})),
-            "the prompt has no content",
-        ),
-        (
-            "conversation/prompt",
-            of(json!({"prompt": ""})),
-            "the prompt has no content",
-        ),
-        (
-            "conversation/prompt",
-            of(json!({"prompt": 7})),
-            "a string or an array of content blocks",
-        ),
-        (
-            "conversation/prompt",
-            of(json!({"prompt": ["text"]})),
-            "each content block is an object",
-        ),
-        ("conversation/prompt", of(json!({})), "missing field `prompt`"),
+        ("conversation/prompt", of(json!({"prompt": []}))),
+        ("conversation/prompt", of(json!({"prompt": ""}))),
+        ("conversation/prompt", of(json!({"prompt": 7}))),
+        ("conversation/prompt", of(json!({"prompt": ["text"]}))),
+        ("conversation/prompt", of(json!({}))),
         (
             "conversation/prompt",
             of(json!({"prompt": "x", "onBusy": "wait"})),
-            "unknown variant `wait`",
         ),
         (
             "conversation/prompt",
             of(json!({"prompt": "x", "minFidelity": "most"})),
-            "minFidelity must be one of full, partial",
         ),
-        ("conversation/new", json!({}), "missing field `cwd`"),
-        ("conversation/new", json!({"cwd": 7}), "invalid type"),
-        ("conversation/new", json!([project]), "object"),
-        ("conversation/get", json!([id]), "object"),
+        ("conversation/new", json!({})),
+        ("conversation/new", json!({"cwd": 7})),
+        ("conversation/new", json!([project])),
+        ("conversation/get", json!([id])),
         (
             "conversation/new",
             json!({"cwd": project, "settings": {"additionalDirectories": ["relative"]}}),
-            "additionalDirectories must be absolute paths, not \"relative\"",
         ),
         (
             "conversation/new",
             json!({"cwd": project, "settings": {"mcpServers": ["server"]}}),
-            "each of mcpServers must be an object",
         ),
         (
             "conversation/update",
             of(json!({"settings": {"additionalDirectories": ["relative"]}})),
-            "additionalDirectories must be absolute paths",
         ),
-        (
-            "conversation/list",
-            json!({"limit": 0}),
-            "limit must be between 1 and 500, not 0",
-        ),
-        (
-            "conversation/list",
-            json!({"limit": 501}),
-            "limit must be between 1 and 500, not 501",
-        ),
-        ("conversation/list", json!({"limit": -1}), "invalid value"),
-        (
-            "conversation/list",
-            json!({"cursor": "elsewhere"}),
-            "conversation/list gave",
-        ),
-        (
-            "conversation/list",
-            json!({"state": "asleep"}),
-            "state must be one of idle",
-        ),
-        (
-            "conversation/lineage",
-            of(json!({"limit": 0})),
-            "limit must be between 1 and 1000, not 0",
-        ),
-        (
-            "conversation/history",
-            of(json!({"last": 2000})),
-            "last must be between 1 and 1000, or have a limit beside it, not 2000",
-        ),
-        (
-            "conversation/lineage",
-            of(json!({"cursor": "elsewhere"})),
-            "conversation/lineage gave",
-        ),
-        (
-            "conversation/delete",
-            of(json!({"transcripts": "burn"})),
-            "unknown variant `burn`",
-        ),
+        ("conversation/list", json!({"limit": 0})),
+        ("conversation/list", json!({"limit": 501})),
+        ("conversation/list", json!({"limit": -1})),
+        ("conversation/list", json!({"cursor": "elsewhere"})),
+        ("conversation/list", json!({"state": "asleep"})),
+        ("conversation/lineage", of(json!({"limit": 0}))),
+        ("conversation/history", of(json!({"last": 2000}))),
+        ("conversation/lineage", of(json!({"cursor": "elsewhere"}))),
+        ("conversation/delete", of(json!({"transcripts": "burn"}))),
     ];
-    for (method, params, words) in table {
-        let expected = Refusal(-32602, "invalidParams", false, words);
+    for (method, params) in table {
+        let expected = Refusal(-32602, "invalidParams", false);
         raw.refused(method, params, expected).await;
     }
-    let unknown = Refusal(-32601, "methodNotFound", false, "conversation/dance");
+    let unknown = Refusal(-32601, "methodNotFound", false);
     raw.refused("conversation/dance", json!({}), unknown).await;
     let fields = of(json!({"unheardOf": [1, {"deep": true}]}));
     let answer = raw.ask("conversation/get", fields).await;
@@ -408,7 +331,7 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     let daemon = home.start();
     let app = daemon.app().await;
     let mut raw = daemon.raw().await;
-    let expected = Refusal(1010, "unsupported", false, "logout");
+    let expected = Refusal(1010, "unsupported", false);
     raw.refused("agent/logout", json!({"agent": "scripted"}), expected)
         .await;
     // An agent without fork whose transcripts nobody can read.
@@ -422,7 +345,7 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     }
     let head = app.get(id).await.head.unwrap();
     let at = format!("cp.scripted.{head}.record");
-    let expected = Refusal(1010, "unsupported", false, "at a place");
+    let expected = Refusal(1010, "unsupported", false);
     raw.refused(
         "conversation/fork",
         json!({"conversationId": id, "at": at}),

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use jsonschema::Validator;
 use serde_json::{Value, json};
+
+use crate::schema::misfits;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openrpc.json");
@@ -36,26 +37,15 @@ static FORETOLD: LazyLock<BTreeMap<String, BTreeSet<i64>>> = LazyLock::new(|| {
 });
 
 /// What each method answers, as a schema.
-static ANSWERS: LazyLock<BTreeMap<String, Validator>> = LazyLock::new(|| {
+static ANSWERS: LazyLock<BTreeMap<String, &'static Value>> = LazyLock::new(|| {
     methods()
-        .map(|(name, method)| (name, validator(&method["result"]["schema"])))
+        .map(|(name, method)| (name, &method["result"]["schema"]))
         .collect()
 });
 
-static ENVELOPE: LazyLock<Validator> =
-    LazyLock::new(|| validator(&json!({"$ref": "#/components/schemas/EventEnvelope"})));
-
-fn validator(schema: &Value) -> Validator {
-    let rooted = json!({ "allOf": [schema], "components": DOCUMENT["components"] });
-    jsonschema::draft7::new(&rooted).unwrap()
-}
-
 #[track_caller]
-fn check(what: &str, validator: &Validator, value: &Value) {
-    let wrong: Vec<String> = validator
-        .iter_errors(value)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
+fn check(what: &str, schema: &Value, value: &Value) {
+    let wrong = misfits(&DOCUMENT, schema, value);
     assert!(
         wrong.is_empty(),
         "{what} is not as its document says: {wrong:?}: {value}"
@@ -65,17 +55,18 @@ fn check(what: &str, validator: &Validator, value: &Value) {
 /// Fails when a method's answer is not of the schema that the document has of it.
 #[track_caller]
 pub(crate) fn check_answer(method: &str, result: &Value) {
-    let validator = ANSWERS
+    let schema = ANSWERS
         .get(method)
         .unwrap_or_else(|| panic!("there is no method {method}"));
-    check(method, validator, result);
+    check(method, schema, result);
 }
 
 /// Fails when a notification is not of the schema that the document has of events.
 #[track_caller]
 pub(crate) fn check_notification(message: &Value) {
     assert_eq!(message["method"], "conversation/event", "{message}");
-    check("an event", &ENVELOPE, &message["params"]["result"]);
+    let envelope = json!({"$ref": "#/components/schemas/EventEnvelope"});
+    check("an event", &envelope, &message["params"]["result"]);
 }
 
 /// Those of JSON-RPC itself may come from any method.

@@ -172,7 +172,7 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
     }
     assert_eq!(results[0], results[1]);
     let mut other = daemon.raw().await;
-    let conflict = Refusal(1012, "conflict", false, "was used before");
+    let conflict = Refusal(1012, "conflict", false);
     other
         .refused("conversation/prompt", params(id, "another", 0), conflict)
         .await;

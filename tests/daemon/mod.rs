@@ -44,6 +44,7 @@ mod deleting;
 mod diagnosing;
 mod discovery;
 mod edits;
+mod error_words;
 mod events;
 mod failure_captures;
 #[cfg(target_os = "linux")]

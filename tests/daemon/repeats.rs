@@ -26,7 +26,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
     let mut second = daemon.raw().await;
     let again = second.send("conversation/prompt", prompt(id, text, "r1")).await;
     // Behind it on the same connection: by its answer the repetition has been admitted.
-    let other = Refusal(1012, "conflict", false, "request id \"r1\" was used before");
+    let other = Refusal(1012, "conflict", false);
     second
         .refused("conversation/prompt", prompt(id, "something else", "r1"), other)
         .await;

@@ -6,12 +6,11 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
 use bridge_protocol::ConversationId;
-use jiff::Timestamp;
 use serde_json::json;
-use session_bridge::store::{Change, ConversationRecord, Store, StoreOptions};
 
 use crate::home::Home;
 use crate::support::DEADLINE;
+use crate::test_programs;
 
 /// A configuration that cannot be used is told with its file and what is wrong in it; nothing is started.
 #[test]
@@ -176,30 +175,8 @@ fn a_service_manager_is_told_when_the_daemon_is_ready() {
 #[tokio::test]
 async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
     let home = Home::new();
-    fs::create_dir_all(home.data()).unwrap();
-    fs::set_permissions(home.data(), fs::Permissions::from_mode(0o700)).unwrap();
-    let (store, _) = Store::open(&home.data(), StoreOptions::default()).unwrap();
-    let changes = 6_000;
-    let written: Vec<_> = (0..changes)
-        .map(|_| {
-            let agent = "loopback".into();
-            let record = ConversationRecord::new(
-                ConversationId::mint(),
-                agent,
-                home.project(),
-                Timestamp::UNIX_EPOCH,
-            );
-            store.commit(Change {
-                conversation: Some(record),
-                ..Change::default()
-            })
-        })
-        .collect();
-    for written in written {
-        written.await.unwrap();
-    }
-    store.shutdown().await.unwrap();
-    drop(store);
+    let ids: Vec<String> = (0..6_000).map(|_| ConversationId::mint().to_string()).collect();
+    test_programs::fill_store(&home.data(), &home.project(), None, &ids);
 
     let started_as = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     for is_damaged in [true, false] {
@@ -208,7 +185,7 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
         }
         let daemon = home.start();
         let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
-        assert_eq!(status["conversations"], changes);
+        assert_eq!(status["conversations"], ids.len());
         assert_eq!(status["pid"], daemon.pid());
         // The next start believes what was built, although nobody closed it.
         assert_eq!(started_as(daemon.pid()).contains("--rebuilt="), is_damaged);

@@ -22,6 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::error_words;
 use crate::contract::{check_answer, check_foretold, check_notification};
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
@@ -414,24 +415,18 @@ impl Raw {
     }
 }
 
-/// How a request is refused: code, kind, whether it may be tried again, and words of the message.
+/// How a request is refused: code, kind, and whether it may be tried again. The words are in one file, see `error_words`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusal<'a>(
-    pub(crate) i64,
-    pub(crate) &'a str,
-    pub(crate) bool,
-    pub(crate) &'a str,
-);
+pub(crate) struct Refusal<'a>(pub(crate) i64, pub(crate) &'a str, pub(crate) bool);
 
 impl Refusal<'_> {
     pub(crate) fn check(self, answer: &Value, what: &str) {
-        let Self(code, kind, retryable, words) = self;
+        let Self(code, kind, retryable) = self;
         let error = &answer["error"];
         assert_eq!(error["code"], code, "{what}: {answer}");
         assert_eq!(error["data"]["kind"], kind, "{what}: {answer}");
         assert_eq!(error["data"]["retryable"], retryable, "{what}: {answer}");
-        let message = error["message"].as_str().unwrap();
-        assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");
+        error_words::check(what, kind, error["message"].as_str().unwrap());
     }
 }
 

@@ -20,17 +20,17 @@ async fn what_a_running_turn_forbids_is_busy_and_changes_nothing() {
 
     let mut raw = daemon.raw().await;
     let table = [
-        ("prompt", json!({"prompt": "x"}), "a turn is running"),
-        ("close", json!({}), "a turn is running"),
-        ("reset", json!({}), "a turn is running"),
-        ("delete", json!({}), "a turn is running"),
-        ("delete", json!({"transcripts": "delete"}), "a turn is running"),
-        ("fork", json!({"inPlace": true}), "a turn is running"),
+        ("prompt", json!({"prompt": "x"})),
+        ("close", json!({})),
+        ("reset", json!({})),
+        ("delete", json!({})),
+        ("delete", json!({"transcripts": "delete"})),
+        ("fork", json!({"inPlace": true})),
     ];
-    for (method, more, words) in table {
+    for (method, more) in table {
         let mut params = more;
         params["conversationId"] = json!(id);
-        let expected = Refusal(1003, "busy", true, words);
+        let expected = Refusal(1003, "busy", true);
         raw.refused(&format!("conversation/{method}"), params, expected)
             .await;
     }
@@ -59,7 +59,7 @@ async fn closing_what_cannot_be_brought_back_is_refused() {
     let head = app.send(id, "\n").await.upstream_id;
     let mut raw = daemon.raw().await;
     let this = json!({"conversationId": id});
-    let expected = Refusal(1012, "conflict", false, "can neither resume nor load");
+    let expected = Refusal(1012, "conflict", false);
     raw.refused("conversation/close", this.clone(), expected).await;
     let conversation = app.get(id).await;
     assert_eq!((conversation.live, conversation.head), (true, Some(head)));
@@ -76,27 +76,22 @@ async fn an_answer_to_no_question_or_with_no_sense_or_too_late_is_refused() {
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     let respond = |interrupt: &Value, outcome: Value| json!({"conversationId": id, "interruptId": interrupt, "outcome": outcome});
-    let unknown = Refusal(1001, "notFound", false, "there is no question with id");
+    let unknown = Refusal(1001, "notFound", false);
     let nothing = respond(&json!("nothing"), json!({"outcome": "cancelled"}));
     raw.refused("conversation/respond", nothing, unknown).await;
 
     let (request, _) = raw.run(id, "[[ask may I?]] [[say thanks]]").await;
     let question = raw.event("interruptRaised").await["interrupt"].clone();
     let mut other = daemon.raw().await;
-    let unlike = "the outcome must be ACP's";
-    let unknown = "there is no option \"allow_for_ever\"; one of: allow_once, ";
-    for (outcome, words) in [
-        (json!("yes"), unlike),
-        (json!({}), unlike),
-        (json!({"outcome": "selected"}), unlike),
-        (
-            json!({"outcome": "selected", "optionId": "allow_for_ever"}),
-            unknown,
-        ),
-        (json!({"outcome": "approved"}), unlike),
-        (json!(null), unlike),
+    for outcome in [
+        json!("yes"),
+        json!({}),
+        json!({"outcome": "selected"}),
+        json!({"outcome": "selected", "optionId": "allow_for_ever"}),
+        json!({"outcome": "approved"}),
+        json!(null),
     ] {
-        let expected = Refusal(-32602, "invalidParams", false, words);
+        let expected = Refusal(-32602, "invalidParams", false);
         other
             .refused(
                 "conversation/respond",
@@ -112,7 +107,7 @@ async fn an_answer_to_no_question_or_with_no_sense_or_too_late_is_refused() {
         .ask("conversation/respond", respond(&question["id"], yes.clone()))
         .await;
     assert_eq!(answered["result"], json!({}));
-    let late = Refusal(1013, "interruptResolved", false, "already answered by client");
+    let late = Refusal(1013, "interruptResolved", false);
     let data = other
         .refused("conversation/respond", respond(&question["id"], yes), late)
         .await;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::crash::random::Random;
+use crate::random::Random;
+
+/// The file in the home at whose sight no more faults are done.
+pub(crate) const CALM: &str = "calm";
 
 /// What is done to a line, a pipe or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,17 +64,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(line: &[u8]) -> Self {
-        let says = |word: &[u8]| line.windows(word.len()).any(|window| window == word);
-        if says(br#""method":"session/update""#) {
-            Self::Update
-        } else if says(br#""method":"session/prompt""#) {
-            Self::Prompt
-        } else {
-            Self::Call
-        }
-    }
-
     /// How many of a hundred such lines meet a fault.
     fn percent(self) -> usize {
         match self {

@@ -18,7 +18,7 @@ use super::proxy;
 use crate::crash::client::{Answer, Client, Gone, Line};
 use crate::crash::home::{Daemon, Home};
 use crate::crash::ledger::{Answered, Ledger, text};
-use crate::crash::random::Random;
+use crate::random::Random;
 
 /// After how long a silence a turn is cancelled.
 const QUIET: Duration = Duration::from_millis(400);

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs;
 
 use serde_json::{Value, json};
-use session_bridge::transcript::reading;
 
 use super::place::{Place, code, pairs};
 
@@ -116,7 +115,7 @@ fn a_stream_is_numbered_200_byte_chunks_in_order() {
             assert_eq!((text.len(), &text[..10]), (200, format!("{number:010}").as_str()));
         }
     }
-    let turns = reading::turns(&place.transcript(&session), None).expect("turns");
+    let turns = place.turns(&session);
     assert_eq!(turns[0].reply.len(), 2_000 * 200);
 }
 
@@ -228,8 +227,8 @@ fn a_limit_refuses_this_prompt_and_no_other_until_it_ends() {
     );
 
     // In the transcript, in a new process too, others pass, and the end stays where it was.
-    let turns = reading::turns(&place.transcript(&session), None).expect("turns");
-    assert_eq!((turns[1].prompt.as_str(), turns[1].api_error), (limited, true));
+    let turns = place.turns(&session);
+    assert_eq!((turns[1].prompt.as_str(), turns[1].is_api_error), (limited, true));
     drop(agent);
     let mut agent = place.agent();
     agent.open("session/resume", &session, place.cwd()).result();
@@ -279,12 +278,7 @@ fn failures_are_told_as_claude_tells_them() {
     }
     assert_eq!(agent.prompt(&session, "after").text(), "echo: after");
     assert_eq!(agent.recalled(&session), pairs(&[("after", "echo: after")]));
-    assert_eq!(
-        reading::turns(&place.transcript(&session), None)
-            .expect("turns")
-            .len(),
-        6
-    );
+    assert_eq!(place.turns(&session).len(), 6);
 }
 
 #[test]
@@ -340,10 +334,8 @@ fn a_cancelled_stream_keeps_what_was_said() {
     agent.cancel(&session);
     let reply = agent.finish(prompt);
     assert_eq!(reply.stop_reason(), "cancelled");
-    let turn = reading::turns(&place.transcript(&session), None)
-        .expect("turns")
-        .remove(0);
-    assert!(turn.reply.starts_with("0000000000 ") && !turn.complete);
+    let turn = place.turns(&session).remove(0);
+    assert!(turn.reply.starts_with("0000000000 ") && turn.is_interrupted);
     // The chunk that was waited for is not among those before the answer.
     assert_eq!(
         turn.reply.len(),
@@ -376,16 +368,13 @@ fn a_deaf_session_ignores_cancels_but_not_its_closing() {
 
 #[test]
 fn a_preamble_is_history_and_not_instructions() {
-    use session_bridge::transcript::preamble::{Missing, PastTurn, preamble};
     let place = Place::new();
     let mut agent = place.agent();
     let session = agent.new_session(place.cwd());
-    let past = PastTurn {
-        prompt: "[[crash]]".into(),
-        reply: "no".into(),
-        complete: true,
-    };
-    let told = preamble(&[past], Missing::default()).expect("a text").text;
+    // As the daemon retells it.
+    let told = "The earlier session of this conversation could not be opened again. First the person wrote: \
+        “[[crash]]”\n\nThe answer was: “no”\n\nThis is the end of the retelling. What follows is new, and is what is to be \
+        answered.";
     let prompt = json!([{ "type": "text", "text": told }, { "type": "text", "text": "go on" }]);
     let reply = agent.call(
         "session/prompt",

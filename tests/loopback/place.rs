@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use session_bridge::transcript::locate;
 
 use super::client::Agent;
 
@@ -31,7 +30,11 @@ impl Place {
         self.cwd.path()
     }
     pub(crate) fn transcripts(&self, id: &str) -> Vec<PathBuf> {
-        locate::locate(&self.data().join("loopback"), id, None).expect("a search")
+        let Ok(folders) = fs::read_dir(self.data().join("loopback/projects")) else {
+            return Vec::new();
+        };
+        let files = folders.map(|folder| folder.expect("a folder").path().join(format!("{id}.jsonl")));
+        files.filter(|file| file.exists()).collect()
     }
     pub(crate) fn transcript(&self, id: &str) -> PathBuf {
         self.transcripts(id).pop().expect("a transcript")
@@ -41,6 +44,64 @@ impl Place {
         text.lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
+    }
+}
+
+/// A turn as the transcript has it.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) prompt: String,
+    pub(crate) prompt_uuid: String,
+    /// All texts of the agent.
+    pub(crate) reply: String,
+    /// The last message with a text of the agent.
+    pub(crate) last_message_id: String,
+    /// The user interrupted it.
+    pub(crate) is_interrupted: bool,
+    /// It ended with an error of the model's server.
+    pub(crate) is_api_error: bool,
+}
+
+impl Place {
+    /// The turns of a transcript, in the order of its records.
+    pub(crate) fn turns(&self, id: &str) -> Vec<Turn> {
+        let mut turns: Vec<Turn> = Vec::new();
+        for record in self.records(id) {
+            let message = &record["message"];
+            let blocks = message["content"].as_array().into_iter().flatten();
+            let text: String = blocks.filter_map(|block| block["text"].as_str()).collect();
+            let is_prompt = record["origin"]["kind"] == "human";
+            if is_prompt {
+                turns.push(Turn {
+                    prompt: text,
+                    prompt_uuid: record["uuid"].as_str().expect("a uuid").to_owned(),
+                    ..Turn::default()
+                });
+                continue;
+            }
+            let Some(turn) = turns.last_mut() else { continue };
+            match record["type"].as_str() {
+                Some("assistant") if record["isApiErrorMessage"] == true => turn.is_api_error = true,
+                Some("assistant") if !text.is_empty() => {
+                    turn.reply.push_str(&text);
+                    turn.last_message_id = message["id"].as_str().expect("an id").to_owned();
+                }
+                Some("user") if text == "[Request interrupted by user]" => turn.is_interrupted = true,
+                _ => {}
+            }
+        }
+        turns
+    }
+
+    /// A copy of a transcript under another id, beside it.
+    pub(crate) fn copy_as(&self, id: &str, new_id: &str) {
+        let source = self.transcript(id);
+        let text = fs::read_to_string(&source).expect("a transcript");
+        fs::write(
+            source.with_file_name(format!("{new_id}.jsonl")),
+            text.replace(id, new_id),
+        )
+        .expect("a copy");
     }
 }
 

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 
 use serde_json::{Value, json};
-use session_bridge::transcript::{copy, reading};
 
 use super::client::{Agent, Reply};
 use super::place::{Place, code, pairs};
@@ -34,9 +33,7 @@ fn a_forgotten_session_is_refused_everywhere_and_its_copy_works() {
     assert_eq!(listed["sessions"], json!([]));
 
     let new_id = "6d1f4c1e-3d3c-4c5b-9d0a-8f7d1b0e2a11";
-    let source = place.transcript(&session);
-    let folder = source.parent().expect("a folder");
-    copy::copy_as(&source, folder, new_id).expect("a copy");
+    place.copy_as(&session, new_id);
     agent.open("session/resume", new_id, place.cwd()).result();
     assert_eq!(
         agent.recalled(new_id),
@@ -52,8 +49,7 @@ fn a_session_that_is_forgotten_with_its_copies_works_under_no_id() {
     agent.prompt(&session, "remember me").result();
     agent.prompt(&session, "[[forget copies]]").result();
     let new_id = "6d1f4c1e-3d3c-4c5b-9d0a-8f7d1b0e2a11";
-    let source = place.transcript(&session);
-    copy::copy_as(&source, source.parent().expect("a folder"), new_id).expect("a copy");
+    place.copy_as(&session, new_id);
     for id in [&session, new_id] {
         let error = agent.open("session/resume", id, place.cwd()).error();
         assert_eq!(code(&error), -32002, "{id}");
@@ -363,7 +359,7 @@ fn a_fork_can_end_at_a_message() {
     agent.prompt(&session, "one [[tool Read {}]] [[say 1]]").result();
     agent.prompt(&session, "two").result();
     agent.prompt(&session, "three").result();
-    let turns = reading::turns(&place.transcript(&session), None).expect("turns");
+    let turns = place.turns(&session);
     let mut fork_at = |point: &str| {
         let meta =
             json!({ "jetbrains": { "air": { "version": 1, "fork": { "version": 1, "messageId": point } } } });
@@ -374,7 +370,7 @@ fn a_fork_can_end_at_a_message() {
             history.as_array().expect("turns").clone()
         })
     };
-    let message = turns[0].last_message_id.as_deref().expect("a message id");
+    let message = turns[0].last_message_id.as_str();
     let kept = fork_at(message).expect("a fork");
     assert_eq!(kept.len(), 1);
     assert_eq!(

@@ -115,7 +115,6 @@ fn the_package_is_installed_works_and_is_removed() {
 }
 
 #[test]
-#[ignore = "builds both programs as a release"]
 fn from_source_the_package_is_installed_works_and_is_removed() {
     is_installed_works_and_is_removed(Programs::Source);
 }

@@ -1,7 +1,7 @@
 //! The store against a killed process: what was acknowledged is there after any end, and the ways back agree.
 //!
-//! The test runs itself as a child that commits and prints each acknowledged change; the parent kills it with SIGKILL at
-//! random moments and looks at what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it.
+//! A helper program commits and prints each acknowledged change; the test kills it with SIGKILL at random moments and looks at
+//! what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,33 +9,19 @@
     reason = "helpers of a test are tests too"
 )]
 
-#[cfg(target_os = "linux")]
-use crate::signs;
-use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bridge_protocol::link::{Fidelity, LinkReason, Relation};
-use bridge_protocol::raw::PromptContent;
-use bridge_protocol::{AgentName, ConversationId, TurnId, UpstreamId};
-use jiff::Timestamp;
-use session_bridge::chain::NewLink;
-use session_bridge::store::{
-    Change, ConversationRecord, OpenReport, PendingTurn, RECORD_VERSION, RequestId, RequestRecord, Store,
-    StoreOptions, TranscriptRoot, TurnPhase,
-};
+use serde_json::Value;
 
-/// Names the folder to the child, and makes the test binary one.
-const FOLDER_VARIABLE: &str = "SESSION_BRIDGE_CRASH_FOLDER";
+use crate::{signs, test_programs};
+
 const SEED_VARIABLE: &str = "SESSION_BRIDGE_CRASH_SEED";
 
-/// How often the child is killed.
+/// How often the process is killed.
 const LIVES: u64 = 15;
-
-/// Conversations that the child changes in turn; more than it changes at once.
-const CONVERSATIONS: u64 = 8;
 
 /// A small generator: the same seed gives the same numbers.
 struct Random(u64);
@@ -49,127 +35,12 @@ impl Random {
     }
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(future)
-}
-
-fn open(folder: &Path) -> (Store, OpenReport) {
-    Store::open(folder, StoreOptions::default()).unwrap()
-}
-
-fn conversation(step: u64) -> ConversationId {
-    let mut bytes = [0xC0; 16];
-    bytes[..8].copy_from_slice(&(step % CONVERSATIONS).to_be_bytes());
-    ConversationId::from_bytes(bytes)
-}
-
-fn upstream(step: u64) -> UpstreamId {
-    UpstreamId::new(format!("upstream {step}"))
-}
-
-fn request(step: u64) -> RequestId {
-    RequestId::new(format!("request {step}"))
-}
-
-/// The change of this step: a new head for one of the conversations, now and then with a pending or a long prompt.
-fn change(store: &Store, step: u64) -> Change {
-    let at = Timestamp::from_second(i64::try_from(step).unwrap()).unwrap();
-    let id = conversation(step);
-    let mut record = store.conversation(id).unwrap().unwrap_or_else(|| {
-        ConversationRecord::new(id, AgentName::new("claude"), "/home/u/project".to_owned(), at)
-    });
-    let appended = record.chain.append(
-        NewLink {
-            upstream_id: upstream(step),
-            agent: record.agent.clone(),
-            cwd: record.cwd.clone(),
-            reason: LinkReason::Rolled,
-            relation: Relation::Follows,
-            from_upstream_id: None,
-            from_checkpoint_id: None,
-            cause: None,
-            turns: 1,
-            carried_turns: 0,
-            written: true,
-        },
-        Fidelity::Full,
-        at,
-    );
-    let words = if step.is_multiple_of(10) { 4_000 } else { 1 };
-    record.updated_at = at;
-    record.revision = step;
-    record.turn = step.is_multiple_of(5).then(|| PendingTurn {
-        turn_id: TurnId::new(format!("turn {step}")),
-        prompt: PromptContent::text(&format!("{step} long ").repeat(words)),
-        accepted_at: at,
-        upstream_id: Some(upstream(step)),
-        phase: TurnPhase::Sent,
-        anchor: None,
-        min_fidelity: None,
-        continues: false,
-        taken: false,
-        fingerprint: None,
-        edit: None,
-        request_id: Some(request(step)),
-    });
-    let remembered = RequestRecord {
-        version: RECORD_VERSION,
-        conversation_id: Some(id),
-        request_id: request(step),
-        fingerprint: String::new(),
-        turn_id: None,
-        result: None,
-        error: None,
-        at,
-    };
-    Change {
-        lineage: appended.entries.into_iter().map(|entry| (id, entry)).collect(),
-        upstream: vec![(id, TranscriptRoot::new("/home/u/.claude"), upstream(step))],
-        requests: vec![remembered],
-        conversation: Some(record),
-        ..Change::default()
-    }
-}
-
-/// Not a test of its own: what the child runs until it is killed. Without the variable there is nothing to do.
-#[test]
-fn child() {
-    let Some(folder) = std::env::var_os(FOLDER_VARIABLE) else {
-        return;
-    };
-    let (store, _) = open(Path::new(&folder));
-    let mut output = std::io::stdout().lock();
-    let mut step = store.status().sequence.0 + 1;
-    loop {
-        // One to five at a time, so that a kill meets groups too.
-        let together: Vec<_> = (step..=step + step % 5)
-            .map(|step| (step, store.commit(change(&store, step))))
-            .collect();
-        for (committed, commit) in together {
-            let sequence = wait(commit).unwrap();
-            assert_eq!(sequence.0, committed);
-            writeln!(output, "acknowledged {committed}").unwrap();
-            output.flush().unwrap();
-            step = committed + 1;
-        }
-    }
-}
-
 /// Lets a child acknowledge some changes, kills it so many changes on disk later, and returns the last that it
 /// acknowledged.
 fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "store_crash::child",
-            "--nocapture",
-            "--test-threads",
-            "1",
-        ])
-        .env(FOLDER_VARIABLE, folder)
+    let mut child = Command::new(test_programs::path())
+        .arg("store-writer")
+        .arg(folder)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -189,51 +60,19 @@ fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     acknowledged.last().or(last).unwrap()
 }
 
-/// Everything that the store holds.
-fn contents(store: &Store) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::new();
-    for item in store.recent(None) {
-        let (cursor, record) = item.unwrap();
-        let lineage = store.lineage_all(record.id).unwrap();
-        all.insert(format!("recent {}", cursor.to_text()), record.id.to_string());
-        all.insert(format!("conversation {}", record.id), format!("{record:?}"));
-        all.insert(format!("lineage {}", record.id), format!("{lineage:?}"));
-    }
-    all.insert("count".to_owned(), store.count().to_string());
-    all.insert(
-        "unfinished".to_owned(),
-        format!("{:?}", store.unfinished().unwrap()),
-    );
-    all.insert("sequence".to_owned(), format!("{:?}", store.status().sequence));
-    for step in 1..=store.status().sequence.0 {
-        let owners = store.owners(&upstream(step), None).unwrap();
-        let known = store.request(Some(conversation(step)), &request(step)).unwrap();
-        all.insert(format!("step {step}"), format!("{owners:?} {known:?}"));
-    }
-    all
-}
-
-/// Whether everything up to this change is there, and no chain or lineage has a hole.
-fn check(store: &Store, acknowledged: u64) {
-    let sequence = store.status().sequence.0;
+/// What the store in this folder holds, and what opening it reported.
+fn held(folder: &Path, acknowledged: u64) -> Value {
+    let output = Command::new(test_programs::path())
+        .arg("store-contents")
+        .args([folder.as_os_str(), acknowledged.to_string().as_ref()])
+        .output()
+        .unwrap();
     assert!(
-        sequence >= acknowledged,
-        "{acknowledged} was acknowledged, {sequence} is the last there"
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
     );
-    let mut held: HashMap<ConversationId, Vec<UpstreamId>> = HashMap::new();
-    for step in 1..=sequence {
-        let resolved = store.resolve(&upstream(step).as_str().into()).unwrap();
-        assert_eq!(resolved.id, conversation(step), "step {step}");
-        held.entry(resolved.id).or_default().push(upstream(step));
-    }
-    for (id, ids) in held {
-        let record = store.conversation(id).unwrap().unwrap();
-        let lineage = store.lineage_all(id).unwrap();
-        let logged: Vec<_> = lineage.iter().map(|entry| entry.upstream_id.clone()).collect();
-        assert_eq!(logged, ids, "the lineage of {id}");
-        assert_eq!(record.chain.head().map(|head| &head.upstream_id), ids.last());
-        assert_eq!(record.chain.last_lineage_seq(), lineage.len() as u64);
-    }
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -250,17 +89,12 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// Opens a copy of the folder to which something was done, and expects what the store itself holds.
-fn expect_the_same(
-    folder: &Path,
-    expected: &BTreeMap<String, String>,
-    what: &str,
-    damage: impl FnOnce(&Path),
-) {
+fn expect_the_same(folder: &Path, expected: &Value, what: &str, damage: impl FnOnce(&Path)) {
     let copy = tempfile::tempdir().unwrap();
     copy_folder(folder, copy.path());
     damage(copy.path());
-    let (store, report) = open(copy.path());
-    assert_eq!(&contents(&store), expected, "{what}: {report:?}");
+    let held = held(copy.path(), 0);
+    assert_eq!(&held["contents"], expected, "{what}: {}", held["report"]);
 }
 
 #[test]
@@ -291,29 +125,26 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
         let crashed = tempfile::tempdir().unwrap();
         copy_folder(&folder, crashed.path());
-        let (store, report) = open(&folder);
-        check(&store, acknowledged);
-        let expected = contents(&store);
-        let is_undamaged = report.rebuilt.is_none() && report.damaged.is_empty() && report.missing == 0;
-        assert!(is_undamaged, "{report:?}");
-        drop(store);
+        let held = held(&folder, acknowledged);
+        assert_eq!(held["isUndamaged"], true, "{}", held["report"]);
+        let expected = &held["contents"];
 
         for after in [crashed.path(), &folder] {
-            expect_the_same(after, &expected, "without a database", |copy| {
+            expect_the_same(after, expected, "without a database", |copy| {
                 fs::remove_dir_all(copy.join("store")).unwrap();
             });
-            expect_the_same(after, &expected, "a database that is not believed", |copy| {
+            expect_the_same(after, expected, "a database that is not believed", |copy| {
                 fs::remove_file(copy.join("store.trust")).unwrap();
             });
             let start = usize::try_from(random.below(64)).unwrap();
-            expect_the_same(after, &expected, "a damaged database", |copy| {
+            expect_the_same(after, expected, "a damaged database", |copy| {
                 let path = copy.join("store").join("db");
                 let mut bytes = fs::read(&path).unwrap();
                 bytes[start..].fill(0x5A);
                 fs::write(&path, bytes).unwrap();
             });
             let unfinished = "x".repeat(usize::try_from(random.below(200)).unwrap());
-            expect_the_same(after, &expected, "a torn end of the journal", |copy| {
+            expect_the_same(after, expected, "a torn end of the journal", |copy| {
                 let path = copy.join("journal.jsonl");
                 let mut bytes = fs::read(&path).unwrap();
                 bytes.extend_from_slice(format!("{{\"seq\":9,\"sum\":\"{unfinished}").as_bytes());

@@ -11,7 +11,6 @@ use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient, Transcrip
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{BridgeError, ConversationId, UpstreamId};
 use serde_json::json;
-use session_bridge::transcript::checkpoint::MessageRef;
 
 use crate::bridge_of::{Bridge, Lab};
 use crate::support::acp_client::AcpClient;
@@ -260,7 +259,7 @@ pub(crate) fn prompts(checkpoints: &[Checkpoint]) -> Vec<&str> {
 
 /// The uuid of a message's record.
 pub(crate) fn uuid_of(message: &Message) -> String {
-    let place: MessageRef = message.id.parse().expect("the id of a message");
-    assert_eq!(place.upstream_id, message.upstream_id.as_str());
-    place.record_uuid
+    let parts: Vec<&str> = message.id.as_str().split('.').collect();
+    assert_eq!(parts[..2], ["msg", message.upstream_id.as_str()], "{parts:?}");
+    parts[2].to_owned()
 }

@@ -1,7 +1,7 @@
 //! What becomes of requests: order, answers, bad input, and the ways in which a client leaves.
 
+use crate::server::SocketLimits;
 use serde_json::{Value, json};
-use session_bridge::server::SocketLimits;
 
 use super::support::{request, start};
 

@@ -9,15 +9,15 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::transcript::library::Library;
+use crate::transcript::message::TranscriptMessage;
+use crate::transcript::opened::Opened;
+use crate::transcript::shelf::{Format, Shelf};
+use crate::transcript::{TranscriptError, reading, rollouts};
 use bridge_protocol::check::FindingKind;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
-use session_bridge::transcript::library::Library;
-use session_bridge::transcript::message::TranscriptMessage;
-use session_bridge::transcript::opened::Opened;
-use session_bridge::transcript::shelf::{Format, Shelf};
-use session_bridge::transcript::{TranscriptError, reading, rollouts};
 use tempfile::TempDir;
 
 /// One way to damage a file; places are shares of its length.

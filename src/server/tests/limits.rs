@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::server::{OutboxLimits, PushError, SocketLimits};
 use serde_json::{Value, json};
-use session_bridge::server::{OutboxLimits, PushError, SocketLimits};
 use tokio::net::UnixStream;
 
 use super::support::{start, within};

@@ -1,4 +1,4 @@
-//! The socket from outside: a server with a small table of methods, and clients that write bytes.
+//! The socket as clients see it: a server with a small table of methods, and clients that write bytes.
 //!
 //! What is waited for is a line, a count or the end of input, never a time; the deadline in `support` only turns a
 //! hang into a failure.
@@ -12,6 +12,8 @@
 )]
 
 mod clients;
+#[cfg(target_os = "linux")]
+mod foreign_user;
 mod limits;
 mod requests;
 mod support;

@@ -13,15 +13,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::transcript::claude::BranchOptions;
+use crate::transcript::lines::Lines;
+use crate::transcript::message::{Part, Sort, TranscriptMessage};
+use crate::transcript::opened::Opened;
+use crate::transcript::record::{Line, parse_line};
+use crate::transcript::summary::{self, Ends, TranscriptSummary};
+use crate::transcript::{codex, copy, reading, rollouts};
 use bridge_protocol::check::FindingKind;
 use serde_json::Value;
-use session_bridge::transcript::claude::BranchOptions;
-use session_bridge::transcript::lines::Lines;
-use session_bridge::transcript::message::{Part, Sort, TranscriptMessage};
-use session_bridge::transcript::opened::Opened;
-use session_bridge::transcript::record::{Line, parse_line};
-use session_bridge::transcript::summary::{self, Ends, TranscriptSummary};
-use session_bridge::transcript::{codex, copy, reading, rollouts};
 use tempfile::TempDir;
 
 const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
@@ -455,7 +455,7 @@ fn what_codex_wrote_is_read_as_pinned() {
     }
     for one in CODEX {
         let mut open = Opened::codex(
-            &session_bridge::transcript::library::Library::default(),
+            &crate::transcript::library::Library::default(),
             root.path(),
             one.upstream_id,
             None,

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::server::{
+    ConnectionInfo, NotificationHead, PrivateSocket, PushError, SocketFile, SocketLimits, StaleSocket, serve,
+};
 use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee::{PendingSubscriptionSink, RpcModule};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use session_bridge::server::{
-    ConnectionInfo, NotificationHead, PrivateSocket, PushError, SocketFile, SocketLimits, StaleSocket, serve,
-};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};

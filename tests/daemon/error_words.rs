@@ -1,0 +1,81 @@
+//! The words of errors. They are asserted here only; all other tests assert code and kind.
+//!
+//! `tests/fixtures/error-words.txt` has a line for each refused call that a test checks: the call, the kind and the message, with
+//! `PATH`, `ID` and `0` for what differs between runs. To write it anew, delete it and run the tests with `WRITE_ERROR_WORDS=1`;
+//! read what changed before you commit.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Set in the environment, this adds lines that are missing.
+const WRITE: &str = "WRITE_ERROR_WORDS";
+
+static FILE: Mutex<()> = Mutex::new(());
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/error-words.txt")
+}
+
+/// Fails if the error of this call has words that are not in the file.
+#[track_caller]
+pub(crate) fn check(call: &str, kind: &str, message: &str) {
+    let line = format!("{} => {kind}: {}", plain(call), plain(message));
+    let _guard = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = fs::read_to_string(path()).unwrap_or_default();
+    let mut lines: BTreeSet<&str> = text.lines().collect();
+    if !lines.insert(&line) {
+        return;
+    }
+    assert!(
+        std::env::var_os(WRITE).is_some(),
+        "{} lacks this line; {WRITE}=1 adds it:\n{line}",
+        path().display()
+    );
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(path(), text).unwrap();
+}
+
+/// The text on one line, without what differs between runs.
+fn plain(text: &str) -> String {
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.to_str().unwrap();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let word = rest.len()
+            - rest
+                .trim_start_matches(|letter: char| letter.is_ascii_hexdigit() || letter == '-')
+                .len();
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|digit: char| digit.is_ascii_digit())
+                .len();
+        let (written, length) = if rest.starts_with(temporary) {
+            let end = rest.find(|end: char| end.is_whitespace() || "\"',:;)".contains(end));
+            ("PATH".to_owned(), end.unwrap_or(rest.len()))
+        } else if word == 36 || (word >= 6 && plain.ends_with('"') && rest[word..].starts_with('"')) {
+            ("ID".to_owned(), word)
+        } else if digits > 0 {
+            ("0".to_owned(), digits)
+        } else {
+            let shown = if next.is_control() {
+                next.escape_debug().to_string()
+            } else {
+                next.to_string()
+            };
+            (shown, next.len_utf8())
+        };
+        plain.push_str(&written);
+        rest = &rest[length..];
+    }
+    plain
+}
+
+#[test]
+fn what_differs_between_runs_is_replaced() {
+    let path = std::env::temp_dir().join("sbX1/project");
+    let text = format!("{}: 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d, 12 \n", path.display());
+    assert_eq!(plain(&text), "PATH: ID, 0 \\n");
+}

@@ -1,0 +1,166 @@
+//! An ACP agent that says exactly what its prompt tells it to say, byte for byte; `tests/daemon/scripted.rs` has the script's
+//! language.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+
+use rustix::process::{Pid, test_kill_process};
+use serde_json::{Value, json};
+
+use super::scripted_names::{
+    CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOG, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW,
+};
+
+/// How a retelling of the history begins, which the daemon puts before the user's own text.
+const RETELLING: &str = "The earlier session of this conversation could not be opened again.";
+
+/// Answers until the input ends.
+pub(crate) fn run() {
+    let mut agent = Agent {
+        log: PathBuf::from(std::env::var_os(LOG).unwrap()),
+        sessions: 0,
+        waiting: Vec::new(),
+    };
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        if line.contains("\"session/load\"") && fs::remove_file(CRASH_ON_LOAD).is_ok() {
+            return;
+        }
+        agent.take(&line);
+    }
+}
+
+struct Agent {
+    log: PathBuf,
+    sessions: usize,
+    waiting: Vec<Prompt>,
+}
+
+/// A prompt that is not answered yet.
+struct Prompt {
+    id: Value,
+    session: Value,
+    script: VecDeque<String>,
+    awaited: Option<Value>,
+}
+
+impl Agent {
+    fn take(&mut self, line: &str) {
+        let mut log = File::options().create(true).append(true).open(&self.log).unwrap();
+        log.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let message: Value = serde_json::from_str(line).unwrap();
+        let (id, params) = (message["id"].clone(), &message["params"]);
+        match message["method"].as_str() {
+            None => self.go_on(&id),
+            Some("session/cancel") => self.cancel(&params["sessionId"]),
+            Some("session/prompt") => {
+                let mut blocks = params["prompt"].as_array().unwrap().iter();
+                let text = blocks
+                    .find_map(|block| block["text"].as_str().filter(|text| !text.starts_with(RETELLING)));
+                let text = text.unwrap();
+                self.play(Prompt {
+                    id,
+                    session: params["sessionId"].clone(),
+                    script: text.lines().map(str::to_owned).collect(),
+                    awaited: None,
+                });
+            }
+            Some(_) if id.is_null() => {}
+            Some("initialize") => {
+                let capabilities = std::env::var(CAPABILITIES).ok();
+                let capabilities = capabilities.unwrap_or_else(|| {
+                    r#"{"loadSession":false,"sessionCapabilities":{"close":{}}}"#.to_owned()
+                });
+                self.send(&format!(
+                    "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"protocolVersion\":1,\"agentCapabilities\":{capabilities}}}}}"
+                ));
+            }
+            Some("session/new") => {
+                if let Ok(error) = fs::read_to_string(REFUSE_NEW) {
+                    return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}"));
+                }
+                self.sessions += 1;
+                let session = match fs::read_to_string(NEXT_SESSION) {
+                    Ok(given) => serde_json::from_str(&given).unwrap(),
+                    Err(_) => json!(format!("s{}-{}", std::process::id(), self.sessions)),
+                };
+                self.answer(&id, &json!({ "sessionId": session }));
+            }
+            Some("session/load") => {
+                if fs::read_to_string(HELD_BY).is_ok_and(|pid| is_alive(&pid)) {
+                    return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{HELD}}}"));
+                }
+                if let Ok(error) = fs::read_to_string(REFUSE_LOAD) {
+                    return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}"));
+                }
+                let session = &params["sessionId"];
+                for kind in ["user_message_chunk", "agent_message_chunk"] {
+                    let update =
+                        json!({"sessionUpdate": kind, "content": {"type": "text", "text": "replayed"}});
+                    let params = json!({"sessionId": session, "update": update});
+                    self.send(
+                        &json!({"jsonrpc": "2.0", "method": "session/update", "params": params}).to_string(),
+                    );
+                }
+                self.answer(&id, &json!({}));
+            }
+            Some("session/close" | "session/resume" | "session/set_config_option") => {
+                self.answer(&id, &json!({}));
+            }
+            Some(_) => {
+                let error = json!({"code": -32601, "message": "not in the script"});
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+            }
+        }
+    }
+
+    fn play(&mut self, mut prompt: Prompt) {
+        while let Some(line) = prompt.script.pop_front() {
+            if line == "hold" {
+                return self.waiting.push(prompt);
+            }
+            if let Some(awaited) = line.strip_prefix("await ") {
+                prompt.awaited = Some(serde_json::from_str(awaited).unwrap());
+                return self.waiting.push(prompt);
+            }
+            let line = line.replace("$S", &prompt.session.to_string());
+            let line = line.replace("$LONG", &"long ".repeat(4_096));
+            self.send(&line.replace("$P", &prompt.id.to_string()));
+        }
+        self.answer(&prompt.id, &json!({"stopReason": "end_turn"}));
+    }
+
+    fn go_on(&mut self, answered: &Value) {
+        let waits = |prompt: &Prompt| prompt.awaited.as_ref() == Some(answered);
+        if let Some(index) = self.waiting.iter().position(waits) {
+            let mut prompt = self.waiting.remove(index);
+            prompt.awaited = None;
+            self.play(prompt);
+        }
+    }
+
+    fn cancel(&mut self, session: &Value) {
+        let of_session = |prompt: &mut Prompt| prompt.session == *session;
+        let cancelled: Vec<Prompt> = self.waiting.extract_if(.., of_session).collect();
+        for prompt in cancelled {
+            self.answer(&prompt.id, &json!({"stopReason": "cancelled"}));
+        }
+    }
+
+    fn answer(&mut self, id: &Value, result: &Value) {
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+    }
+
+    fn send(&mut self, line: &str) {
+        let mut output = std::io::stdout().lock();
+        output.write_all(format!("{line}\n").as_bytes()).unwrap();
+        output.flush().unwrap();
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    test_kill_process(pid).is_ok()
+}

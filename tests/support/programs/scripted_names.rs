@@ -1,0 +1,27 @@
+//! What the scripted agent and the tests that configure it agree on.
+
+/// The variable with the path of the log.
+pub(crate) const LOG: &str = "SCRIPTED_AGENT_LOG";
+
+/// The variable with its capabilities as JSON; optional.
+pub(crate) const CAPABILITIES: &str = "SCRIPTED_AGENT_CAPABILITIES";
+
+/// A file in the home of the test, at whose sight the agent dies once instead of loading a session.
+pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
+
+/// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
+pub(crate) const REFUSE_LOAD: &str = "refuse-load";
+
+/// A file in the home of the test with the id of a process. While that lives the agent opens no session: as Codex does not open
+/// what another process still holds.
+pub(crate) const HELD_BY: &str = "held-by";
+
+/// What Codex answers for a session that somebody else writes to.
+pub(crate) const HELD: &str =
+    r#"{"code":-32600,"message":"Invalid request","data":{"reason":"thread_active_writer"}}"#;
+
+/// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
+pub(crate) const REFUSE_NEW: &str = "refuse-new";
+
+/// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is there.
+pub(crate) const NEXT_SESSION: &str = "next-session";
