@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use super::answer::Request;
 use super::destination::{Destination, Tree};
+use crate::files::durable::{make_folders, sync_file, sync_folder};
 use crate::store::ConversationRecord;
-use crate::transcript::durable::{make_folders, sync_file, sync_folder};
 
 /// The folder below the daemon's own in which they are written down.
 const FOLDER: &str = "trees";
@@ -299,7 +299,7 @@ fn append(path: &Path, note: &Note) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::durable::tests::Disk;
+    use crate::files::durable::tests::Disk;
 
     fn tree() -> Tree {
         Tree {

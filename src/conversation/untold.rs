@@ -13,10 +13,10 @@ use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
 
 use super::services::chain_text;
+use crate::files::durable::{NewFile, make_folders, sync_folder};
 use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::remove_copy;
-use crate::transcript::durable::{NewFile, make_folders, sync_folder};
 
 /// The folder below the daemon's own in which notes are.
 const FOLDER: &str = "copies";
@@ -195,8 +195,8 @@ mod tests {
     use bridge_protocol::ConversationId;
     use uuid::Uuid;
 
+    use crate::files::durable::tests::Disk;
     use crate::store::{Change, StoreOptions, TranscriptRoot};
-    use crate::transcript::durable::tests::Disk;
 
     use super::*;
 
