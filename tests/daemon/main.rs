@@ -35,6 +35,7 @@ mod contract;
 mod conversations;
 mod damage_table;
 mod damaged;
+mod damaged_store;
 #[cfg(target_os = "linux")]
 mod deaths;
 mod deleting;
