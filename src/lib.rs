@@ -4,6 +4,8 @@
 
 pub mod paths;
 
+mod files;
+
 pub mod agent;
 pub mod chain;
 pub mod conversation;

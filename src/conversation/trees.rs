@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 use super::answer::Request;
 use super::destination::{Destination, Tree};
+use crate::files::durable::{make_folders, sync_file, sync_folder};
 use crate::store::ConversationRecord;
 use crate::transcript::aside::{self, Unreadable};
-use crate::transcript::durable::{make_folders, sync_folder};
 use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which they are written down.
@@ -291,7 +291,7 @@ pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::durable::tests::Disk;
+    use crate::files::durable::tests::Disk;
 
     fn tree() -> Tree {
         Tree {

@@ -13,11 +13,11 @@ use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
 
 use super::services::chain_text;
+use crate::files::durable::{NewFile, make_folders, sync_folder};
 use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::copy::remove_copy;
-use crate::transcript::durable::make_folders;
 use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which notes are.
@@ -200,8 +200,8 @@ mod tests {
     use bridge_protocol::ConversationId;
     use uuid::Uuid;
 
+    use crate::files::durable::tests::Disk;
     use crate::store::{Change, StoreOptions, TranscriptRoot};
-    use crate::transcript::durable::tests::Disk;
 
     use super::*;
 

@@ -86,6 +86,11 @@ impl StartError {
             }
             Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
             Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            Self::Store(StoreError::NewerJournal { .. }) => Some(
+                "nothing was changed; install the version that wrote it, or use another folder: \
+                 sessiond --home ~/session-bridge-old"
+                    .to_owned(),
+            ),
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
                 self.refusal().and_then(hint_on_writing).map(str::to_owned)
             }

@@ -351,15 +351,25 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     if let Some(region) = &report.cut_off {
         tracing::warn!(
             ?region,
-            "the journal's torn end was cut off; it had not been acknowledged"
+            kept = ?report.journal_kept,
+            "the unfinished end of the journal was cut off; it was never acknowledged"
         );
     }
-    if !report.damaged.is_empty() || report.missing > 0 || report.journal_was_missing {
+    if report.may_have_lost() {
         tracing::error!(
-            regions = ?report.damaged,
             missing = report.missing,
-            kept = ?report.journal_kept,
-            "the journal is damaged; what could be read was taken"
+            restored = report.restored,
+            regions = ?report.damaged,
+            journal = ?report.journal_kept,
+            database = ?report.set_aside,
+            "the journal was damaged, and changes may be lost: what journal and database still had was taken"
+        );
+    } else if report.is_damaged() {
+        tracing::error!(
+            restored = report.restored,
+            regions = ?report.damaged,
+            journal = ?report.journal_kept,
+            "the journal was damaged or missing; it was written anew from the database, and nothing is lost"
         );
     }
     Ok(OpenedStore {

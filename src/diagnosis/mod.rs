@@ -75,6 +75,19 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
         .fact("conversations", status.conversations)
         .fact("journalBytes", status.journal_bytes);
     let mut found = vec![store];
+    if let Some(failure) = &status.database_failure {
+        let what = format!(
+            "the database failed: {}; everything is read from memory, and changes are kept in the journal",
+            chain_text(failure)
+        );
+        found.push(
+            Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
+                .about(data.clone())
+                .fact("databaseFailed", true)
+                .next("check the disk and its free space, then restart the daemon, which rebuilds the database: sessionctl stop"),
+        );
+    }
+    found.extend(opening(services));
     found.extend(journal(services));
     for path in damaged_stores(&services.data) {
         let what =
@@ -107,6 +120,39 @@ fn unread(services: &Services) -> Vec<Diagnostic> {
     found.collect()
 }
 
+/// What was wrong with the store's files when the daemon started.
+fn opening(services: &Services) -> Option<Diagnostic> {
+    let report = services.store.opening();
+    if !report.is_damaged() {
+        return None;
+    }
+    let restored = count(report.restored, "change");
+    let found = if report.may_have_lost() {
+        let missing = match report.missing {
+            0 => "an unknown number of changes".to_owned(),
+            missing => count(missing, "change"),
+        };
+        let what = format!(
+            "the journal was damaged when the daemon started: {restored} restored from the database, and {missing} may be lost"
+        );
+        Diagnostic::new(DiagnosticKind::Store, Severity::Error, what)
+            .next("check for missing conversations with: sessionctl ls; the damaged files are kept in the data folder")
+    } else {
+        let what = format!(
+            "the journal was damaged when the daemon started; nothing is lost: {restored} restored from the database"
+        );
+        Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
+            .next("check the disk: something has changed or damaged a file of the daemon")
+    };
+    let subject = report.journal_kept.as_deref().unwrap_or(&services.data);
+    Some(
+        found
+            .about(subject.to_string_lossy())
+            .fact("missingChanges", report.missing)
+            .fact("restoredChanges", report.restored),
+    )
+}
+
 /// What is wrong with the journal, and what became of that.
 fn journal(services: &Services) -> Option<Diagnostic> {
     let damage = match services.store.check_journal() {
@@ -114,7 +160,7 @@ fn journal(services: &Services) -> Option<Diagnostic> {
         Ok(Some(damage)) => damage,
         Err(error) => {
             let what = format!(
-                "the journal could not be checked, or mended: {}",
+                "the journal could not be checked, or written anew: {}",
                 chain_text(&error)
             );
             let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);

@@ -97,6 +97,8 @@ pub(super) struct ConversationHeader {
     pub(super) id: ConversationId,
     updated_at: Timestamp,
     #[serde(default)]
+    revision: u64,
+    #[serde(default)]
     pub(super) deleted_at: Option<Timestamp>,
     #[serde(default)]
     turn: Option<IgnoredAny>,
@@ -128,6 +130,47 @@ struct RequestHeader {
     conversation_id: Option<ConversationId>,
     request_id: RequestId,
     at: Timestamp,
+}
+
+impl Entry {
+    /// Reads the change of a line, far enough that nothing but the trees can fail when it is carried out.
+    pub(super) fn read(change: &str) -> Result<Self, StoreError> {
+        let entry: Self = serde_json::from_str(change).map_err(StoreError::unreadable("change"))?;
+        for value in &entry.conversations {
+            value.read_header::<ConversationHeader>("conversation")?;
+        }
+        for value in &entry.requests {
+            value.read_header::<RequestHeader>("request")?;
+        }
+        Ok(entry)
+    }
+
+    /// Drops what trees that are further on may know better: older records of conversations, and what was removed since.
+    pub(super) fn keep_news(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
+        let mut news = Vec::new();
+        for value in std::mem::take(&mut self.conversations) {
+            let header: ConversationHeader = value.read_header("conversation")?;
+            let known = conversation_header(draft, header.id)?;
+            if known.is_none_or(|known| known.age() < header.age()) {
+                news.push(value);
+            }
+        }
+        *self = Self {
+            conversations: news,
+            lineage: std::mem::take(&mut self.lineage),
+            upstream: std::mem::take(&mut self.upstream),
+            requests: std::mem::take(&mut self.requests),
+            ..Self::default()
+        };
+        Ok(())
+    }
+}
+
+impl ConversationHeader {
+    /// Later for a later state of the same conversation.
+    fn age(&self) -> (u64, Timestamp) {
+        (self.revision, self.updated_at)
+    }
 }
 
 impl Mark {
@@ -214,8 +257,22 @@ pub(super) fn conversation_header(
 ) -> Result<Option<ConversationHeader>, StoreError> {
     let stored = draft.get(Space::Conversations, id.as_bytes())?;
     stored
-        .map(|bytes| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+        .map(|bytes| Value::stored_header("conversation", &bytes))
         .transpose()
+}
+
+/// Whether a conversation is not deleted, by its key and value in the trees.
+pub(super) fn check_conversation(key: &[u8], bytes: &[u8]) -> Result<bool, StoreError> {
+    let header: ConversationHeader = Value::stored_header("conversation", bytes)?;
+    if header.id.as_bytes() != key {
+        return Err(StoreError::DamagedValue { what: "conversation" });
+    }
+    Ok(header.deleted_at.is_none())
+}
+
+/// Checks a request in the trees.
+pub(super) fn check_request(bytes: &[u8]) -> Result<(), StoreError> {
+    Value::stored_header::<RequestHeader>("request", bytes).map(drop)
 }
 
 /// The key of a lineage entry; the entries of a conversation stand together, in order.
@@ -316,8 +373,7 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
     let header: ConversationHeader = value.read_header("conversation")?;
     let key = *header.id.as_bytes();
     if let Some(bytes) = draft.get(Space::Conversations, &key)? {
-        let old: ConversationHeader =
-            Value::from_bytes("conversation", &bytes)?.read_header("conversation")?;
+        let old: ConversationHeader = Value::stored_header("conversation", &bytes)?;
         mark.shrink(bytes.len());
         if old.deleted_at.is_none() {
             mark.conversations = mark.conversations.saturating_sub(1);
@@ -386,7 +442,7 @@ fn remove_request(draft: &mut Draft<'_>, mark: &mut Mark, key: &RequestKey) -> R
     let Some(bytes) = draft.get(Space::Turns, &tree_key)? else {
         return Ok(());
     };
-    let old: RequestHeader = Value::from_bytes("request", &bytes)?.read_header("request")?;
+    let old: RequestHeader = Value::stored_header("request", &bytes)?;
     packed::remove(draft, Space::TurnOrder, &request_order_key(key, old.at))?;
     draft.remove(Space::Turns, &tree_key);
     mark.shrink(bytes.len());

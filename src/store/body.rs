@@ -5,14 +5,16 @@
 //! journal, and at no other time, so that no reader ever loses one. This module must not know what a body means.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
 use super::digest::sha256_hex;
 use super::error::StoreError;
+use crate::files::durable::{self, NewFile};
 
 /// What stands in a value in the place of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,29 +27,46 @@ pub(super) struct BodyRef {
 }
 
 /// The folder of bodies.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Bodies {
     folder: PathBuf,
+    /// Whether the names in it, and its own, are known to be on disk: a kill, or a sync that failed, may have left some that are
+    /// not.
+    is_synced: AtomicBool,
 }
 
 impl Bodies {
     pub(super) fn in_folder(folder: PathBuf) -> Self {
-        Self { folder }
+        Self {
+            folder,
+            is_synced: AtomicBool::new(false),
+        }
     }
 
-    /// Makes the content durable, unless it is already.
+    /// Makes the content durable, unless it is already. One thread at a time calls this.
     pub(super) fn put(&self, content: &[u8]) -> Result<BodyRef, StoreError> {
         let body = BodyRef {
             sha256: sha256_hex(content),
             bytes: content.len() as u64,
         };
         let path = self.path(&body);
-        // A rename came after the sync, so a file of this name is whole.
-        if path.try_exists().map_err(StoreError::io("look for", &path))? {
+        let was_synced = self.is_synced.load(Ordering::Relaxed);
+        // One that is damaged is written anew.
+        let is_there = fs::read(&path).is_ok_and(|found| found == content);
+        if is_there && was_synced {
             return Ok(body);
         }
-        fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
-        write_durably(&path, content)?;
+        if !is_there {
+            self.is_synced.store(false, Ordering::Relaxed);
+            durable::make_folders(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+            write_synced(&path.with_extension("new"), content)?;
+            rename(&path.with_extension("new"), &path)?;
+        }
+        sync_folder_of(&path)?;
+        if !was_synced {
+            sync_folder_of(&self.folder)?;
+        }
+        self.is_synced.store(true, Ordering::Relaxed);
         Ok(body)
     }
 
@@ -98,35 +117,42 @@ fn is_body(name: &str) -> bool {
 /// Puts a file in place whole: temporary file beside it, sync, rename, folder sync.
 pub(super) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let temporary = path.with_extension("new");
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()
-    });
-    if let Err(error) = written {
-        // The half-written file is in nobody's way; what matters is the first error.
-        fs::remove_file(&temporary).unwrap_or_default();
-        return Err(StoreError::io("write", &temporary)(error));
-    }
+    write_synced(&temporary, content)?;
     rename_durably(&temporary, path)
 }
 
-/// Renames a file and syncs its folder, so that the name survives too.
+fn write_synced(temporary: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let written = NewFile::anew(temporary).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync()
+    });
+    if written.is_err() {
+        // The half-written file is in nobody's way; what matters is the first error.
+        fs::remove_file(temporary).unwrap_or_default();
+    }
+    written.map_err(StoreError::io("write", temporary))
+}
+
+/// Renames a file or folder and syncs its folder, so that the name survives too.
 pub(super) fn rename_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::rename(from, to).map_err(StoreError::io("rename", from))?;
+    rename(from, to)?;
     sync_folder_of(to)
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
+    durable::rename(from, to).map_err(StoreError::io("rename", from))
 }
 
 /// Syncs the folder that a file is in.
 pub(super) fn sync_folder_of(path: &Path) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    File::open(folder)
-        .and_then(|opened| opened.sync_all())
-        .map_err(StoreError::io("sync", folder))
+    durable::sync_folder(folder).map_err(StoreError::io("sync", folder))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::durable::tests::Disk;
 
     #[test]
     fn the_same_content_is_the_same_file() {
@@ -136,6 +162,46 @@ mod tests {
         assert_eq!(bodies.put(b"\"a long prompt\"").unwrap(), first);
         assert_eq!(bodies.get(&first).unwrap(), "\"a long prompt\"");
         assert_eq!(fs::read_dir(folder.path().join("bodies")).unwrap().count(), 1);
+    }
+
+    /// A kill may come between any two steps: the next life, which finds a name, syncs it before it relies on it.
+    #[test]
+    fn what_a_kill_left_unsynced_is_synced_before_it_is_relied_on() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("bodies");
+        let disk = Disk::of(home.path());
+        let first = Bodies::in_folder(folder.clone()).put(b"first").unwrap();
+        assert_eq!(disk.check_lasts("a body in a new folder"), 1);
+
+        // As a kill leaves it between the rename and the sync of the folder.
+        let content = b"second";
+        let left = folder.join(sha256_hex(content));
+        write_synced(&folder.join("left.new"), content).unwrap();
+        rename(&folder.join("left.new"), &left).unwrap();
+        assert_eq!(disk.lost().len(), 1);
+        let bodies = Bodies::in_folder(folder.clone());
+        bodies.put(content).unwrap();
+        disk.check_lasts("the same body after a kill");
+
+        // The same where the folder itself is new, and a body is there by another name only.
+        let other = home.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::copy(folder.join(&first.sha256), other.join(&first.sha256)).unwrap();
+        let copied = other.join(&first.sha256);
+        durable::sync_file(&fs::File::open(&copied).unwrap(), &copied).unwrap();
+        Bodies::in_folder(other).put(b"first").unwrap();
+        disk.check_lasts("a folder after a kill");
+    }
+
+    /// A file of this name that holds something else is no reason not to keep the content.
+    #[test]
+    fn a_body_that_was_damaged_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let bodies = Bodies::in_folder(folder.path().to_owned());
+        let body = bodies.put(b"one").unwrap();
+        fs::write(folder.path().join(&body.sha256), b"two").unwrap();
+        bodies.put(b"one").unwrap();
+        assert_eq!(bodies.get(&body).unwrap(), "one");
     }
 
     #[test]

@@ -23,7 +23,6 @@ use super::compact;
 use super::error::StoreError;
 use super::journal::{self, BadRegion, Journal, Verified};
 use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
-use super::mend;
 use super::open::{self, Places};
 use super::packed;
 use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
@@ -74,8 +73,8 @@ pub(super) enum Job {
         change: Box<Change>,
         answer: oneshot::Sender<Result<Sequence, StoreError>>,
     },
-    /// A reader found that the trees have failed.
-    Probe,
+    /// A reader found that the database has failed.
+    Failed(StoreError),
     /// A reader found that the journal is damaged.
     Renew {
         answer: oneshot::Sender<Result<Option<JournalDamage>, StoreError>>,
@@ -105,11 +104,16 @@ pub(super) struct Writer {
     mark: Mark,
     /// None in memory.
     places: Option<Places>,
-    /// Whether a batch has failed in the trees: they are replaced before anything else is built on them.
-    is_broken: bool,
-    /// Whether writing has failed since the trees were last seen to be sound. They write by themselves as well, on a full
-    /// disk in vain, and say so only when they are used again.
-    is_doubtful: bool,
+    /// Why the trees must not be built upon any more: a batch has failed in them, and they could not be replaced yet.
+    broken: Option<StoreError>,
+    /// Whether trees in memory have taken the place of a database that failed.
+    stands_in: Option<StandIn>,
+}
+
+/// Trees in memory that serve until the next start.
+struct StandIn {
+    /// Whether the journal that they were read from had lost something, which the database may still have.
+    is_incomplete: bool,
 }
 
 /// Where one answer goes.
@@ -129,8 +133,8 @@ impl Writer {
             trust,
             mark,
             places,
-            is_broken: false,
-            is_doubtful: false,
+            broken: None,
+            stands_in: None,
         }
     }
 
@@ -145,6 +149,7 @@ impl Writer {
         // Brings the pages that the first list asks for into memory, so that nobody waits for them.
         if let Err(error) = self.shared.recent_page(None, FIRST_LIST) {
             tracing::warn!(%error, "the newest conversations cannot be read");
+            self.heed(&error);
         }
         let (mut stop, mut renewal) = (None, None);
         let oldest_kept = now.map_or(0, |now| apply::ascending(now).saturating_sub(MEMORY_MICROSECONDS));
@@ -160,9 +165,9 @@ impl Writer {
             while let Some(job) = next {
                 match job {
                     Job::Commit { change, answer } => group.push((*change, answer)),
-                    Job::Probe => {
-                        self.shared.is_doubted.store(false, Ordering::Relaxed);
-                        self.is_doubtful = true;
+                    Job::Failed(error) => {
+                        self.heed(&error);
+                        self.shared.is_failing.store(false, Ordering::Relaxed);
                     }
                     Job::Renew { answer } => {
                         renewal = Some(answer);
@@ -188,7 +193,7 @@ impl Writer {
         while let Ok(job) = line.try_recv() {
             match job {
                 Job::Commit { answer, .. } => give(answer, Err(StoreError::Closed)),
-                Job::Probe => {}
+                Job::Failed(_) => {}
                 Job::Renew { answer } => drop(answer.send(Err(StoreError::Closed))),
                 Job::Shutdown { answer } => drop(answer.send(Err(StoreError::Closed))),
             }
@@ -219,6 +224,7 @@ impl Writer {
                 Ok(next) => *pruning = next,
                 Err(error) => {
                     tracing::warn!(%error, "requests past their time stay until the next start");
+                    self.heed(&error);
                     *pruning = None;
                 }
             }
@@ -255,15 +261,12 @@ impl Writer {
     }
 
     /// Makes changes durable together, in their order. A change that cannot be written down fails alone; what fails in
-    /// writing fails for all. Without changes it sees to trees that are in doubt.
+    /// writing fails for all.
     pub(super) fn commit(&mut self, group: Vec<(Change, Answer)>) {
         let mut waiting = group.into_iter();
-        let mut looked_after = !self.is_doubtful;
-        while waiting.len() > 0 || !looked_after {
-            looked_after = true;
+        while waiting.len() > 0 {
             let mut answers = Vec::new();
-            self.probe();
-            let outcome = match self.mend() {
+            let outcome = match self.broken.clone().map_or(Ok(()), |error| self.fail_over(&error)) {
                 Ok(()) => self.commit_some(&mut waiting, &mut answers),
                 Err(error) => {
                     for (_, answer) in waiting.by_ref() {
@@ -272,9 +275,8 @@ impl Writer {
                     Err(error)
                 }
             };
-            self.is_doubtful |= outcome.is_err();
-            if self.is_broken {
-                self.stand_in();
+            if let Err(error) = &outcome {
+                self.heed(error);
             }
             let failure = outcome.as_ref().err().cloned();
             self.shared.set_figures(&self.mark, failure);
@@ -315,8 +317,8 @@ impl Writer {
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
                 }
-                // Not this change but the trees: told by what reads them first, and seen to before the next change.
-                Err(error @ (StoreError::Database { .. } | StoreError::OutOfService)) => {
+                // Not this change but the database, which is replaced before the next one.
+                Err(error) if error.is_of_database() => {
                     give(answer, Err(error.clone()));
                     return Err(error);
                 }
@@ -326,10 +328,9 @@ impl Writer {
         if lines.is_empty() {
             return Ok(());
         }
-        if let Some(trust) = &mut self.trust {
+        if let (Some(trust), None) = (&mut self.trust, &self.stands_in) {
             trust.mark_open()?;
         }
-        let before = self.journal.as_ref().map(|journal| journal.position().clone());
         if let Some(journal) = &mut self.journal {
             journal.append(&lines, mark.position.sequence, last_line_bytes)?;
             mark.position = journal.position().clone();
@@ -339,22 +340,23 @@ impl Writer {
             let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
             keyspace.apply(draft.into_writes())
         };
-        if let Err(error) = applied {
-            self.take_back(before);
-            return Err(error);
-        }
-        self.mark = mark;
-        Ok(())
+        let before = std::mem::replace(&mut self.mark, mark);
+        drop(keyspace);
+        applied.or_else(|error| self.journal_alone(&error, before))
     }
 
-    /// The trees failed after the journal had the lines: take those back, since they were not acknowledged.
-    ///
-    /// Part of the batch may be in the trees' memory, so nothing more is built on them. Trees in memory take their
-    /// place for the readers at once, and others on disk before the next change, as soon as there is room.
-    fn take_back(&mut self, before: Option<journal::Position>) {
-        self.is_broken = true;
-        if let (Some(journal), Some(before)) = (&mut self.journal, before)
-            && let Err(error) = journal.take_back(before)
+    /// The database failed after the journal had the lines: trees that are read from the journal carry them out. Where that fails
+    /// too, the lines are taken back, since they are not acknowledged then.
+    fn journal_alone(&mut self, error: &StoreError, before: Mark) -> Result<(), StoreError> {
+        let Err(failed) = self.fail_over(error) else {
+            return Ok(());
+        };
+        tracing::error!(error = %failed, "the database has failed and cannot be replaced");
+        // A part of the batch may be in its memory.
+        self.broken = Some(error.clone());
+        self.mark = before;
+        if let Some(journal) = &mut self.journal
+            && let Err(error) = journal.take_back(self.mark.position.clone())
         {
             tracing::error!(%error, "lines that were not carried out stay in the journal");
         }
@@ -363,33 +365,47 @@ impl Writer {
         {
             tracing::error!(%error, "the database cannot be marked as not to be believed");
         }
+        Err(failed)
     }
 
-    /// Sees whether trees that are in doubt can still be written to, so that it is not the next change that finds out.
-    fn probe(&mut self) {
-        if !std::mem::take(&mut self.is_doubtful) || self.is_broken {
-            return;
-        }
-        let written = self.shared.keyspace().hand_over();
-        if let Err(error) = written {
-            tracing::warn!(%error, "the database has failed and is built anew");
-            self.take_back(None);
+    /// Sees to what failed: where it is the database, the journal is used without it.
+    fn heed(&mut self, error: &StoreError) {
+        if error.is_of_database()
+            && self.stands_in.is_none()
+            && let Err(error) = self.fail_over(error)
+        {
+            tracing::error!(%error, "the database has failed and cannot be replaced");
         }
     }
 
-    /// Puts trees built from the journal in the place of those that failed; does nothing while none have.
-    fn mend(&mut self) -> Result<(), StoreError> {
-        let (true, Some(journal), Some(trust), Some(places)) =
-            (self.is_broken, &mut self.journal, &mut self.trust, &self.places)
+    /// Puts trees in memory, read from the journal, in the place of a database that failed. They take as much memory as everything
+    /// that is stored, until the next start rebuilds the database.
+    fn fail_over(&mut self, error: &StoreError) -> Result<(), StoreError> {
+        let (Some(journal), Some(trust), Some(places), None) =
+            (&mut self.journal, &mut self.trust, &self.places, &self.stands_in)
         else {
-            return Ok(());
+            return Err(error.clone());
         };
         journal.settle()?;
-        // Tried before, but the disk may have been in no state for it.
-        trust.revoke()?;
-        self.mark = mend::replace(places, &self.shared, journal.position(), self.mark.live_bytes)?;
-        trust.mark_open()?;
-        self.is_broken = false;
+        let trees = Keyspace::in_memory();
+        let filled = open::fill(&places.journal, &trees)?;
+        if filled.mark.position != *journal.position() {
+            return Err(error.clone());
+        }
+        // A start uses the database all the same where the journal has lost something.
+        if !filled.is_damaged {
+            trust.revoke()?;
+        }
+        tracing::error!(
+            %error,
+            "the database has failed; everything is read from memory until the next start rebuilds it, and changes are kept in the journal"
+        );
+        self.mark = filled.mark;
+        self.shared.stand_in(trees, error.clone());
+        self.broken = None;
+        self.stands_in = Some(StandIn {
+            is_incomplete: filled.is_damaged,
+        });
         Ok(())
     }
 
@@ -401,9 +417,12 @@ impl Writer {
         else {
             return Ok(None);
         };
-        // What stands in for trees that failed was read from this very journal.
-        if self.is_broken {
-            return Err(StoreError::OutOfService);
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if self.stands_in.as_ref().is_some_and(|trees| trees.is_incomplete) {
+            // What the journal has lost is in the database only, which the next start reads.
+            return Err(StoreError::DamagedValue { what: "journal" });
         }
         journal.settle()?;
         let position = journal.position();
@@ -415,7 +434,9 @@ impl Writer {
         let keyspace = shared.keyspace();
         // The trees are a state of the new journal from the beginning.
         keyspace.sync()?;
-        trust.mark_open()?;
+        if self.stands_in.is_none() {
+            trust.mark_open()?;
+        }
         // Written first: where there is no room for it, nothing is kept aside either.
         let renewed = compact::write(&places.journal, &keyspace, &self.mark)?;
         let kept = open::keep_aside(&places.journal, open::DAMAGED)?;
@@ -423,7 +444,6 @@ impl Writer {
         *journal = Journal::open(&places.journal, mark.position.clone())?;
         self.mark = mark;
         if let Err(error) = compact::adopt(&keyspace, &self.mark) {
-            self.is_doubtful = true;
             tracing::warn!(%error, "the database does not know yet that the journal is another one");
         }
         self.shared.set_figures(&self.mark, None);
@@ -435,22 +455,12 @@ impl Writer {
         }))
     }
 
-    /// Serves the readers while the trees cannot be replaced.
-    fn stand_in(&self) {
-        let (Some(journal), Some(places)) = (&self.journal, &self.places) else {
-            return;
-        };
-        if matches!(*self.shared.keyspace(), Keyspace::Memory(_)) {
-            return;
-        }
-        if let Err(error) = mend::stand_in(places, &self.shared, journal.position()) {
-            tracing::error!(%error, "the database has failed, and nothing can be read until there is room");
-        }
-    }
-
     fn close(&mut self) -> Result<(), StoreError> {
-        if self.is_broken {
-            return Err(StoreError::OutOfService);
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if self.stands_in.is_some() {
+            return Ok(());
         }
         self.shared.keyspace().sync()?;
         self.trust.as_mut().map_or(Ok(()), Trust::mark_closed)

@@ -35,21 +35,31 @@ pub(super) fn is_due(mark: &Mark) -> bool {
 }
 
 /// Writes down what is in the trees. Nothing may be committed meanwhile.
+///
+/// # Errors
+/// Also when a value cannot be read, or a conversation is missing: no journal is written from a database that is damaged.
 pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Compacted, StoreError> {
     let mut compacted = Compacted {
         journal: NewJournal::begin(path, mark.position.sequence)?,
         mark: mark.clone(),
         named: HashSet::new(),
     };
+    let mut conversations = 0;
     compacted.copy(
         |from| keyspace.page(Space::Conversations, from, PAGE_ENTRIES),
-        |entry, (_, bytes)| {
+        |entry, (key, bytes)| {
+            conversations += u64::from(apply::check_conversation(&key, &bytes)?);
             entry
                 .conversations
                 .push(Value::from_bytes("conversation", &bytes)?);
             Ok(())
         },
     )?;
+    if conversations != mark.conversations {
+        return Err(StoreError::DamagedValue {
+            what: "list of conversations",
+        });
+    }
     compacted.copy(
         |from| packed::page(keyspace, Space::Lineage, from, &[], PAGE_ENTRIES),
         |entry, (key, bytes)| {
@@ -71,6 +81,7 @@ pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Com
     compacted.copy(
         |from| keyspace.page(Space::Turns, from, PAGE_ENTRIES),
         |entry, (_, bytes)| {
+            apply::check_request(&bytes)?;
             entry.requests.push(Value::from_bytes("request", &bytes)?);
             Ok(())
         },
@@ -78,7 +89,8 @@ pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Com
     compacted.copy(
         |from| keyspace.page(Space::Processes, from, PAGE_ENTRIES),
         |entry, (_, bytes)| {
-            let process = serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process"))?;
+            let process =
+                serde_json::from_slice(&bytes).map_err(|_| StoreError::DamagedValue { what: "process" })?;
             entry.processes.push(process);
             Ok(())
         },

@@ -36,6 +36,29 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// A newer version wrote the journal: nothing was read or changed.
+    #[error(
+        "{} was written by a newer version ({}, journal format {format}); this version, {}, reads format {newest}",
+        path.display(),
+        written_by.as_deref().unwrap_or("session-bridge, version unknown"),
+        env!("CARGO_PKG_VERSION")
+    )]
+    NewerJournal {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u32,
+        /// The newest format that this program reads.
+        newest: u32,
+        /// The program that wrote it, where the file says so.
+        written_by: Option<String>,
+    },
+    /// A value in the database cannot be read as what was written there.
+    #[error("a {what} in the database is damaged")]
+    DamagedValue {
+        /// What kind of value.
+        what: &'static str,
+    },
     /// The query side answered with an error.
     #[error("the database in {} failed", path.display())]
     Database {
@@ -102,9 +125,6 @@ pub enum StoreError {
     /// The store is closed, or its thread ended.
     #[error("the store is closed")]
     Closed,
-    /// The database failed and the one that was built in its place could not be opened; the next change tries again.
-    #[error("the database is closed after it failed; it is built anew with the next change")]
-    OutOfService,
 }
 
 /// Why a name did not lead to one conversation.
@@ -153,10 +173,19 @@ impl StoreError {
         .then_some(path)
     }
 
-    /// Whether the same change may succeed later: once there is room, or when less waits.
+    /// Whether the same change may succeed later: once there is room, when less waits, or when a database that failed is no longer
+    /// used.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        self.lacks_room().is_some() || matches!(self, Self::LineFull | Self::OutOfService)
+        self.lacks_room().is_some() || self.is_of_database() || matches!(self, Self::LineFull)
+    }
+
+    /// Whether the database is at fault, so that the journal is to be used without it.
+    pub(super) fn is_of_database(&self) -> bool {
+        matches!(
+            self,
+            Self::Database { .. } | Self::DamagedValue { .. } | Self::DamagedChunk { .. }
+        )
     }
 
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {

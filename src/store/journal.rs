@@ -1,7 +1,7 @@
 //! The journal: one line for each durable change, and the side of the store that is believed.
 //!
 //! This module owns the file's form, its appending and its reading. The first line is a header with the file's
-//! generation; each further line is `{"seq":N,"sum":"<crc32>","change":{…}}`, the checksum over sequence and change. A
+//! format and generation, which every later format keeps readable as far as [`Format`] goes; each further line is `{"seq":N,"sum":"<crc32>","change":{…}}`, the checksum over sequence and change. A
 //! line counts once it was synced. It must not know what a change holds.
 //!
 //! **A failed append leaves nothing.** What a failed write or sync may have left behind is cut off again; where that
@@ -9,11 +9,12 @@
 //! may then forget about the pages, so nothing that was part of it is relied on: the lines are written anew or not at all,
 //! and all earlier ones were synced before.
 //!
-//! **A torn tail is cut off.** Lines at the very end that do not check out were never acknowledged. A bad line with a good
-//! one behind it is another matter: it is told, the file is kept aside, and the good lines count.
+//! **A torn tail is cut off.** Lines at the very end that do not check out, and that the database does not stand behind,
+//! were never acknowledged. Any other bad line is damage: the module `open` says what is done then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,7 @@ use uuid::Uuid;
 
 use super::body::rename_durably;
 use super::error::StoreError;
+use crate::files::durable;
 
 /// The form of the file that this program writes.
 const FORMAT: u32 = 1;
@@ -70,6 +72,16 @@ impl Medium for File {
     }
 }
 
+/// What the first line of every format says.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Format {
+    journal: u32,
+    /// Absent in journals of the first versions.
+    #[serde(default)]
+    written_by: Option<String>,
+}
+
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,6 +92,9 @@ pub(super) struct Header {
     pub(super) generation: Uuid,
     /// The sequence that the compacted lines at the beginning bring one up to; 0 in a new journal.
     pub(super) base: u64,
+    /// The program that began the file, so that an older one can name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written_by: Option<String>,
 }
 
 /// A place in a journal: right behind the line of this sequence.
@@ -121,8 +136,8 @@ pub(super) struct Scanned {
     pub(super) damaged: Vec<BadRegion>,
     /// What stands behind the last good line.
     pub(super) torn: Option<BadRegion>,
-    /// Sequences that no good line has.
-    pub(super) missing: u64,
+    /// Sequences that no good line has, with one behind them.
+    pub(super) missing: Vec<RangeInclusive<u64>>,
 }
 
 /// What cannot be read any more of what was synced.
@@ -164,6 +179,7 @@ impl NewJournal {
             journal: FORMAT,
             generation: Uuid::new_v4(),
             base,
+            written_by: Some(concat!("session-bridge ", env!("CARGO_PKG_VERSION")).to_owned()),
         };
         let mut line = serde_json::to_vec(&header).map_err(StoreError::unwritable("journal header"))?;
         line.push(b'\n');
@@ -197,7 +213,7 @@ impl NewJournal {
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
         self.file
             .flush()
-            .and_then(|()| self.file.get_ref().sync_all())
+            .and_then(|()| durable::sync_file(self.file.get_ref(), &self.temporary))
             .map_err(StoreError::io("write", &self.temporary))
     }
 
@@ -222,9 +238,12 @@ pub(super) fn create(path: &Path) -> Result<Position, StoreError> {
 }
 
 /// Reads the first line and where the next begins; none when it is no header.
+///
+/// # Errors
+/// [`StoreError::NewerJournal`] when a newer version wrote it: nothing of it is read then.
 pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreError> {
-    /// A header has fixed members only.
-    const HEADER_LIMIT_BYTES: u64 = 1_024;
+    /// A header of this format takes some 150 bytes; later ones may say more.
+    const HEADER_LIMIT_BYTES: u64 = 64 << 10;
     let file = File::open(path).map_err(StoreError::io("open", path))?;
     let mut line = Vec::new();
     BufReader::new(file.take(HEADER_LIMIT_BYTES))
@@ -232,6 +251,16 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
         .map_err(StoreError::io("read", path))?;
     if line.last() != Some(&b'\n') {
         return Ok(None);
+    }
+    if let Ok(found) = serde_json::from_slice::<Format>(&line)
+        && found.journal > FORMAT
+    {
+        return Err(StoreError::NewerJournal {
+            path: path.to_owned(),
+            format: found.journal,
+            newest: FORMAT,
+            written_by: found.written_by,
+        });
     }
     let header = serde_json::from_slice::<Header>(&line).ok();
     Ok(header
@@ -263,11 +292,12 @@ pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError
 
 /// Reads the lines behind a position and hands each good one with a sequence that is news to `each`.
 ///
-/// `base` is the header's: lines up to it may repeat one sequence, as a compaction writes them.
+/// `base` is the header's: lines up to it may repeat one sequence, as a compaction writes them. Where the header cannot be
+/// read any line may.
 pub(super) fn scan(
     path: &Path,
     from: &Position,
-    base: u64,
+    base: Option<u64>,
     each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
 ) -> Result<Scanned, StoreError> {
     scan_until(path, from, u64::MAX, base, each)
@@ -276,7 +306,7 @@ pub(super) fn scan(
 /// Looks at all lines of a journal that ends here, behind which somebody may be writing.
 pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Verified, StoreError> {
     let header = read_header(path)?;
-    let (base, begin) = header.map_or((u64::MAX, 0), |(header, begin)| (header.base, begin));
+    let (base, begin) = header.map_or((None, 0), |(header, begin)| (Some(header.base), begin));
     let from = Position {
         generation: Uuid::nil(),
         sequence: 0,
@@ -296,18 +326,31 @@ pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Veri
             bytes: end_offset - length,
         });
     }
-    let last = scanned.position.sequence.max(if begin > 0 { base } else { 0 });
+    let last = scanned.position.sequence.max(base.unwrap_or(0));
     Ok(Verified {
         damaged,
-        missing: scanned.missing + sequence.saturating_sub(last),
+        missing: count(&scanned.missing) + sequence.saturating_sub(last),
     })
+}
+
+/// How many sequences these are.
+pub(super) fn count(ranges: &[RangeInclusive<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end() - range.start() + 1).sum()
+}
+
+/// Those of the sequences that come after this one.
+pub(super) fn behind(ranges: &[RangeInclusive<u64>], sequence: u64) -> Vec<RangeInclusive<u64>> {
+    let later = ranges.iter().filter(|range| *range.end() > sequence);
+    later
+        .map(|range| (sequence + 1).max(*range.start())..=*range.end())
+        .collect()
 }
 
 fn scan_until(
     path: &Path,
     from: &Position,
     end_offset: u64,
-    base: u64,
+    base: Option<u64>,
     mut each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
 ) -> Result<Scanned, StoreError> {
     let mut file = File::open(path).map_err(StoreError::io("open", path))?;
@@ -318,7 +361,7 @@ fn scan_until(
         position: from.clone(),
         damaged: Vec::new(),
         torn: None,
-        missing: 0,
+        missing: Vec::new(),
     };
     let mut offset = from.end_offset;
     let mut line = Vec::new();
@@ -334,8 +377,8 @@ fn scan_until(
         let start = offset;
         offset += read as u64;
         let last = scanned.position.sequence;
-        let good =
-            decode_line(&line).filter(|line| line.seq > last || (line.seq == last && line.seq <= base));
+        let good = decode_line(&line)
+            .filter(|line| line.seq > last || (line.seq == last && base.is_none_or(|base| line.seq <= base)));
         let Some(good) = good else {
             match &mut scanned.torn {
                 Some(region) => region.bytes += read as u64,
@@ -349,8 +392,14 @@ fn scan_until(
             continue;
         };
         scanned.damaged.extend(scanned.torn.take());
-        if good.seq > base {
-            scanned.missing += good.seq - last.max(base) - 1;
+        // Without a header nothing is known of what came before the first line.
+        let before = match base {
+            Some(base) => last.max(base),
+            None if last == 0 => good.seq,
+            None => last,
+        };
+        if good.seq > before + 1 {
+            scanned.missing.push(before + 1..=good.seq - 1);
         }
         scanned.position.sequence = good.seq;
         scanned.position.line_offset = start;

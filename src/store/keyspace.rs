@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, mpsc};
 use std::thread;
@@ -110,8 +111,9 @@ pub(super) enum Keyspace {
     Sled(SledTrees),
     /// In memory.
     Memory(RwLock<MemoryTrees>),
-    /// Closed, and not opened again yet: whatever is asked fails.
-    Closed,
+    /// Fails in all that is written, and in reads where there is nothing to read from.
+    #[cfg(test)]
+    Failing(Option<Box<Keyspace>>),
 }
 
 /// The open database.
@@ -199,28 +201,33 @@ impl Keyspace {
 
     pub(super) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self {
+            #[cfg(test)]
+            Self::Failing(below) => below
+                .as_ref()
+                .map_or(Err(test_failure()), |below| below.get(space, key)),
             Self::Sled(trees) => {
-                let found = trees.tree(space).get(key).map_err(|error| trees.failed(error))?;
+                let found = trees.guarded(|| trees.tree(space).get(key))?;
                 Ok(found.map(|value| value.to_vec()))
             }
             Self::Memory(map) => {
                 let map = map.read().unwrap_or_else(PoisonError::into_inner);
                 Ok(map.get(&(space, key.to_vec())).cloned())
             }
-            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
     /// The last pair up to this key.
     pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
         match self {
-            Self::Sled(trees) => trees
-                .tree(space)
-                .range::<&[u8], _>((Bound::Unbounded, until))
-                .next_back()
-                .transpose()
-                .map(|pair| pair.map(owned))
-                .map_err(|error| trees.failed(error)),
+            #[cfg(test)]
+            Self::Failing(below) => below
+                .as_ref()
+                .map_or(Err(test_failure()), |below| below.last(space, until)),
+            Self::Sled(trees) => {
+                let range = || trees.tree(space).range::<&[u8], _>((Bound::Unbounded, until));
+                let found = trees.guarded(|| range().next_back().transpose())?;
+                Ok(found.map(owned))
+            }
             Self::Memory(map) => {
                 let map = map.read().unwrap_or_else(PoisonError::into_inner);
                 let from = Bound::Included((space, Vec::new()));
@@ -228,7 +235,6 @@ impl Keyspace {
                 let found = map.range((from, until)).next_back();
                 Ok(found.map(|((_, key), value)| (key.clone(), value.clone())))
             }
-            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -240,12 +246,14 @@ impl Keyspace {
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError> {
         match self {
-            Self::Sled(trees) => trees
-                .tree(space)
-                .range::<&[u8], _>((from, Bound::Unbounded))
-                .take(limit)
-                .map(|pair| pair.map(owned).map_err(|error| trees.failed(error)))
-                .collect(),
+            #[cfg(test)]
+            Self::Failing(below) => below
+                .as_ref()
+                .map_or(Err(test_failure()), |below| below.page(space, from, limit)),
+            Self::Sled(trees) => trees.guarded(|| {
+                let range = trees.tree(space).range::<&[u8], _>((from, Bound::Unbounded));
+                range.take(limit).map(|pair| pair.map(owned)).collect()
+            }),
             Self::Memory(map) => {
                 let from = match from {
                     Bound::Unbounded => Bound::Included((space, Vec::new())),
@@ -259,13 +267,14 @@ impl Keyspace {
                     .map(|((_, key), value)| (key.clone(), value.clone()))
                     .collect())
             }
-            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
     /// Applies all writes, or none of them.
     pub(super) fn apply(&self, writes: Writes) -> Result<(), StoreError> {
         match self {
+            #[cfg(test)]
+            Self::Failing(_) => Err(test_failure()),
             Self::Sled(trees) => trees.apply(&writes),
             Self::Memory(map) => {
                 let mut map = map.write().unwrap_or_else(PoisonError::into_inner);
@@ -277,7 +286,6 @@ impl Keyspace {
                 }
                 Ok(())
             }
-            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -291,11 +299,10 @@ impl Keyspace {
         };
         for ((space, key), value) in writes {
             let tree = trees.tree(space);
-            let written = match value {
+            trees.guarded(|| match value {
                 Some(value) => tree.insert(key, value),
                 None => tree.remove(key),
-            };
-            written.map_err(|error| trees.failed(error))?;
+            })?;
         }
         Ok(())
     }
@@ -303,13 +310,10 @@ impl Keyspace {
     /// Hands everything to the operating system, so that a crash of this process loses none of it.
     pub(super) fn hand_over(&self) -> Result<(), StoreError> {
         match self {
-            Self::Sled(trees) => trees
-                .database
-                .flush()
-                .map(drop)
-                .map_err(|error| trees.failed(error)),
+            #[cfg(test)]
+            Self::Failing(_) => Err(test_failure()),
+            Self::Sled(trees) => trees.guarded(|| trees.database.flush()).map(drop),
             Self::Memory(_) => Ok(()),
-            Self::Closed => Err(StoreError::OutOfService),
         }
     }
 
@@ -329,32 +333,48 @@ impl Keyspace {
     }
 }
 
+#[cfg(test)]
+fn test_failure() -> StoreError {
+    StoreError::Database {
+        path: PathBuf::new(),
+        source: sled::Error::ReportableBug("it was told to fail".to_owned()),
+    }
+}
+
 impl SledTrees {
     fn tree(&self, space: Space) -> &sled::Tree {
         // The enum's order is the order in which the trees were opened.
         &self.trees[space as usize]
     }
 
-    fn failed(&self, source: sled::Error) -> StoreError {
-        StoreError::Database {
-            path: self.path.clone(),
-            source,
-        }
+    /// What sled answers. It checks much of what it reads by assertions, so a panic is an answer too.
+    fn guarded<T>(&self, ask: impl FnOnce() -> sled::Result<T>) -> Result<T, StoreError> {
+        let answer = catch_unwind(AssertUnwindSafe(ask));
+        let panicked = |_| Err(sled::Error::ReportableBug("a panic in the database".to_owned()));
+        answer
+            .unwrap_or_else(panicked)
+            .map_err(|source| StoreError::Database {
+                path: self.path.clone(),
+                source,
+            })
     }
 
     fn apply(&self, writes: &Writes) -> Result<(), StoreError> {
-        let outcome: Result<(), TransactionError<sled::Error>> = self.trees.as_slice().transaction(|trees| {
-            for ((space, key), value) in writes {
-                let tree = &trees[*space as usize];
-                match value {
-                    Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
-                    None => tree.remove(key.as_slice())?,
-                };
-            }
-            Ok::<(), ConflictableTransactionError<sled::Error>>(())
-        });
-        outcome.map_err(|error| match error {
-            TransactionError::Abort(source) | TransactionError::Storage(source) => self.failed(source),
+        self.guarded(|| {
+            let outcome: Result<(), TransactionError<sled::Error>> =
+                self.trees.as_slice().transaction(|trees| {
+                    for ((space, key), value) in writes {
+                        let tree = &trees[*space as usize];
+                        match value {
+                            Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
+                            None => tree.remove(key.as_slice())?,
+                        };
+                    }
+                    Ok::<(), ConflictableTransactionError<sled::Error>>(())
+                });
+            outcome.map_err(|error| match error {
+                TransactionError::Abort(source) | TransactionError::Storage(source) => source,
+            })
         })
     }
 }

@@ -62,7 +62,7 @@ impl Shared {
                 let mut fitting = page
                     .into_iter()
                     .take_while(|(key, _)| key.as_slice() <= highest.as_slice())
-                    .map(|(_, bytes)| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+                    .map(|(_, bytes)| Value::stored_header("conversation", &bytes))
                     .collect::<Result<Vec<ConversationHeader>, StoreError>>()?;
                 if !fitting.is_empty() {
                     for id in owners()? {
@@ -248,7 +248,7 @@ impl Shared {
 fn header(keyspace: &Keyspace, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
     keyspace
         .get(Space::Conversations, id.as_bytes())?
-        .map(|bytes| Value::from_bytes("conversation", &bytes)?.read_header("conversation"))
+        .map(|bytes| Value::stored_header("conversation", &bytes))
         .transpose()
 }
 

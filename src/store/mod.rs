@@ -18,7 +18,6 @@ mod error;
 mod journal;
 mod keyspace;
 mod lookup;
-mod mend;
 mod open;
 mod packed;
 mod record;
@@ -97,6 +96,7 @@ pub struct Store {
     writer: Arc<WriterThread>,
     /// None in memory.
     journal: Option<Arc<Path>>,
+    opening: Arc<OpenReport>,
 }
 
 /// Figures of a store.
@@ -114,6 +114,8 @@ pub struct StoreStatus {
     pub is_ephemeral: bool,
     /// Why the last commit failed; none when it did not.
     pub failure: Option<StoreError>,
+    /// Why the database is not used until the next start rebuilds it, and everything is in memory meanwhile.
+    pub database_failure: Option<StoreError>,
 }
 
 /// The thread that commits, and the line in front of it.
@@ -129,16 +131,18 @@ impl Store {
     /// The caller holds the lock that keeps a second daemon out of the folder.
     ///
     /// # Errors
-    /// When a file can be neither read nor written. Damage is no error: it is mended, and told in the report.
+    /// When a file can be neither read nor written, and when a newer version wrote the journal. Damage is no error: what journal
+    /// and database have is put together, and the report says what was lost.
     pub fn open(folder: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
         let opened = open::open(folder)?;
-        let store = Self::start(
+        let mut store = Self::start(
             opened.keyspace,
             Some(opened.bodies),
             Some((opened.journal, opened.trust, opened.places)),
             opened.mark,
             options,
         )?;
+        store.opening = Arc::new(opened.report.clone());
         Ok((store, opened.report))
     }
 
@@ -337,6 +341,12 @@ impl Store {
         self.shared.figures()
     }
 
+    /// What was found when the store was opened.
+    #[must_use]
+    pub fn opening(&self) -> &OpenReport {
+        &self.opening
+    }
+
     /// Reads the whole journal, and has it written anew from the database where a part of it cannot be read any more: what was
     /// acknowledged is in both, and the next damage would find it in one of them only. Tells what was damaged then.
     ///
@@ -390,6 +400,7 @@ impl Store {
                 thread: Mutex::new(Some(thread)),
             }),
             journal: place,
+            opening: Arc::default(),
         })
     }
 
@@ -398,15 +409,15 @@ impl Store {
         read.inspect_err(|error| self.hear(error))
     }
 
-    /// Where the trees have failed the thread hears of it, so that others take their place although nothing is committed. Once is
-    /// enough for all reads that fail meanwhile.
+    /// Reports a database that failed to the thread, so that it is replaced although nothing is committed. Once is enough for all
+    /// reads that fail meanwhile.
     fn hear(&self, error: &StoreError) {
-        if matches!(error, StoreError::Database { .. })
-            && !self.shared.is_doubted.swap(true, Ordering::Relaxed)
-            && let Err(error) = self.enter(Job::Probe)
+        if error.is_of_database()
+            && !self.shared.is_failing.swap(true, Ordering::Relaxed)
+            && let Err(error) = self.enter(Job::Failed(error.clone()))
         {
-            self.shared.is_doubted.store(false, Ordering::Relaxed);
-            tracing::warn!(%error, "the database has failed, and is looked after with the next change");
+            self.shared.is_failing.store(false, Ordering::Relaxed);
+            tracing::warn!(%error, "the database has failed, and is replaced with the next change");
         }
     }
 

@@ -57,6 +57,21 @@ impl Trust {
         Ok(())
     }
 
+    /// The same where it is believed: what is written to it from then on is not synced.
+    pub(super) fn stay_open(&mut self) -> Result<(), StoreError> {
+        if self.is_given()? {
+            self.mark_open()?;
+        }
+        Ok(())
+    }
+
+    /// Whether anything was ever said: there was a store.
+    pub(super) fn is_there(&self) -> Result<bool, StoreError> {
+        self.path
+            .try_exists()
+            .map_err(StoreError::io("look for", &self.path))
+    }
+
     /// Says durably that the database was synced and is no longer in use.
     pub(super) fn mark_closed(&mut self) -> Result<(), StoreError> {
         self.is_marked_open = false;

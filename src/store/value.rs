@@ -69,7 +69,16 @@ impl Value {
 
     /// Reads a value as the database holds it.
     pub(super) fn from_bytes(what: &'static str, bytes: &[u8]) -> Result<Self, StoreError> {
-        serde_json::from_slice(bytes).map_err(StoreError::unreadable(what))
+        serde_json::from_slice(bytes).map_err(|_| StoreError::DamagedValue { what })
+    }
+
+    /// Reads members that never move of a value as the database holds it; they were read before they went there.
+    pub(super) fn stored_header<T: DeserializeOwned>(
+        what: &'static str,
+        bytes: &[u8],
+    ) -> Result<T, StoreError> {
+        let value = Self::from_bytes(what, bytes)?;
+        serde_json::from_str(value.record.get()).map_err(|_| StoreError::DamagedValue { what })
     }
 
     /// The value as the database holds it.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::durable;
+use crate::files::durable;
 
 /// What stands between the name of a file that was set aside and its number.
 const ASIDE: &str = ".set-aside-";

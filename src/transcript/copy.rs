@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::TranscriptError;
-use super::durable::{self, NewFile};
 use super::fields::{Fields, lenient_text};
 use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
 use super::locate;
 use super::meter::Metered;
 use super::side_files::Beside;
+use crate::files::durable::{self, NewFile};
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::TranscriptError;
-use super::durable;
 use super::locate::file_name;
 use super::parts::{Part, parts, rollout_part};
 use super::shelf::Format;
+use crate::files::durable;
 use folder::Folder;
 use list::digest;
 

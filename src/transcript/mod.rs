@@ -2,7 +2,7 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
-//! work on bytes and values that are handed to them. `locate`, `parts`, `durable`, `aside`, `notes`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
+//! work on bytes and values that are handed to them. `locate`, `parts`, `aside`, `notes`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
 //! `opened`, `shelf`, `keep`, `moving`, `removing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
@@ -13,7 +13,6 @@ pub mod claude;
 pub mod codex;
 pub mod copy;
 pub mod cut;
-pub(crate) mod durable;
 mod error;
 pub mod fields;
 pub mod keep;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::aside::{self, Unreadable};
-use super::durable::{self, NewFile};
+use crate::files::durable::{self, NewFile};
 
 /// The version of the form that this program writes, and the newest that it reads.
 const VERSION: u64 = 1;

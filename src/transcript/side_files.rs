@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::files::durable::{self, NewFile, sync_folder};
 use crate::transcript::check::{SideFile, named_files};
-use crate::transcript::durable::{self, NewFile, sync_folder};
 use crate::transcript::fields::Fields;
 use crate::transcript::lent::{Taken, is_within, result};
 use crate::transcript::lines::{text_of_same_length, trimmed};

@@ -246,3 +246,23 @@ fn what_a_daemon_that_is_gone_has_left_is_told() {
     stray.wait().unwrap();
     assert_eq!(told, Some(serde_json::json!([pid])));
 }
+
+/// A journal that a newer version wrote keeps the daemon from starting, and the reason is said.
+#[test]
+fn a_store_of_a_newer_version_is_told() {
+    let home = Home::new();
+    home.said(&["ls"]);
+    home.said(&["stop"]);
+    let journal = home.path().join("data/journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let newer = text.replacen("{\"journal\":1,", "{\"journal\":2,", 1);
+    assert_ne!(newer, text);
+    fs::write(&journal, &newer).unwrap();
+    let output = home.run(&["--json", "doctor"]);
+    assert_eq!(output.status.code(), Some(3));
+    let all = found(&output);
+    let version = concat!("session-bridge ", env!("CARGO_PKG_VERSION"));
+    let named = |one: &Value| one["message"].as_str().unwrap().contains(version);
+    assert!(all.iter().any(named), "{all:#?}");
+    assert_eq!(fs::read_to_string(&journal).unwrap(), newer);
+}

@@ -37,6 +37,7 @@ mod conversations;
 mod copied_files;
 mod damage_table;
 pub(crate) mod damaged;
+mod damaged_store;
 mod data_folders;
 #[cfg(target_os = "linux")]
 mod deaths;

@@ -4,7 +4,7 @@ use super::code::{code_of, split_tests};
 use super::{check, named, root};
 
 /// The place.
-const DURABLE: &str = "src/transcript/durable.rs";
+const DURABLE: &str = "src/files/durable.rs";
 
 /// The rooms that write through it. The store has a medium of its own for its journal.
 const ROOMS: [&str; 2] = ["src/transcript/", "src/conversation/"];
@@ -25,7 +25,7 @@ fn synced_by_hand(path: &str, text: &str) -> Vec<String> {
     }
     let code = code_of(text);
     let (shipped, _) = split_tests(path, &code);
-    named(path, shipped, &BY_HAND, "to be left to transcript/durable:")
+    named(path, shipped, &BY_HAND, "to be left to files/durable:")
 }
 
 #[test]

@@ -16,8 +16,9 @@ use std::process::Command;
 use code::{code_of, split_tests};
 
 /// The rooms in order: each may use those before it.
-const ROOMS: [&str; 11] = [
+const ROOMS: [&str; 12] = [
     "paths",
+    "files",
     "chain",
     "transcript",
     "store",

@@ -12,7 +12,7 @@ use bridge_protocol::UpstreamId;
 use super::super::bundle::{BundledSession, Trouble};
 use super::super::work::{EndedEarly, Progress};
 use super::plan::{Hashed, Plan, Staging};
-use crate::transcript::durable::missing_folders;
+use crate::files::durable::missing_folders;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::{TranscriptError, copy, parts};
 

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::files::durable;
 use crate::transcript::TranscriptError;
 use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::copy::make_folder;
-use crate::transcript::durable;
 use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which bundles are unpacked.
@@ -370,7 +370,7 @@ impl Write for Hashed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::durable::tests::Disk;
+    use crate::files::durable::tests::Disk;
 
     /// A plan of one folder and these files, in which `left` was written and renamed. As a killed daemon leaves it.
     fn killed(data: &Path, files: &[(&Path, &str)]) -> ConversationId {

@@ -114,66 +114,48 @@ fn a_failed_sync_fails_the_commit() {
     assert!(shared.conversation(id(1)).unwrap().is_none());
 }
 
+/// What the journal has is acknowledged, whatever becomes of the database.
 #[test]
-fn a_database_that_failed_is_built_anew_with_the_next_change() {
+fn a_database_that_fails_is_replaced_from_the_journal_and_rebuilt_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     for number in 1..=3 {
         assert!(commit(&mut writer, vec![change(record(number, 1))])[0].is_ok());
     }
-    let before = writer.mark.position.clone();
-    // The journal takes this one, the trees only a part of it.
-    let mut journal = writer.journal.take().unwrap();
-    journal.append(b"not carried out\n", 4, 16).unwrap();
-    writer.journal = Some(journal);
-    writer.take_back(Some(before.clone()));
-    let length = std::fs::metadata(folder.path().join("journal.jsonl"))
-        .unwrap()
-        .len();
-    assert_eq!(
-        length, before.end_offset,
-        "lines that were not carried out are taken back"
-    );
-    assert!(!writer.trust.as_ref().unwrap().is_given().unwrap());
-    assert!(
-        shared.conversation(id(1)).unwrap().is_some(),
-        "it can be read meanwhile"
-    );
-
-    let outcomes = commit(&mut writer, vec![change(record(4, 1)), Change::default()]);
-    for outcome in outcomes {
-        assert_eq!(outcome.unwrap(), Sequence(4));
+    shared.fail_database(true);
+    for number in 4..=6 {
+        let outcome = commit(&mut writer, vec![change(record(number, 1))]);
+        assert_eq!(outcome[0].as_ref().unwrap(), &Sequence(u64::from(number)));
     }
-    for number in 1..=4 {
+    for number in 1..=6 {
         assert!(shared.conversation(id(number)).unwrap().is_some(), "{number}");
     }
-    assert_eq!(shared.figures().conversations, 4);
-    assert!(shared.figures().failure.is_none());
-    assert!(writer.trust.as_ref().unwrap().is_given().unwrap());
+    let figures = shared.figures();
+    assert_eq!(figures.conversations, 6);
+    assert!(figures.failure.is_none() && figures.database_failure.is_some());
+    assert!(!writer.trust.as_ref().unwrap().is_given().unwrap());
     writer.close().unwrap();
     drop((writer, shared));
     let opened = open::open(folder.path()).unwrap();
-    assert_eq!(opened.report.rebuilt, None);
-    assert_eq!(opened.mark.conversations, 4);
+    assert_eq!(opened.report.rebuilt, Some(open::RebuildReason::Untrusted));
+    assert_eq!((opened.mark.conversations, opened.mark.position.sequence), (6, 6));
 }
 
-/// sled writes by itself as well, and says that this failed to whoever asks it next, also to one who reads.
+/// A change that cannot even be looked up is refused once, and may be sent again.
 #[test]
-fn a_database_whose_failure_is_met_by_a_read_is_replaced_before_the_next_change() {
+fn a_database_that_cannot_be_read_refuses_one_change_at_most() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
-    drop(std::mem::replace(
-        &mut *shared.keyspace_to_replace(),
-        Keyspace::Closed,
-    ));
-    assert!(commit(&mut writer, vec![change(record(2, 1))])[0].is_err());
-    assert!(shared.figures().failure.is_some());
-    assert!(commit(&mut writer, vec![change(record(3, 1))])[0].is_ok());
+    shared.fail_database(false);
+    let refused = commit(&mut writer, vec![change(record(2, 1))]);
+    assert!(
+        refused[0].as_ref().is_err_and(StoreError::is_passing),
+        "{refused:?}"
+    );
+    assert!(commit(&mut writer, vec![change(record(2, 1))])[0].is_ok());
     assert!(shared.figures().failure.is_none());
     assert_eq!(shared.figures().conversations, 2);
-    assert!(shared.conversation(id(1)).unwrap().is_some());
-    assert!(shared.conversation(id(2)).unwrap().is_none());
 }
 
 #[test]
@@ -181,33 +163,36 @@ fn a_database_that_a_reader_found_failed_is_replaced_although_nothing_is_committ
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
-    drop(std::mem::replace(
-        &mut *shared.keyspace_to_replace(),
-        Keyspace::Closed,
-    ));
+    shared.fail_database(false);
+    let error = shared.conversation(id(1)).unwrap_err();
     let (line, jobs) = mpsc::channel(2);
-    line.try_send(Job::Probe).unwrap();
+    line.try_send(Job::Failed(error)).unwrap();
     drop(line);
     writer.run(jobs, None);
     assert!(shared.conversation(id(1)).unwrap().is_some());
-    assert!(shared.figures().failure.is_none());
+    assert!(shared.figures().database_failure.is_some());
 }
 
 #[test]
-fn while_a_database_cannot_be_built_changes_are_refused() {
+fn while_the_journal_cannot_be_read_either_changes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
-    writer.take_back(Some(writer.mark.position.clone()));
-    // What lies where it would be built cannot be removed as a folder.
-    let obstacle = folder.path().join("store.next");
-    std::fs::write(&obstacle, "").unwrap();
+    let before = writer.mark.position.clone();
+    shared.fail_database(true);
+    let (journal, away) = (folder.path().join("journal.jsonl"), folder.path().join("away"));
+    std::fs::rename(&journal, &away).unwrap();
     for outcome in commit(&mut writer, vec![change(record(2, 1)), change(record(3, 1))]) {
         assert!(matches!(outcome, Err(StoreError::Io { .. })), "{outcome:?}");
     }
     assert!(shared.figures().failure.is_some());
     assert!(writer.close().is_err());
-    std::fs::remove_file(&obstacle).unwrap();
+    assert_eq!(
+        std::fs::metadata(&away).unwrap().len(),
+        before.end_offset,
+        "lines that were not carried out are taken back"
+    );
+    std::fs::rename(&away, &journal).unwrap();
     assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
     assert!(shared.conversation(id(2)).unwrap().is_none());
     assert_eq!(shared.figures().conversations, 2);
@@ -313,27 +298,28 @@ fn a_damaged_journal_is_written_anew_and_serves_a_database_that_is_lost() {
     }
 }
 
-/// Where the database fails and the journal is damaged too, what the one has and the other has not is not thrown away.
+/// Where the database fails and the journal is damaged too, the next start has what the one has and the other has not.
 #[test]
-fn a_database_that_failed_is_kept_where_the_journal_is_damaged() {
-    for is_damaged in [false, true] {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut writer, shared) = writer_on_disk(folder.path());
-        for number in 1..=3 {
-            commit(&mut writer, vec![change(record(number, 1))]);
-        }
-        let journal = folder.path().join("journal.jsonl");
-        let mut bytes = std::fs::read(&journal).unwrap();
-        if is_damaged {
-            let begin = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-            bytes[begin + 60] ^= 1;
-            std::fs::write(&journal, &bytes).unwrap();
-        }
-        writer.take_back(None);
-        assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
-        assert!(shared.conversation(id(4)).unwrap().is_some());
-        let kept = ["store.broken-1", "journal.damaged-1"].map(|name| folder.path().join(name).exists());
-        assert_eq!(kept, [is_damaged, is_damaged]);
-        assert_eq!(shared.conversation(id(1)).unwrap().is_some(), !is_damaged);
+fn a_database_that_failed_is_used_again_where_the_journal_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    for number in 1..=3 {
+        assert!(commit(&mut writer, vec![change(record(number, 1))])[0].is_ok());
     }
+    shared.keyspace().sync().unwrap();
+    let journal = folder.path().join("journal.jsonl");
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let begin = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    bytes[begin + 60] ^= 1;
+    std::fs::write(&journal, &bytes).unwrap();
+    shared.fail_database(true);
+    assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
+    assert!(
+        writer.renew().is_err(),
+        "the journal is not written anew without what the database has"
+    );
+    writer.close().unwrap();
+    drop((writer, shared));
+    let opened = open::open(folder.path()).unwrap();
+    assert_eq!(opened.mark.conversations, 4, "{:?}", opened.report);
 }

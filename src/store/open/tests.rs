@@ -1,3 +1,5 @@
+mod damage;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -251,10 +253,11 @@ fn a_database_that_is_behind_is_replayed() {
     assert_eq!(contents(&store), before);
 }
 
+/// What the database has was acknowledged: its journal has lost its end.
 #[test]
-fn a_database_that_is_ahead_of_its_journal_is_set_aside() {
+fn a_journal_that_has_lost_its_end_is_written_anew_from_the_database() {
     let folder = tempfile::tempdir().unwrap();
-    filled(folder.path());
+    let before = filled(folder.path());
     let places = places(folder.path());
     let journal = fs::read(&places.journal).unwrap();
     let shorter: Vec<u8> = journal
@@ -263,14 +266,83 @@ fn a_database_that_is_ahead_of_its_journal_is_set_aside() {
         .flatten()
         .copied()
         .collect();
-    fs::write(&places.journal, shorter).unwrap();
+    fs::write(&places.journal, &shorter).unwrap();
     let (store, report) = open_store(folder.path());
     assert_eq!(
-        (report.rebuilt, report.replayed),
-        (Some(RebuildReason::NotOfThisJournal), 20)
+        (report.rebuilt, report.restored, report.may_have_lost()),
+        (None, 11, false)
     );
+    assert_eq!(fs::read(report.journal_kept.unwrap()).unwrap(), shorter);
+    assert_eq!(contents(&store), before);
+    assert_eq!(store.status().sequence, Sequence(31));
+}
+
+/// A database of another journal says nothing about this one.
+#[test]
+fn a_database_of_another_journal_is_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    drop(open_store(other.path()));
+    let (store, _) = open_store(other.path());
+    wait(store.commit(change(record(1, 1)))).unwrap();
+    drop(store);
+    fs::remove_dir_all(places(folder.path()).database).unwrap();
+    fs::rename(places(other.path()).database, places(folder.path()).database).unwrap();
+    let (store, report) = open_store(folder.path());
+    assert_eq!(report.rebuilt, Some(RebuildReason::NotOfThisJournal));
     assert!(report.set_aside.is_some_and(|aside| aside.is_dir()));
-    assert_eq!(store.status().sequence, Sequence(20));
+    assert_eq!(contents(&store), before);
+}
+
+/// Nothing is read, changed or set aside, also of the database beside it, and an end that looks torn stays.
+#[test]
+fn a_journal_of_a_newer_format_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let places = places(folder.path());
+    let mut journal = fs::read_to_string(&places.journal).unwrap().replacen(
+        "{\"journal\":1,",
+        "{\"journal\":2,\"more\":true,",
+        1,
+    );
+    journal.push_str("{\"what\":\"is not known yet");
+    fs::write(&places.journal, &journal).unwrap();
+    let all = || -> Vec<_> {
+        let files = names(folder.path())
+            .into_iter()
+            .map(|name| folder.path().join(name));
+        let inner = names(&places.database)
+            .into_iter()
+            .map(|name| places.database.join(name));
+        files
+            .chain(inner)
+            .map(|path| {
+                (
+                    fs::read(&path).ok(),
+                    fs::metadata(&path).unwrap().modified().unwrap(),
+                    path,
+                )
+            })
+            .collect()
+    };
+    let before = all();
+    for _ in 0..2 {
+        let refused = Store::open(folder.path(), StoreOptions::default());
+        assert!(
+            matches!(
+                refused,
+                Err(StoreError::NewerJournal {
+                    format: 2,
+                    written_by: Some(_),
+                    ..
+                })
+            ),
+            "{:?}",
+            refused.err()
+        );
+        assert!(all() == before, "{:?}", names(folder.path()));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::transcript::durable::tests::Disk;
+use crate::files::durable::tests::Disk;
 use crate::transcript::tests::{NEW, OLD, transcript};
 
 fn names(folder: &Path) -> Vec<String> {

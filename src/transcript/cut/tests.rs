@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::transcript::durable::tests::Disk;
+use crate::files::durable::tests::Disk;
 use crate::transcript::reading::{self, turns};
 use crate::transcript::tests::{self, NEW, OLD};
 

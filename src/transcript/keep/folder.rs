@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::list::{BUFFER_BYTES, Copy, List, Stamp, hex, open, pass};
 use super::{HeldFile, Key};
+use crate::files::durable::{self, NewFile};
 use crate::transcript::TranscriptError;
 use crate::transcript::aside::{self, Unreadable};
-use crate::transcript::durable::{self, NewFile};
 use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::folder::LIST;
 use super::*;
-use crate::transcript::durable::tests::Disk;
+use crate::files::durable::tests::Disk;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
 

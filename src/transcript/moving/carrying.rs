@@ -10,10 +10,10 @@ use std::thread;
 
 use super::super::TranscriptError;
 use super::super::copy::make_folder;
-use super::super::durable::{self, NewFile};
 use super::super::relocate::relocate;
 use super::journal::{Journal, Note, Written, exchange, link, rename, sync_folder};
 use super::{Content, Kind, Step, comparing, holders, is_same_file, settings};
+use crate::files::durable::{self, NewFile};
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;

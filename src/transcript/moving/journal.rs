@@ -16,10 +16,10 @@ use uuid::Uuid;
 use super::super::TranscriptError;
 use super::super::aside::{self, Unreadable};
 use super::super::copy::{make_folder, rename_if_free};
-use super::super::durable::{self, missing_folders};
 use super::super::notes::{self, NoteFile, ReadError};
 use super::comparing::is_same;
 use super::{Content, Kind, Step, settings};
+use crate::files::durable::{self, missing_folders};
 
 /// The folder below the daemon's own in which moves keep what they need.
 pub const FOLDER: &str = "moves";

@@ -16,12 +16,12 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::TranscriptError;
-use super::super::durable::{self, NewFile};
 use super::super::fields::{Fields, lenient_text};
 use super::super::parts;
 use super::super::relocate::Relocation;
 use super::journal::rename;
 use super::{Content, Kind, Step};
+use crate::files::durable::{self, NewFile};
 
 /// The file with the settings, a member of which has one entry for each project.
 const SETTINGS: &str = ".claude.json";

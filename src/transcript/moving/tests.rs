@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::*;
-use crate::transcript::durable::tests::Disk;
+use crate::files::durable::tests::Disk;
 
 const OLD: &str = "/home/u/my.app";
 const NEW: &str = "/home/u/other";

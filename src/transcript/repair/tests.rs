@@ -4,7 +4,7 @@ use bridge_protocol::check::Finding;
 use serde_json::json;
 
 use super::*;
-use crate::transcript::durable::tests::Disk;
+use crate::files::durable::tests::Disk;
 
 mod random;
 

@@ -175,7 +175,7 @@ fn rewrite(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::durable::tests::Disk;
+    use crate::files::durable::tests::Disk;
     use crate::transcript::rollouts::{OpenRollout, RolloutBooks};
 
     const SOURCE: &str = "01a20272-0000-7000-8000-000000000001";

@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{find, is_archived};
+use crate::files::durable;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{make_folder, rename_if_free};
-use crate::transcript::durable;
 
 /// The folder, below Codex' own, of the rollouts that are in use.
 const IN_USE: &str = "sessions";
@@ -87,8 +87,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::files::durable::tests::Disk;
     use crate::transcript::codex::rollout_name;
-    use crate::transcript::durable::tests::Disk;
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const NAME: &str = "rollout-2026-11-03T10-00-00-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl";

@@ -107,8 +107,8 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::files::durable::tests::Disk;
     use crate::transcript::copy::remove_copy;
-    use crate::transcript::durable::tests::Disk;
     use crate::transcript::rollouts;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
