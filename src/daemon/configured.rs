@@ -8,6 +8,7 @@ use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use super::config::Config;
 use super::failure::StartError;
 use crate::conversation::services::chain_text;
+use crate::paths::ownership;
 
 /// What was read.
 #[derive(Debug)]
@@ -22,8 +23,9 @@ impl Configured {
     /// Reads the file. None there is no configuration, unless it was asked for by name.
     ///
     /// # Errors
-    /// [`StartError::ReadConfig`] and [`StartError::Config`].
+    /// [`StartError::Untrusted`], [`StartError::ReadConfig`] and [`StartError::Config`].
     pub(super) fn read(path: &Path, is_named: bool) -> Result<Self, StartError> {
+        ownership::check_configuration(path)?;
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => String::new(),

@@ -9,6 +9,7 @@ use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
 use crate::paths::PathsError;
+use crate::paths::ownership::Untrusted;
 use crate::server::BindError;
 use crate::store::StoreError;
 
@@ -24,6 +25,9 @@ pub enum StartError {
     /// It is not known where things are.
     #[error(transparent)]
     Paths(#[from] PathsError),
+    /// Another user owns or can change what the daemon would believe.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
     /// The configuration cannot be read.
     #[error("cannot read {}", path.display())]
     ReadConfig {
@@ -86,6 +90,7 @@ impl StartError {
             }
             Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
             Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            Self::Untrusted(untrusted) => Some(untrusted.hint("sessiond")),
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
                 self.refusal().and_then(hint_on_writing).map(str::to_owned)
             }

@@ -44,6 +44,7 @@ mod edits;
 mod events;
 mod forgetting;
 mod fork_places;
+mod foreign_home;
 mod forks;
 #[cfg(target_os = "linux")]
 mod gate;

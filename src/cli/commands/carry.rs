@@ -15,6 +15,7 @@ use crate::cli::output::{ATTENTION, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
+use crate::paths::told::shell_word;
 
 /// Exports a conversation, and prints where the file is or what would be in it.
 pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
@@ -135,10 +136,10 @@ fn tell(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
 
 /// The command that imports the same bundle with these flags: its ids are held here by then.
 fn import_again(path: &str, folder: Option<&str>, flags: &str) -> String {
-    let folder = folder.map(|folder| format!(" --cwd {}", quoted(folder)));
+    let folder = folder.map(|folder| format!(" --cwd {}", shell_word(folder)));
     let command = format!(
         "sessionctl import {}{} {flags}",
-        quoted(path),
+        shell_word(path),
         folder.unwrap_or_default()
     );
     // A terminal is not to obey what stands in a path.
@@ -146,16 +147,6 @@ fn import_again(path: &str, folder: Option<&str>, flags: &str) -> String {
         one_line(&command)
     } else {
         command
-    }
-}
-
-/// A word as shells take it.
-fn quoted(word: &str) -> String {
-    let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%".contains(character);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
