@@ -9,6 +9,7 @@
 mod carrying;
 mod demo;
 mod doctor;
+mod export_names;
 mod foreign_home;
 mod go_on;
 mod going_back;

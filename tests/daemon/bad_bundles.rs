@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::support::refused;
 
 /// An entry of an archive.
-type Entry = (Header, Vec<u8>);
+pub(crate) type Entry = (Header, Vec<u8>);
 
 fn read(bundle: &[u8]) -> Vec<Entry> {
     let mut archive = tar::Archive::new(zstd::Decoder::new(bundle).unwrap());
@@ -49,7 +49,7 @@ fn entry(name: &str, kind: EntryType, size: u64, content: &[u8]) -> Entry {
 }
 
 /// The bundle with another manifest.
-fn with_manifest(good: &[Entry], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
+pub(crate) fn with_manifest(good: &[Entry], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut entries = good.to_vec();
     let mut manifest: Value = serde_json::from_slice(&entries[0].1).unwrap();
     edit(&mut manifest);
@@ -65,13 +65,13 @@ fn with_entries(good: &[Entry], edit: impl FnOnce(&mut Vec<Entry>)) -> Vec<u8> {
 }
 
 /// A home in which nothing was imported, and the bytes of a good bundle.
-struct Bench {
+pub(crate) struct Bench {
     here: Home,
     good: Vec<u8>,
 }
 
 impl Bench {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let there = Home::new();
         let daemon = there.start();
         let app = daemon.app().await;
@@ -94,12 +94,27 @@ impl Bench {
 
     /// Each is refused in this way, and nothing is left behind.
     async fn refuses(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+        self.refuses_where(table, false).await;
+    }
+
+    /// The same where all settings are taken over.
+    pub(crate) async fn refuses_trusted(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+        self.refuses_where(table, true).await;
+    }
+
+    /// The entries of the good bundle.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        read(&self.good)
+    }
+
+    async fn refuses_where(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>, trusted: bool) {
         let daemon = self.here.start();
         let app = daemon.app().await;
         let path = self.here.path().join("bundle");
         for (what, bytes, kind, words) in table {
             fs::write(&path, bytes).unwrap();
-            let answer = import(&app, json!({"path": path, "cwd": self.here.project()})).await;
+            let params = json!({"path": path, "cwd": self.here.project(), "trustSettings": trusted});
+            let answer = import(&app, params).await;
             assert!(answer.is_err(), "{what} was taken");
             let message = &answer.as_ref().unwrap_err().message;
             assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");

@@ -44,6 +44,7 @@ mod edits;
 mod events;
 mod forgetting;
 mod fork_places;
+mod export_secrets;
 mod foreign_home;
 mod forks;
 #[cfg(target_os = "linux")]
@@ -53,6 +54,7 @@ mod gone;
 mod hangs;
 mod history;
 mod home;
+mod import_bounds;
 mod in_line;
 mod inherited;
 mod interrupts;
