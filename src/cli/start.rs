@@ -243,8 +243,7 @@ fn last_words(log_path: &Path, from: u64) -> Option<LastWords> {
     }
 }
 
-/// The last line that says what was wrong, and the last that says what to do; without such, the last line. Where what
-/// was wrong takes several lines, as in a file that is quoted, the first says where and the last says what.
+/// The last line that says what was wrong, and the last that says what to do; without such, the last line.
 fn pick_words(text: &str) -> Option<LastWords> {
     let lines: Vec<&str> = text
         .lines()
@@ -253,21 +252,8 @@ fn pick_words(text: &str) -> Option<LastWords> {
         .collect();
     let marked = |mark: &str| lines.iter().rev().find_map(|line| line.strip_prefix(mark));
     let message = marked("error: ").or(lines.last().copied())?;
-    let message = match text.rsplit_once("error: ") {
-        Some((_, told)) => {
-            let paragraph = told
-                .lines()
-                .map(str::trim)
-                .take_while(|line| !line.is_empty() && !line.starts_with("hint: "));
-            match paragraph.skip(1).last() {
-                Some(last) => format!("{message}: {last}"),
-                None => message.to_owned(),
-            }
-        }
-        None => message.to_owned(),
-    };
     Some(LastWords {
-        message,
+        message: message.to_owned(),
         hint: marked("hint: ").map(str::to_owned),
     })
 }
@@ -315,10 +301,6 @@ mod tests {
             (
                 "INFO starting\nerror: no room\nhint: make room\nINFO ended\n",
                 Some(("no room", Some("make room"))),
-            ),
-            (
-                "error: c.toml: line 1\n  |\n1 | zork = 1\n  | ^^^^\nunknown field\n\nhint: mend it\n",
-                Some(("c.toml: line 1: unknown field", Some("mend it"))),
             ),
         ];
         for (text, expected) in table {

@@ -56,7 +56,7 @@ impl Configured {
                 Severity::Error,
                 &format!("the next daemon would not start: {}", chain_text(&error)),
             )
-            .next("mend the file before this daemon is stopped"),
+            .next("fix the file before this daemon is stopped"),
             Ok(now) if now.text != self.text => {
                 of(Severity::Warning, "was changed since the daemon started, which has not read it again").next(
                     "sessionctl stop, and the next command starts a daemon that reads it; running turns end with that",

@@ -10,6 +10,7 @@ use super::lock::LockError;
 use crate::conversation::error::ConversationError;
 use crate::paths::PathsError;
 use crate::paths::ownership::Untrusted;
+use crate::paths::told::shell_word;
 use crate::server::BindError;
 use crate::store::StoreError;
 
@@ -38,7 +39,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The configuration cannot be used.
-    #[error("{} cannot be used: {problem}", path.display())]
+    #[error("cannot use {}, {problem}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
@@ -89,7 +90,12 @@ impl StartError {
                 Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
             }
             Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
-            Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            Self::Config { path, .. } => {
+                let path = shell_word(&path.to_string_lossy());
+                Some(format!(
+                    "fix the file and start again: \"${{EDITOR:-vi}}\" {path}"
+                ))
+            }
             Self::Untrusted(untrusted) => Some(untrusted.hint("sessiond")),
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
                 self.refusal().and_then(hint_on_writing).map(str::to_owned)
