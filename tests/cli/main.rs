@@ -6,6 +6,8 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+#[cfg(target_os = "linux")]
+mod at_questions;
 mod carrying;
 mod demo;
 mod doctor;
