@@ -367,7 +367,7 @@ fn a_home_that_cannot_be_used_is_told_with_what_to_do() {
     let table = [
         (file.as_path(), 1, "Not a directory", "--home DIR"),
         (&long, 3, "too long", "--socket PATH"),
-        (&broken, 3, "unknown field `zork`", "mend "),
+        (&broken, 3, "unknown field `zork`", "fix "),
         (
             Path::new("/proc/nowhere"),
             1,
